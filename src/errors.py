@@ -1,0 +1,334 @@
+"""The one error table: class -> the field's error number and name, gRPC status, retriable.
+
+Every operational error of the product is a `QuorumlogError` of this file. `wire` and the runtime's
+network translate them to and from messages; nobody else does. Programmer errors are `assert`s and
+never come here.
+
+Two classes may share a number where the field has no finer one; the name is unique. `status` is
+the gRPC status as its name, so that nothing below the network needs grpc.
+"""
+
+from typing import ClassVar, Final
+
+from .ids import NO_NODE, NodeId
+
+
+class QuorumlogError(Exception):
+    """Something a caller can meet and act on; says what was wrong and what to do.
+
+    `topic` and `partition` name what it concerns, where it concerns one.
+    """
+
+    code: ClassVar[int] = -1
+    name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    status: ClassVar[str] = "INTERNAL"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, topic: str = "", partition: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.topic = topic
+        self.partition = partition
+
+    def __init_subclass__(
+        cls, *, code: int = -1, name: str, status: str, retriable: bool = False
+    ) -> None:
+        cls.code, cls.name, cls.status, cls.retriable = code, name, status, retriable
+
+    def __str__(self) -> str:
+        if not self.topic:
+            return self.message
+        where = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        return f"{where}: {self.message}"
+
+
+# --- what the network itself can say -----------------------------------------------------------
+
+
+class Lost(QuorumlogError, code=13, name="NETWORK_EXCEPTION", status="UNAVAILABLE", retriable=True):
+    """The call's outcome is unknown: it may have been executed or not."""
+
+
+class NotSent(Lost, code=13, name="NOT_SENT", status="UNAVAILABLE", retriable=True):
+    """The peer refused the connection: the call was certainly not executed."""
+
+
+class StreamBroken(
+    QuorumlogError, code=13, name="STREAM_BROKEN", status="UNAVAILABLE", retriable=True
+):
+    """A stream ended without its clean end; any suffix of what was in flight may have arrived."""
+
+
+class AddressInUse(QuorumlogError, name="ADDRESS_IN_USE", status="ALREADY_EXISTS"):
+    """Another process listens on the address."""
+
+
+class TimedOut(
+    QuorumlogError, code=7, name="REQUEST_TIMED_OUT", status="DEADLINE_EXCEEDED", retriable=True
+):
+    """The deadline passed before the outcome was known."""
+
+
+class Overloaded(
+    QuorumlogError, code=89, name="OVERLOADED", status="RESOURCE_EXHAUSTED", retriable=True
+):
+    """A bounded queue is full; nothing of the request was done. Wait and repeat."""
+
+
+class Stopping(QuorumlogError, code=-1, name="STOPPING", status="UNAVAILABLE", retriable=True):
+    """The node is stopping and takes no new work. Ask another node or wait for its restart."""
+
+
+# --- records and requests ----------------------------------------------------------------------
+
+
+class CorruptionError(QuorumlogError, code=2, name="CORRUPT_MESSAGE", status="DATA_LOSS"):
+    """Bytes of the disk or the wire are not what they must be; says where and why."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str = "",
+        position: int = -1,
+        topic: str = "",
+        partition: int | None = None,
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition)
+        self.path = path
+        self.position = position  # byte offset in `path` or in the buffer, -1 when unknown
+
+
+class InvalidRecord(QuorumlogError, code=87, name="INVALID_RECORD", status="INVALID_ARGUMENT"):
+    """A record batch is well formed but breaks a rule (counts, offsets, keys); nothing was
+    stored."""
+
+
+class InvalidTimestamp(
+    QuorumlogError, code=32, name="INVALID_TIMESTAMP", status="INVALID_ARGUMENT"
+):
+    """A record's timestamp is outside what the topic takes."""
+
+
+class MessageTooLarge(QuorumlogError, code=10, name="MESSAGE_TOO_LARGE", status="INVALID_ARGUMENT"):
+    """A batch is larger than the topic's max.message.bytes. Send smaller batches or raise the
+    config."""
+
+
+class UnsupportedCompression(
+    QuorumlogError, code=76, name="UNSUPPORTED_COMPRESSION_TYPE", status="INVALID_ARGUMENT"
+):
+    """The batch's codec number is unknown."""
+
+
+class InvalidRequest(QuorumlogError, code=42, name="INVALID_REQUEST", status="INVALID_ARGUMENT"):
+    """A field of the request is missing, contradictory or out of range; says which."""
+
+
+class OffsetOutOfRange(QuorumlogError, code=1, name="OFFSET_OUT_OF_RANGE", status="OUT_OF_RANGE"):
+    """The offset is below the log start or above the log end; says both bounds."""
+
+
+class UnknownTopicOrPartition(
+    QuorumlogError,
+    code=3,
+    name="UNKNOWN_TOPIC_OR_PARTITION",
+    status="NOT_FOUND",
+    retriable=True,
+):
+    """No such topic or partition here; retriable, since metadata may be on its way."""
+
+
+class UnknownTopicId(
+    QuorumlogError, code=100, name="UNKNOWN_TOPIC_ID", status="NOT_FOUND", retriable=True
+):
+    """No topic with this id."""
+
+
+class NotLeaderOrFollower(
+    QuorumlogError,
+    code=6,
+    name="NOT_LEADER_OR_FOLLOWER",
+    status="FAILED_PRECONDITION",
+    retriable=True,
+):
+    """This broker does not lead the partition. Refresh metadata and ask the leader."""
+
+
+class FencedLeaderEpoch(
+    QuorumlogError,
+    code=74,
+    name="FENCED_LEADER_EPOCH",
+    status="FAILED_PRECONDITION",
+    retriable=True,
+):
+    """The request's leader epoch is older than the partition's. Refresh metadata."""
+
+
+class UnknownLeaderEpoch(
+    QuorumlogError, code=75, name="UNKNOWN_LEADER_EPOCH", status="UNAVAILABLE", retriable=True
+):
+    """The request's leader epoch is newer than this broker knows. Repeat after a moment."""
+
+
+class NotEnoughReplicas(
+    QuorumlogError, code=19, name="NOT_ENOUGH_REPLICAS", status="UNAVAILABLE", retriable=True
+):
+    """The in-sync replicas are fewer than min.insync.replicas; nothing was stored."""
+
+
+class StaleMetadata(
+    QuorumlogError, code=-1, name="STALE_METADATA", status="UNAVAILABLE", retriable=True
+):
+    """The broker has not reached the metadata offset asked for within the deadline."""
+
+
+# --- storage -----------------------------------------------------------------------------------
+
+
+class StorageError(
+    QuorumlogError, code=56, name="STORAGE_ERROR", status="UNAVAILABLE", retriable=True
+):
+    """The disk refused a write, a read or a sync; the log takes no more appends here."""
+
+
+class DiskFull(
+    QuorumlogError, code=56, name="DISK_FULL", status="RESOURCE_EXHAUSTED", retriable=True
+):
+    """No space is left; nothing was stored and the log stays usable. Free space and repeat."""
+
+
+class DirectoryInUse(QuorumlogError, name="DIRECTORY_IN_USE", status="FAILED_PRECONDITION"):
+    """Another process holds the data directory's lock."""
+
+
+class DirectoryNotFormatted(
+    QuorumlogError, name="DIRECTORY_NOT_FORMATTED", status="FAILED_PRECONDITION"
+):
+    """The data directory has no meta.properties. Run `quorumlog storage format` first."""
+
+
+class DirectoryMismatch(QuorumlogError, name="DIRECTORY_MISMATCH", status="FAILED_PRECONDITION"):
+    """The data directory belongs to another cluster or node."""
+
+
+class DirectoryUnusable(QuorumlogError, name="DIRECTORY_UNUSABLE", status="PERMISSION_DENIED"):
+    """The data directory cannot be created, read or written; says why."""
+
+
+# --- metadata ----------------------------------------------------------------------------------
+
+
+class NotController(
+    QuorumlogError, code=41, name="NOT_CONTROLLER", status="UNAVAILABLE", retriable=True
+):
+    """This node is not the active controller; `leader_id` is, if known."""
+
+    def __init__(self, message: str, *, leader_id: NodeId = NO_NODE) -> None:
+        super().__init__(message)
+        self.leader_id = leader_id
+
+
+class TopicAlreadyExists(
+    QuorumlogError, code=36, name="TOPIC_ALREADY_EXISTS", status="ALREADY_EXISTS"
+):
+    """A topic of this name (and another id) exists."""
+
+
+class InvalidTopic(
+    QuorumlogError, code=17, name="INVALID_TOPIC_EXCEPTION", status="INVALID_ARGUMENT"
+):
+    """The topic name has illegal characters or length; says which."""
+
+
+class InvalidPartitions(
+    QuorumlogError, code=37, name="INVALID_PARTITIONS", status="INVALID_ARGUMENT"
+):
+    """The number of partitions is out of range."""
+
+
+class InvalidReplicationFactor(
+    QuorumlogError, code=38, name="INVALID_REPLICATION_FACTOR", status="INVALID_ARGUMENT"
+):
+    """The replication factor is below one or above the number of usable brokers."""
+
+
+class InvalidConfig(QuorumlogError, code=40, name="INVALID_CONFIG", status="INVALID_ARGUMENT"):
+    """A config key is unknown or its value out of range; names the nearest right key."""
+
+
+class StaleBrokerEpoch(
+    QuorumlogError, code=77, name="STALE_BROKER_EPOCH", status="FAILED_PRECONDITION"
+):
+    """A newer registration of the broker exists."""
+
+
+class DuplicateBrokerRegistration(
+    QuorumlogError,
+    code=101,
+    name="DUPLICATE_BROKER_REGISTRATION",
+    status="ALREADY_EXISTS",
+    retriable=True,
+):
+    """Another live process is registered under this node id."""
+
+
+class InconsistentClusterId(
+    QuorumlogError, code=104, name="INCONSISTENT_CLUSTER_ID", status="FAILED_PRECONDITION"
+):
+    """The peer belongs to another cluster."""
+
+
+class NotImplementedHere(
+    QuorumlogError, code=35, name="UNSUPPORTED_VERSION", status="UNIMPLEMENTED"
+):
+    """The server does not offer this call."""
+
+
+class UnknownServerError(QuorumlogError, code=-1, name="UNKNOWN_SERVER_ERROR", status="INTERNAL"):
+    """The server failed in a way it did not foresee; its log has the details."""
+
+
+ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
+    Lost,
+    NotSent,
+    StreamBroken,
+    AddressInUse,
+    TimedOut,
+    Overloaded,
+    Stopping,
+    CorruptionError,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    UnsupportedCompression,
+    InvalidRequest,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+    UnknownTopicId,
+    NotLeaderOrFollower,
+    FencedLeaderEpoch,
+    UnknownLeaderEpoch,
+    NotEnoughReplicas,
+    StaleMetadata,
+    StorageError,
+    DiskFull,
+    DirectoryInUse,
+    DirectoryNotFormatted,
+    DirectoryMismatch,
+    DirectoryUnusable,
+    NotController,
+    TopicAlreadyExists,
+    InvalidTopic,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidConfig,
+    StaleBrokerEpoch,
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    NotImplementedHere,
+    UnknownServerError,
+)
+
+ERROR_BY_NAME: Final[dict[str, type[QuorumlogError]]] = {error.name: error for error in ERRORS}
+"""From the name on the wire to the class; an unknown name becomes `UnknownServerError`."""

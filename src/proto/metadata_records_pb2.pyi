@@ -1,0 +1,115 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class MetadataRecord(_message.Message):
+    __slots__ = ("broker", "broker_change", "topic", "remove_topic", "partition", "partition_change", "topic_config", "no_op")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    NO_OP_FIELD_NUMBER: _ClassVar[int]
+    broker: BrokerRecord
+    broker_change: BrokerChangeRecord
+    topic: TopicRecord
+    remove_topic: RemoveTopicRecord
+    partition: PartitionRecord
+    partition_change: PartitionChangeRecord
+    topic_config: TopicConfigRecord
+    no_op: NoOpRecord
+    def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ...) -> None: ...
+
+class BrokerRecord(_message.Message):
+    __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    incarnation_id: bytes
+    directory_id: bytes
+    grpc_address: str
+    rack: str
+    fenced: bool
+    boot_id: str
+    def __init__(self, id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., boot_id: _Optional[str] = ...) -> None: ...
+
+class BrokerChangeRecord(_message.Message):
+    __slots__ = ("id", "broker_epoch", "fenced", "stopping")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    STOPPING_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    broker_epoch: int
+    fenced: bool
+    stopping: bool
+    def __init__(self, id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., stopping: _Optional[bool] = ...) -> None: ...
+
+class TopicRecord(_message.Message):
+    __slots__ = ("topic_id", "name")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    name: str
+    def __init__(self, topic_id: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
+
+class RemoveTopicRecord(_message.Message):
+    __slots__ = ("topic_id",)
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    def __init__(self, topic_id: _Optional[bytes] = ...) -> None: ...
+
+class PartitionRecord(_message.Message):
+    __slots__ = ("topic_id", "partition", "replicas", "isr", "leader", "leader_epoch", "partition_epoch")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    isr: _containers.RepeatedScalarFieldContainer[int]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+
+class PartitionChangeRecord(_message.Message):
+    __slots__ = ("topic_id", "partition", "leader", "isr")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition: int
+    leader: int
+    isr: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class TopicConfigRecord(_message.Message):
+    __slots__ = ("topic_id", "name", "value")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    name: str
+    value: str
+    def __init__(self, topic_id: _Optional[bytes] = ..., name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class NoOpRecord(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,46 @@
+"""The ports of the runtime, re-exported; the implementations are imported by name where a node is
+built."""
+
+from .ports import (
+    Buffer,
+    ByteConnection,
+    ByteProtocol,
+    CallContext,
+    Channel,
+    Clock,
+    Entropy,
+    File,
+    FileLock,
+    Files,
+    Handler,
+    Lease,
+    Listener,
+    Method,
+    Network,
+    Runtime,
+    Scope,
+    Stream,
+    Tasks,
+)
+
+__all__ = [
+    "Buffer",
+    "ByteConnection",
+    "ByteProtocol",
+    "CallContext",
+    "Channel",
+    "Clock",
+    "Entropy",
+    "File",
+    "FileLock",
+    "Files",
+    "Handler",
+    "Lease",
+    "Listener",
+    "Method",
+    "Network",
+    "Runtime",
+    "Scope",
+    "Stream",
+    "Tasks",
+]
