@@ -1,0 +1,52 @@
+"""Every remote call by name: its path and message types, shared by the servers and the clients.
+
+Derived from proto/quorumlog/v1; a test holds the list against the generated descriptors.
+"""
+
+from .proto import admin_pb2, controller_pb2, log_pb2
+from .runtime import Method
+
+LOG_PRODUCE = Method(
+    "/quorumlog.v1.Log/Produce", log_pb2.ProduceRequest, log_pb2.ProduceResponse, streaming=True
+)
+LOG_PUBLISH = Method("/quorumlog.v1.Log/Publish", log_pb2.PublishRequest, log_pb2.PublishResponse)
+LOG_FETCH = Method("/quorumlog.v1.Log/Fetch", log_pb2.FetchRequest, log_pb2.FetchResponse)
+LOG_SUBSCRIBE = Method(
+    "/quorumlog.v1.Log/Subscribe",
+    log_pb2.SubscribeRequest,
+    log_pb2.SubscribeResponse,
+    streaming=True,
+)
+LOG_LIST_OFFSETS = Method(
+    "/quorumlog.v1.Log/ListOffsets", log_pb2.ListOffsetsRequest, log_pb2.ListOffsetsResponse
+)
+
+ADMIN_DESCRIBE_CLUSTER = Method(
+    "/quorumlog.v1.Admin/DescribeCluster",
+    admin_pb2.DescribeClusterRequest,
+    admin_pb2.DescribeClusterResponse,
+)
+ADMIN_CREATE_TOPIC = Method(
+    "/quorumlog.v1.Admin/CreateTopic", admin_pb2.CreateTopicRequest, admin_pb2.CreateTopicResponse
+)
+ADMIN_LIST_TOPICS = Method(
+    "/quorumlog.v1.Admin/ListTopics", admin_pb2.ListTopicsRequest, admin_pb2.ListTopicsResponse
+)
+ADMIN_DESCRIBE_TOPICS = Method(
+    "/quorumlog.v1.Admin/DescribeTopics",
+    admin_pb2.DescribeTopicsRequest,
+    admin_pb2.DescribeTopicsResponse,
+)
+ADMIN_DELETE_TOPIC = Method(
+    "/quorumlog.v1.Admin/DeleteTopic", admin_pb2.DeleteTopicRequest, admin_pb2.DeleteTopicResponse
+)
+
+CONTROLLER_BROKER_SESSION = Method(
+    "/quorumlog.v1.Controller/BrokerSession",
+    controller_pb2.BrokerSessionRequest,
+    controller_pb2.BrokerSessionResponse,
+    streaming=True,
+)
+CONTROLLER_RELAY = Method(
+    "/quorumlog.v1.Controller/Relay", controller_pb2.RelayRequest, controller_pb2.RelayResponse
+)
