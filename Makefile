@@ -1,0 +1,70 @@
+# quorumlog: `make help` lists what there is. Two commands do everything on a fresh machine: `make demo`, `make test`.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(CURDIR)/$(VENV)/bin
+LEVEL ?= node
+SEEDS ?= 50
+
+.PHONY: help setup demo test test-all lint format types proto proto-check simulate bench lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
+
+setup: $(VENV)/.installed ## make the virtual environment, install everything from the lock file, build the codec
+
+$(VENV)/.installed: pyproject.toml requirements.lock src/records/_codec.pyx
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -c "from quorumlog.records import codec; print(codec.describe())"
+	@touch $@
+
+demo: setup ## start a broker, load 336,776 flights, read them with Spark, check, kill -9, read again
+	$(BIN)/python examples/flights.py
+
+test: setup ## every test but the long ones: what decides a landing
+	$(BIN)/pytest -m "not long" --numprocesses 2 --dist loadfile
+	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=20
+
+test-all: setup ## every test there is, and long simulation
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=200
+
+lint: setup ## ruff (rules and format) and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PYTHONPATH=.pkg $(BIN)/lint-imports --no-cache
+
+format: setup ## rewrite the files in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+proto: setup ## generate src/proto from proto/
+	proto/generate.sh $(BIN)/python
+
+proto-check: setup ## fail when src/proto is not what proto/ generates
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && proto/generate.sh $(BIN)/python "$$fresh" \
+	  && for file in "$$fresh"/*; do cmp "$$file" "src/proto/$$(basename "$$file")" || exit 1; done \
+	  && echo "src/proto is fresh"
+
+simulate: setup ## whole nodes on the simulated runtime: LEVEL=node SEEDS=50, or SEED=n to replay one
+	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+bench: setup ## every benchmark, one after the other: ratios beside a peer in the same run
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+lock: setup ## resolve the dependencies anew into requirements.lock
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra spark --extra kafka --extra dev --python-version 3.11 \
+	  --no-emit-index-url --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) build dist .pkg/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results demo-data spark-warehouse
+	find src spark tests -name __pycache__ -prune -exec rm -rf {} +
+	rm -f src/records/_codec*.so src/records/_codec.c

@@ -1,0 +1,119 @@
+from . import errors_pb2 as _errors_pb2
+from . import groups_pb2 as _groups_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ProducerIdentity(_message.Message):
+    __slots__ = ("producer_id", "producer_epoch")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    producer_epoch: int
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
+
+class InitProducerIdRequest(_message.Message):
+    __slots__ = ("transactional_id", "timeout_ms", "current")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    timeout_ms: int
+    current: ProducerIdentity
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., current: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
+
+class InitProducerIdResponse(_message.Message):
+    __slots__ = ("producer",)
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    producer: ProducerIdentity
+    def __init__(self, producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
+
+class AddPartitionsRequest(_message.Message):
+    __slots__ = ("transactional_id", "producer", "partitions")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    producer: ProducerIdentity
+    partitions: _containers.RepeatedCompositeFieldContainer[_groups_pb2.GroupPartition]
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AddPartitionsResponse(_message.Message):
+    __slots__ = ("errors",)
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    errors: _containers.RepeatedCompositeFieldContainer[_errors_pb2.Error]
+    def __init__(self, errors: _Optional[_Iterable[_Union[_errors_pb2.Error, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AddOffsetsRequest(_message.Message):
+    __slots__ = ("transactional_id", "producer", "commit")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    producer: ProducerIdentity
+    commit: _groups_pb2.CommitOffsetsRequest
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[_Union[_groups_pb2.CommitOffsetsRequest, _Mapping[str, object]]] = ...) -> None: ...
+
+class AddOffsetsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_groups_pb2.OffsetResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[_groups_pb2.OffsetResult, _Mapping[str, object]]]] = ...) -> None: ...
+
+class EndTransactionRequest(_message.Message):
+    __slots__ = ("transactional_id", "producer", "commit")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    producer: ProducerIdentity
+    commit: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[bool] = ...) -> None: ...
+
+class EndTransactionResponse(_message.Message):
+    __slots__ = ("producer",)
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    producer: ProducerIdentity
+    def __init__(self, producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
+
+class ListTransactionsRequest(_message.Message):
+    __slots__ = ("open_for_ms_min",)
+    OPEN_FOR_MS_MIN_FIELD_NUMBER: _ClassVar[int]
+    open_for_ms_min: int
+    def __init__(self, open_for_ms_min: _Optional[int] = ...) -> None: ...
+
+class ListTransactionsResponse(_message.Message):
+    __slots__ = ("transactions",)
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    transactions: _containers.RepeatedCompositeFieldContainer[TransactionListing]
+    def __init__(self, transactions: _Optional[_Iterable[_Union[TransactionListing, _Mapping[str, object]]]] = ...) -> None: ...
+
+class TransactionListing(_message.Message):
+    __slots__ = ("transactional_id", "producer", "state", "started_ms", "partitions")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    producer: ProducerIdentity
+    state: str
+    started_ms: int
+    partitions: _containers.RepeatedCompositeFieldContainer[_groups_pb2.GroupPartition]
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., state: _Optional[str] = ..., started_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AbortTransactionRequest(_message.Message):
+    __slots__ = ("transactional_id",)
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    def __init__(self, transactional_id: _Optional[str] = ...) -> None: ...
+
+class AbortTransactionResponse(_message.Message):
+    __slots__ = ("producer",)
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    producer: ProducerIdentity
+    def __init__(self, producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...

@@ -1,0 +1,227 @@
+"""The repository keeps its own house rules; each test names the rule and where it is broken."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+BLOB_BYTES_MAX = 256 * 1024
+
+# Places whose purpose is to print.
+PRINTING = (
+    "src/cli/",
+    "src/simulation/__main__.py",
+    "src/server/main.py",
+    "examples/",
+    "benchmarks/",
+)
+
+
+def tracked(*patterns: str) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\n")
+    return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
+
+
+def written_modules() -> list[Path]:
+    """Python files written by hand: no generated messages, each file once (not through a link)."""
+    return [path for path in tracked("*.py") if not path.name.endswith("_pb2.py")]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def test_the_walk_sees_the_product() -> None:
+    """Every other test here would pass on an empty list."""
+    names = {name_of(path) for path in written_modules()}
+    assert {"src/errors.py", "src/runtime/ports.py", "tests/tidy/test_tidy.py"} <= names
+    assert len(names) > 50
+
+
+def test_no_module_is_too_long() -> None:
+    long = {
+        name_of(path): lines
+        for path in written_modules()
+        if (lines := len(path.read_text().splitlines())) > MODULE_LINES_MAX
+    }
+    assert not long, f"over {MODULE_LINES_MAX} lines, split by concept: {long}"
+
+
+def test_no_function_is_too_long() -> None:
+    long = [
+        f"{name_of(path)}:{node.lineno} {node.name} ({node.end_lineno - node.lineno + 1})"
+        for path in written_modules()
+        for node in functions(parse(path))
+        if node.end_lineno is not None and node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert not long, f"over {FUNCTION_LINES_MAX} lines: {long}"
+
+
+def test_no_leftovers_of_work() -> None:
+    word = re.compile(r"\b(FIXME|XXX|HACK|TODO)\b")
+    found = [
+        f"{name_of(path)}:{number}"
+        for path in written_modules()
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if word.search(line)
+    ]
+    assert not found, f"finish it or file an issue: {found}"
+
+
+def test_only_commands_print() -> None:
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in written_modules()
+        if name_of(path).startswith(("src/", "spark/")) and not name_of(path).startswith(PRINTING)
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"print", "breakpoint"}
+    ]
+    assert not found, f"log it, return it or remove it: {found}"
+
+
+def test_nobody_catches_base_exception() -> None:
+    """A killed node of the simulation leaves by a BaseException that must reach the top."""
+    allowed = {"src/simulation/", "src/runtime/tasks.py"}
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in written_modules()
+        if name_of(path).startswith(("src/", "spark/"))
+        and not name_of(path).startswith(tuple(allowed))
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.ExceptHandler)
+        and (
+            node.type is None
+            or "BaseException" in {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)}
+        )
+    ]
+    assert not found, f"name the errors that are expected: {found}"
+
+
+def test_no_async_generators() -> None:
+    """An async generator that is not exhausted is finalised by the collector, at any time."""
+    found = [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path in written_modules()
+        if name_of(path).startswith("src/")
+        for node in functions(parse(path))
+        if isinstance(node, ast.AsyncFunctionDef) and any(yields(node))
+    ]
+    assert not found, f"use an object with an explicit end: {found}"
+
+
+def yields(function: ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+    """Yield expressions of the function itself, not of functions inside it or of an
+    `@asynccontextmanager`, which is exhausted by its `async with`."""
+    decorators = {ast.unparse(decorator).split(".")[-1] for decorator in function.decorator_list}
+    if "asynccontextmanager" in decorators:
+        return
+    todo: list[ast.AST] = list(function.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            todo.extend(ast.iter_child_nodes(node))
+
+
+def test_packages_only_re_export() -> None:
+    """`__init__.py` holds imports, `__all__`, a docstring; src/__init__.py also resolves lazily."""
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in written_modules()
+        if path.name == "__init__.py" and path != ROOT / "src/__init__.py"
+        for node in parse(path).body
+        if not isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.Expr)
+    ]
+    assert not found, f"move the code into a module with a name: {found}"
+
+
+def test_every_module_is_used() -> None:
+    """A module of the product that nothing names is dead."""
+    entry_points = {"main", "__main__", "demo", "pytest_plugin"}
+    sources = {path: path.read_text() for path in tracked("*.py", "*.toml", "Makefile", "*.pyi")}
+    dead = []
+    for path in written_modules():
+        if not name_of(path).startswith(("src/", "spark/")) or path.name == "__init__.py":
+            continue
+        word = re.compile(rf"\b{re.escape(path.stem)}\b")
+        used = any(word.search(text) for other, text in sources.items() if other != path)
+        if not used and path.stem not in entry_points:
+            dead.append(name_of(path))
+    assert not dead
+
+
+def test_no_large_files() -> None:
+    large = {
+        name_of(path): size for path in tracked() if (size := path.stat().st_size) > BLOB_BYTES_MAX
+    }
+    assert not large
+
+
+@pytest.mark.parametrize("path", tracked("*.md"), ids=name_of)
+def test_a_page_has_one_title(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    titles = [line for line in text.splitlines() if line.startswith("# ")]
+    assert len(titles) == 1, titles
+
+
+def test_the_links_that_make_the_package_exist() -> None:
+    """Without them the wheel would be empty (CONTRIBUTING.md, "Folders and the import name")."""
+    assert (ROOT / ".pkg/quorumlog").is_symlink()
+    assert (ROOT / ".pkg/quorumlog").resolve() == ROOT / "src"
+    assert (ROOT / "src/spark").is_symlink()
+    assert (ROOT / "src/spark").resolve() == ROOT / "spark"
+
+
+def test_every_field_of_the_protocol_says_since_when() -> None:
+    found = []
+    for path in tracked("proto/*.proto"):
+        lines = path.read_text().splitlines()
+        field = re.compile(r"^\s+(?!rpc|option|reserved)[\w. ]+ = \d+;")
+        for number, line in enumerate(lines):
+            if not field.match(line):
+                continue
+            comment, at = [], number - 1
+            while lines[at].strip().startswith("//"):
+                comment.append(lines[at])
+                at -= 1
+            if not any("Since " in part for part in comment):
+                found.append(f"{name_of(path)}:{number + 1}")
+    assert not found
+
+
+def test_no_path_of_a_machine_in_the_repository() -> None:
+    """What is written here must hold on every machine."""
+    mine = re.compile(re.escape(str(ROOT)) + "/")
+    binary = {".png", ".gz", ".bin"}
+    found = [
+        name_of(path)
+        for path in tracked()
+        if path.suffix not in binary and mine.search(path.read_text(errors="replace"))
+    ]
+    assert not found

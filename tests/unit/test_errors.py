@@ -1,0 +1,56 @@
+"""The error table is complete and unambiguous."""
+
+import inspect
+
+import pytest
+
+from quorumlog import errors
+
+# The gRPC statuses by name, as the specification of gRPC lists them.
+STATUSES = {
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+}
+
+
+def test_every_error_class_is_in_the_table() -> None:
+    written = {
+        value
+        for value in vars(errors).values()
+        if inspect.isclass(value) and issubclass(value, errors.QuorumlogError)
+    }
+    assert written - {errors.QuorumlogError} == set(errors.ERRORS)
+
+
+def test_names_are_unique() -> None:
+    assert len(errors.ERROR_BY_NAME) == len(errors.ERRORS)
+
+
+@pytest.mark.parametrize("error", errors.ERRORS, ids=lambda error: error.name)
+def test_rows_are_in_range(error: type[errors.QuorumlogError]) -> None:
+    assert -1 <= error.code <= 133, "the field's numbers end there"
+    assert error.code != 0, "0 means no error"
+    assert error.status in STATUSES
+    assert error.name == error.name.upper()
+    assert error.__doc__, "the docstring is the documentation of the error"
+
+
+def test_text_names_what_it_concerns() -> None:
+    error = errors.OffsetOutOfRange("offset 9 is above the end 3", topic="t", partition=2)
+    assert str(error) == "t-2: offset 9 is above the end 3"
+    assert str(errors.InvalidTopic("empty name")) == "empty name"
+    assert str(errors.UnknownTopicOrPartition("no such topic", topic="t")) == "t: no such topic"
