@@ -1,0 +1,105 @@
+"""Offsets of many partitions, and their JSON form.
+
+The form is the one users of Spark's Kafka connector write: `{"topic": {"0": 23, "1": -1}}`, an
+offset being the *next to read*. What we write has its keys in sorted order: Spark compares a
+stream's offsets as text, and another order would look like new data.
+Owns no I/O and knows no Spark type.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final, NamedTuple, NoReturn, TypeAlias
+
+from quorumlog.errors import InvalidConfig
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic, by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+"""The next offset to read of each partition."""
+
+OffsetsJson: TypeAlias = dict[str, dict[str, int]]
+"""What `json.dumps` makes an offset text of: topic -> partition as text -> offset."""
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
+    """Return nested dicts whose insertion order is the sorted order of their (text) keys."""
+    nested: OffsetsJson = {}
+    for place in sorted(offsets, key=lambda place: (place.topic, str(place.partition))):
+        nested.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    return nested
+
+
+def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Return the offsets of what `to_json` made (a checkpoint's JSON after `json.loads`)."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in nested.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def parse_positions(option: str, text: str, *, lowest: int, meaning: str) -> Offsets:
+    """Parse an option's `{"topic": {"0": number}}`; numbers are >= `lowest`, and `meaning` says
+    what they are. Raises InvalidConfig naming the option."""
+    example = '{"topic": {"0": 23, "1": 42}}'
+    nested = _load(option, text, example)
+    if not isinstance(nested, dict) or not nested:
+        _refuse(option, f"must be a JSON object like {example}, with {meaning}")
+    positions: Offsets = {}
+    for topic, partitions in nested.items():
+        if not isinstance(partitions, dict) or not partitions:
+            _refuse(option, f"has no partitions for topic {topic!r}; the form is {example}")
+        for partition, number in partitions.items():
+            place = TopicPartition(topic, _partition(option, partition))
+            if isinstance(number, bool) or not isinstance(number, int) or number < lowest:
+                _refuse(option, f"has {number!r} for {place}; {meaning}")
+            positions[place] = number
+    return positions
+
+
+def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
+    """Parse `{"topic": [0, 1]}`, sorted; raises InvalidConfig naming the option."""
+    example = '{"topic": [0, 1]}'
+    nested = _load(option, text, example)
+    if not isinstance(nested, dict) or not nested:
+        _refuse(option, f"must be a JSON object like {example}")
+    places: set[TopicPartition] = set()
+    for topic, partitions in nested.items():
+        if not isinstance(partitions, list) or not partitions:
+            _refuse(option, f"has no partitions for topic {topic!r}; the form is {example}")
+        places.update(TopicPartition(topic, _partition(option, index)) for index in partitions)
+    return tuple(sorted(places))
+
+
+def _load(option: str, text: str, example: str) -> object:
+    try:
+        loaded: object = json.loads(text)
+    except ValueError as error:
+        raise InvalidConfig(
+            f"option {option!r} is not JSON ({error}); the form is {example}"
+        ) from error
+    return loaded
+
+
+def _partition(option: str, index: object) -> int:
+    if isinstance(index, str) and index.isascii() and index.isdecimal():
+        return int(index)
+    if isinstance(index, int) and not isinstance(index, bool) and index >= 0:
+        return index
+    _refuse(option, f"has {index!r} where a partition index, 0 or more, is wanted")
+
+
+def _refuse(option: str, what: str) -> NoReturn:
+    raise InvalidConfig(f"option {option!r} {what}")

@@ -1,0 +1,332 @@
+"""What a read covers: positions become offsets, offsets become ranges, ranges become tasks.
+
+Pure: what the brokers said comes in as values, what to do goes out as values. The rules of
+splitting and of rate limiting are those of Spark's Kafka connector, in whole-number arithmetic.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from quorumlog.errors import InvalidConfig, OffsetOutOfRange
+from quorumlog.spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from quorumlog.spark.options import (
+    AtEarliest,
+    AtLatest,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    NoMatch,
+    Position,
+)
+
+TASKS_MAX: Final = 100_000
+"""Most ranges of one read: the driver holds and pickles every one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What can be read of a partition: the offsets in [earliest, latest)."""
+
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """The offsets in [start, end) of one partition; compaction may have left fewer records."""
+
+    place: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Number of offsets."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Ranges to read, and what is missing: sentences to log, never empty strings."""
+
+    ranges: tuple[Range, ...]
+    losses: tuple[str, ...] = ()
+
+
+# --- positions -> offsets ----------------------------------------------------------------------
+
+
+def times_wanted(position: Position, places: Iterable[TopicPartition]) -> Offsets:
+    """Return the time in milliseconds to look up for each partition; empty when none is needed.
+
+    Raises InvalidConfig when a time for each partition does not name exactly the partitions.
+    """
+    match position:
+        case AtTimestamp(timestamp_ms):
+            return dict.fromkeys(places, timestamp_ms)
+        case AtTimestamps(timestamps_ms):
+            _check_named(timestamps_ms, places)
+            return timestamps_ms
+        case AtEarliest() | AtLatest() | AtOffsets():
+            return {}
+        case _:
+            assert_never(position)
+
+
+def resolve(
+    position: Position,
+    bounds: Mapping[TopicPartition, Bounds],
+    found: Mapping[TopicPartition, int | None],
+    *,
+    no_match: NoMatch,
+) -> Offsets:
+    """Return the offset of each partition of `bounds`.
+
+    `found` answers `times_wanted`: an offset, or None when no record is at or after the time.
+    Raises OffsetOutOfRange for such a None with NoMatch.ERROR, InvalidConfig when explicit
+    offsets do not name exactly the partitions.
+    """
+    match position:
+        case AtEarliest():
+            return {place: bound.earliest for place, bound in bounds.items()}
+        case AtLatest():
+            return {place: bound.latest for place, bound in bounds.items()}
+        case AtOffsets(offsets):
+            _check_named(offsets, bounds)
+            return {place: _concrete(offsets[place], bound) for place, bound in bounds.items()}
+        case AtTimestamp() | AtTimestamps():
+            times = times_wanted(position, bounds)
+            return {
+                place: _matched(place, found[place], bound, times[place], no_match)
+                for place, bound in bounds.items()
+            }
+        case _:
+            assert_never(position)
+
+
+def _concrete(offset: int, bound: Bounds) -> int:
+    if offset == EARLIEST:
+        return bound.earliest
+    return bound.latest if offset == LATEST else offset
+
+
+def _matched(
+    place: TopicPartition, offset: int | None, bound: Bounds, time_ms: int, no_match: NoMatch
+) -> int:
+    if offset is not None:
+        return offset
+    match no_match:
+        case NoMatch.LATEST:
+            return bound.latest
+        case NoMatch.ERROR:
+            raise OffsetOutOfRange(
+                f"no offset matched: no record is at or after {time_ms} ms; give an earlier time, "
+                "or set startingOffsetsByTimestampStrategy to latest",
+                topic=place.topic,
+                partition=place.partition,
+            )
+
+
+def _check_named(named: Iterable[TopicPartition], read: Iterable[TopicPartition]) -> None:
+    missing = sorted(set(read) - set(named))
+    unknown = sorted(set(named) - set(read))
+    if missing or unknown:
+        wrong = [f"none given for {_list(missing)}"] if missing else []
+        wrong += [f"given for {_list(unknown)}, which are not read"] if unknown else []
+        raise InvalidConfig(
+            "starting and ending positions must name exactly the partitions read "
+            f"({_list(sorted(read))}): {'; '.join(wrong)}"
+        )
+
+
+def _list(places: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(str(place) for place in places[:10])
+    return shown if len(places) <= 10 else f"{shown} and {len(places) - 10} more"
+
+
+# --- offsets -> ranges -------------------------------------------------------------------------
+
+
+def plan_batch(
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    bounds: Mapping[TopicPartition, Bounds],
+    *,
+    fail_on_data_loss: bool,
+) -> Planned:
+    """Return the non-empty ranges of a batch read, within what the log still holds.
+
+    A start beyond its end raises OffsetOutOfRange. So does an offset outside [earliest, latest]
+    when `fail_on_data_loss`; otherwise it is moved to the bound and told as a loss.
+    """
+    ranges: list[Range] = []
+    losses: list[str] = []
+    for place in sorted(bounds):
+        bound, start, end = bounds[place], starts[place], ends[place]
+        if start > bound.latest:
+            raise _beyond(place, start, bound.latest, "the end of the log")
+        if start > end:
+            raise _beyond(place, start, end, "the end asked for")
+        losses += _outside(place, start, end, bound)
+        if losses and fail_on_data_loss:
+            raise _lost(place, losses[-1])
+        start, end = max(start, bound.earliest), min(end, bound.latest)
+        if start < end:
+            ranges.append(Range(place=place, start=start, end=end))
+    return Planned(tuple(ranges), tuple(losses))
+
+
+def _outside(place: TopicPartition, start: int, end: int, bound: Bounds) -> list[str]:
+    losses: list[str] = []
+    if start < bound.earliest:
+        losses.append(
+            f"{place}: records from offset {start} are gone, the log starts at {bound.earliest}"
+        )
+    if end > bound.latest:
+        losses.append(f"{place}: offset {end} was asked for, the log ends at {bound.latest}")
+    return losses
+
+
+def plan_stream(
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    earliest: Mapping[TopicPartition, int],
+    *,
+    fail_on_data_loss: bool,
+) -> Planned:
+    """Return the non-empty ranges of one micro-batch.
+
+    `earliest` holds the log start of partitions that `ends` has and `starts` has not: they are
+    new and read from there. A partition that only `starts` has was deleted. A start beyond its
+    end always raises OffsetOutOfRange; a deleted partition, or a new one whose first records are
+    gone, does when `fail_on_data_loss`.
+    """
+    ranges: list[Range] = []
+    losses = [
+        f"{place}: the partition is gone, read up to offset {starts[place]}"
+        for place in sorted(set(starts) - set(ends))
+    ]
+    for place in sorted(ends):
+        start, end = starts.get(place, earliest.get(place, 0)), ends[place]
+        if place not in starts and start > 0:
+            losses.append(f"{place}: a new partition whose records below offset {start} are gone")
+        if start > end:
+            raise _beyond(place, start, end, "the end of this micro-batch")
+        if start < end:
+            ranges.append(Range(place=place, start=start, end=end))
+    if losses and fail_on_data_loss:
+        raise OffsetOutOfRange(f"{losses[0]}. {FAIL_ON_DATA_LOSS}")
+    return Planned(tuple(ranges), tuple(losses))
+
+
+FAIL_ON_DATA_LOSS: Final = "To go on without these records, set failOnDataLoss to false"
+
+
+def _beyond(place: TopicPartition, start: int, end: int, what: str) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"the read would start at offset {start}, beyond {what} at {end}; nothing can be there. "
+        "Was the topic deleted and created anew, or is the starting position wrong?",
+        topic=place.topic,
+        partition=place.partition,
+    )
+
+
+def _lost(place: TopicPartition, loss: str) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"{loss.removeprefix(f'{place}: ')}. {FAIL_ON_DATA_LOSS}",
+        topic=place.topic,
+        partition=place.partition,
+    )
+
+
+def check_progress(
+    starts: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+) -> None:
+    """Raise OffsetOutOfRange when a partition now ends before where the stream already is."""
+    for place in sorted(set(starts) & set(latest)):
+        if starts[place] > latest[place]:
+            raise _beyond(place, starts[place], latest[place], "the end of the log")
+
+
+# --- ranges -> tasks ---------------------------------------------------------------------------
+
+
+def split(
+    ranges: Sequence[Range], *, min_partitions: int | None, max_records: int | None
+) -> list[Range]:
+    """Cut ranges into tasks, keeping order and dropping no offset.
+
+    First no range holds more than `max_records` offsets. Then, while that gives fewer than
+    `min_partitions` ranges, large ones are cut in proportion to their size and small ones stay
+    whole, so that about `min_partitions` come out: it is a hint. Raises InvalidConfig above
+    TASKS_MAX.
+    """
+    tasks = [part for part in ranges if part.size > 0]
+    if max_records is not None:
+        _check_tasks("maxRecordsPerPartition", sum(-(-part.size // max_records) for part in tasks))
+        tasks = [cut for part in tasks for cut in _cut(part, -(-part.size // max_records))]
+    if min_partitions is None or len(tasks) >= min_partitions:
+        return tasks
+    _check_tasks("minPartitions", min(min_partitions, sum(part.size for part in tasks)))
+    return _split_in_proportion(tasks, min_partitions)
+
+
+def _split_in_proportion(tasks: Sequence[Range], wanted: int) -> list[Range]:
+    total = sum(part.size for part in tasks)
+    small = {part for part in tasks if _share(part.size, total, wanted) == 1}
+    large_total = total - sum(part.size for part in small)
+    large_wanted = wanted - len(small)
+    counts = [
+        1 if part in small else min(part.size, _share(part.size, large_total, large_wanted))
+        for part in tasks
+    ]
+    return [cut for part, count in zip(tasks, counts, strict=True) for cut in _cut(part, count)]
+
+
+def _share(size: int, total: int, wanted: int) -> int:
+    """Return size / total * wanted, rounded half up, at least 1."""
+    return max((2 * size * wanted + total) // (2 * total), 1)
+
+
+def _cut(part: Range, count: int) -> list[Range]:
+    """Cut a range into `count` pieces whose sizes differ by one at most."""
+    cuts = [part.start + part.size * index // count for index in range(count + 1)]
+    return [
+        Range(place=part.place, start=start, end=end)
+        for start, end in itertools.pairwise(cuts)
+        if start < end
+    ]
+
+
+def _check_tasks(option: str, count: int) -> None:
+    if count > TASKS_MAX:
+        raise InvalidConfig(
+            f"option {option!r} would cut this read into {count} tasks, more than {TASKS_MAX}; "
+            + ("raise it" if option == "maxRecordsPerPartition" else "lower it")
+        )
+
+
+# --- rate limit --------------------------------------------------------------------------------
+
+
+def limit_rows(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], rows_max: int
+) -> Offsets:
+    """Return ends that take about `rows_max` offsets, each partition by its share of the backlog.
+
+    A share below one is rounded up, so that small partitions never starve; the others are rounded
+    down. Every partition of `ends` must be in `starts`.
+    """
+    backlog = {place: max(end - starts[place], 0) for place, end in ends.items()}
+    total = sum(backlog.values())
+    if total <= rows_max:
+        return dict(ends)
+    limited: Offsets = {}
+    for place, size in backlog.items():
+        share = rows_max * size // total
+        if share == 0 and size > 0:
+            share = 1
+        limited[place] = min(starts[place] + share, ends[place])
+    return limited
