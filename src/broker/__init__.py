@@ -1,0 +1,33 @@
+"""The broker room: what a node does for the partitions it leads.
+
+`partition` decides (high watermark, fencing, waits), `requests` names what the front doors ask,
+`shell.replicas` does the work over storage and follows the metadata image.
+"""
+
+from .partition import Acks, LeaderState, Partition, Progress, Wait
+from .requests import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    AppendResult,
+    FetchOutcome,
+    FetchSpec,
+    OffsetOutcome,
+    OffsetSpec,
+)
+
+__all__ = [
+    "Acks",
+    "Partition",
+    "LeaderState",
+    "Progress",
+    "Wait",
+    "AppendResult",
+    "FetchSpec",
+    "FetchOutcome",
+    "OffsetSpec",
+    "OffsetOutcome",
+    "LATEST",
+    "EARLIEST",
+    "MAX_TIMESTAMP",
+]

@@ -1,0 +1,10 @@
+"""The gRPC front door: handler tables for the services `Log` and `Admin`.
+
+Handlers are transport-neutral (`runtime.Handler`): this room imports no grpc, and the simulation
+runs it as it is.
+"""
+
+from .admin_service import AdminService
+from .log_service import LogService
+
+__all__ = ["AdminService", "LogService"]

@@ -1,0 +1,66 @@
+"""What the front doors ask of the replica manager, and what it answers: plain frozen values.
+
+Both front doors (gRPC, the Kafka protocol) translate to these. Nothing here decides or waits.
+"""
+
+from dataclasses import dataclass
+
+from ..errors import QuorumlogError
+from ..ids import Epoch, Offset
+
+LATEST = -1  # as a timestamp: the high watermark
+EARLIEST = -2  # as a timestamp: the log start offset
+MAX_TIMESTAMP = -3  # as a timestamp: the record with the largest timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where a partition's batches went."""
+
+    base_offset: Offset  # of the first record; -1 where nobody waited for it (acks=0)
+    log_append_time_ms: int  # -1 unless the topic stamps the broker's time
+    log_start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSpec:
+    """One partition of a fetch."""
+
+    topic: str
+    partition: int
+    offset: int  # first offset wanted; the first batch returned may begin below it
+    max_bytes: int  # one batch comes even if larger
+    leader_epoch: int | None  # None: not checked
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOutcome:
+    """What one partition of a fetch gives: whole batches as stored, or an error."""
+
+    spec: FetchSpec
+    high_watermark: int  # -1 on an error
+    last_stable_offset: int  # -1 on an error
+    log_start_offset: int  # -1 when unknown
+    records: bytes  # empty when there is nothing new
+    next_offset: int  # where to go on; the offset asked for when `records` is empty
+    error: QuorumlogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """One position to translate into an offset."""
+
+    topic: str
+    partition: int
+    timestamp_ms: int  # milliseconds since 1970, or LATEST, EARLIEST, MAX_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetOutcome:
+    """The offset of a position, or an error."""
+
+    spec: OffsetSpec
+    offset: int  # -1: no record at or after the time
+    timestamp_ms: int  # of the record found, -1 when none was looked up
+    leader_epoch: Epoch | int  # of the batch found, -1 when unknown
+    error: QuorumlogError | None = None

@@ -1,0 +1,147 @@
+"""The service `Admin`: the cluster and its topics.
+
+Reads are answered from this broker's applied metadata image, once it has reached the offset the
+caller names. Changes are relayed to the active controller, whose reply is passed on as it is: it
+comes when the change is committed and says whether this broker has applied it.
+"""
+
+from collections.abc import Callable, Mapping
+
+from ...errors import InvalidRequest, UnknownTopicOrPartition
+from ...ids import ClusterId, NodeId
+from ...metadata.shell.publisher import MetadataPublisher
+from ...metadata.shell.session import BrokerSession
+from ...proto import admin_pb2, controller_pb2
+from ...runtime import CallContext, Handler, Runtime
+from ...services import (
+    ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_TOPIC,
+    ADMIN_DESCRIBE_CLUSTER,
+    ADMIN_DESCRIBE_TOPICS,
+    ADMIN_LIST_TOPICS,
+)
+from .translation import broker_description, fill_error, topic_description, topic_listing
+from .validation import check_topic_name
+
+NAMES_MAX = 10_000  # in one DescribeTopics
+
+
+class AdminService:
+    """Handlers of `quorumlog.v1.Admin`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        metadata: MetadataPublisher,
+        session: BrokerSession,
+        *,
+        cluster_id: ClusterId,
+        controller_id: Callable[[], NodeId],
+    ) -> None:
+        self._runtime = runtime
+        self._metadata = metadata
+        self._session = session
+        self._cluster_id = cluster_id
+        self._controller_id = controller_id
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the table that `Network.serve` takes."""
+        table = (
+            Handler(ADMIN_DESCRIBE_CLUSTER, self.describe_cluster),
+            Handler(ADMIN_CREATE_TOPIC, self.create_topic),
+            Handler(ADMIN_LIST_TOPICS, self.list_topics),
+            Handler(ADMIN_DESCRIBE_TOPICS, self.describe_topics),
+            Handler(ADMIN_DELETE_TOPIC, self.delete_topic),
+        )
+        return {handler.method.path: handler for handler in table}
+
+    async def describe_cluster(
+        self, request: admin_pb2.DescribeClusterRequest, context: CallContext
+    ) -> admin_pb2.DescribeClusterResponse:
+        """Name the cluster, its active controller and its brokers."""
+        await self._reach(request.min_metadata_offset, context)
+        image = self._metadata.image
+        return admin_pb2.DescribeClusterResponse(
+            cluster_id=self._cluster_id,
+            controller_id=self._controller_id(),
+            brokers=[broker_description(image.brokers[id]) for id in sorted(image.brokers)],
+            metadata_offset=image.offset,
+        )
+
+    async def list_topics(
+        self, request: admin_pb2.ListTopicsRequest, context: CallContext
+    ) -> admin_pb2.ListTopicsResponse:
+        """Name every topic with its size, by ascending name."""
+        await self._reach(request.min_metadata_offset, context)
+        image = self._metadata.image
+        topics = [image.topic(name) for name in sorted(image.topics_by_name)]
+        return admin_pb2.ListTopicsResponse(
+            topics=[topic_listing(topic) for topic in topics if topic is not None],
+            metadata_offset=image.offset,
+        )
+
+    async def describe_topics(
+        self, request: admin_pb2.DescribeTopicsRequest, context: CallContext
+    ) -> admin_pb2.DescribeTopicsResponse:
+        """Describe the topics asked for; an unknown one is an error in its place."""
+        if not 1 <= len(request.names) <= NAMES_MAX:
+            raise InvalidRequest(f"names has {len(request.names)} entries; give 1..{NAMES_MAX}")
+        await self._reach(request.min_metadata_offset, context)
+        image = self._metadata.image
+        response = admin_pb2.DescribeTopicsResponse(metadata_offset=image.offset)
+        named: set[NodeId] = set()
+        for name in request.names:
+            check_topic_name(name)
+            result = response.results.add(name=name)
+            topic = image.topic(name)
+            if topic is None:
+                fill_error(result.error, _unknown(name), name)
+                continue
+            result.topic.CopyFrom(topic_description(topic))
+            for partition in topic.partitions.values():
+                named.update(partition.replicas)
+        for node_id in sorted(named):
+            if node_id in image.brokers:
+                response.brokers.append(broker_description(image.brokers[node_id]))
+        return response
+
+    async def create_topic(
+        self, request: admin_pb2.CreateTopicRequest, context: CallContext
+    ) -> admin_pb2.CreateTopicResponse:
+        """Create one topic; `usable` in the answer means that produce and fetch work at once."""
+        check_topic_name(request.name)
+        _check_topic_id(request.topic_id)
+        reply = await self._relay(controller_pb2.RelayRequest(create_topic=request), context)
+        return reply.create_topic
+
+    async def delete_topic(
+        self, request: admin_pb2.DeleteTopicRequest, context: CallContext
+    ) -> admin_pb2.DeleteTopicResponse:
+        """Delete one topic with all its records."""
+        _check_topic_id(request.topic_id)
+        if request.name:
+            check_topic_name(request.name)
+        elif not request.topic_id:
+            raise InvalidRequest("name and topic_id are both empty; give one")
+        reply = await self._relay(controller_pb2.RelayRequest(delete_topic=request), context)
+        return reply.delete_topic
+
+    async def _relay(
+        self, command: controller_pb2.RelayRequest, context: CallContext
+    ) -> controller_pb2.RelayResponse:
+        return await self._session.relay(command, timeout_ms=self._left_ms(context))
+
+    async def _reach(self, offset: int, context: CallContext) -> None:
+        await self._metadata.wait_applied(offset, timeout_ms=self._left_ms(context))
+
+    def _left_ms(self, context: CallContext) -> int:
+        return max(1, context.deadline_ms - self._runtime.clock.now_ms())
+
+
+def _check_topic_id(topic_id: bytes) -> None:
+    if topic_id and len(topic_id) != 16:
+        raise InvalidRequest(f"topic_id has {len(topic_id)} bytes; give 16, or none")
+
+
+def _unknown(name: str) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition("no such topic here; create it, or check the name", topic=name)

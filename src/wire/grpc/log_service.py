@@ -1,0 +1,304 @@
+"""The service `Log`: records in, records out.
+
+Owns no state but its limits. A Produce stream keeps a bounded number of requests under way and
+answers in request order; a failed part of a request is an `Error` inside its result, a request
+that cannot be read at all ends its stream or call with a typed status. Batches pass through as
+they came: no byte of them is copied here.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...broker import Acks, FetchOutcome, FetchSpec, OffsetSpec
+from ...broker.shell.replicas import PendingAppend, ReplicaManager
+from ...errors import InvalidRequest, QuorumlogError
+from ...metadata.shell.publisher import MetadataPublisher
+from ...proto import log_pb2
+from ...runtime import CallContext, Handler, Runtime, Stream
+from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
+from . import validation as check
+from .translation import (
+    built_batch,
+    decoded_responses,
+    fill_error,
+    fill_fetch_result,
+    offset_result,
+)
+
+ProduceStream = Stream[log_pb2.ProduceResponse, log_pb2.ProduceRequest]
+SubscribeStream = Stream[log_pb2.SubscribeResponse, log_pb2.SubscribeRequest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLimits:
+    """The bounds of the service, all from the node's configuration."""
+
+    produce_inflight_max: int  # requests of one stream under way at once
+    fetch_bytes_max: int  # of one answer
+    subscribe_heartbeat_ms: int  # an idle subscription says so this often
+
+
+@dataclass(slots=True)
+class _Inflight:
+    """A produce request between its arrival and its answer."""
+
+    request: log_pb2.ProduceRequest
+    deadline_ms: int
+    parts: list[PendingAppend | QuorumlogError]
+
+
+class LogService:
+    """Handlers of `quorumlog.v1.Log`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        replicas: ReplicaManager,
+        metadata: MetadataPublisher,
+        limits: LogLimits,
+    ) -> None:
+        self._runtime = runtime
+        self._replicas = replicas
+        self._metadata = metadata
+        self._limits = limits
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the table that `Network.serve` takes."""
+        table = (
+            Handler(LOG_PRODUCE, self.produce),
+            Handler(LOG_PUBLISH, self.publish),
+            Handler(LOG_FETCH, self.fetch),
+            Handler(LOG_SUBSCRIBE, self.subscribe),
+            Handler(LOG_LIST_OFFSETS, self.list_offsets),
+        )
+        return {handler.method.path: handler for handler in table}
+
+    # --- in -----------------------------------------------------------------------------------
+
+    async def produce(self, stream: ProduceStream, context: CallContext) -> None:
+        """Append what arrives, in order; answer in order, `produce_inflight_max` under way."""
+        queue: asyncio.Queue[_Inflight | None] = asyncio.Queue(self._limits.produce_inflight_max)
+        refused: QuorumlogError | None = None
+        async with self._runtime.tasks.scope("wire.produce") as scope:
+            scope.spawn(self._answer_in_order(stream, queue), name="answers")
+            while refused is None and (request := await stream.receive()) is not None:
+                try:
+                    inflight = await self._begin(request)
+                except QuorumlogError as error:
+                    refused = error  # what came before it is still answered
+                else:
+                    await queue.put(inflight)
+            await queue.put(None)
+        if refused is not None:
+            raise refused
+
+    async def _begin(self, request: log_pb2.ProduceRequest) -> _Inflight:
+        """Give each partition's batches their place in its log, without waiting for the disk."""
+        acks = check.read_acks(request.acks)
+        timeout_ms = check.read_timeout_ms(request.timeout_ms)
+        check.check_places("partitions", request.partitions)
+        parts: list[PendingAppend | QuorumlogError] = []
+        for part in request.partitions:
+            epoch = part.leader_epoch if part.HasField("leader_epoch") else None
+            try:
+                check.check_partition(part.topic, part.partition)
+                parts.append(
+                    await self._replicas.submit(
+                        part.topic, part.partition, part.records, acks=acks, leader_epoch=epoch
+                    )
+                )
+            except QuorumlogError as error:
+                parts.append(error)
+        return _Inflight(request, self._runtime.clock.now_ms() + timeout_ms, parts)
+
+    async def _answer_in_order(
+        self, stream: ProduceStream, queue: "asyncio.Queue[_Inflight | None]"
+    ) -> None:
+        while (inflight := await queue.get()) is not None:
+            request = inflight.request
+            response = log_pb2.ProduceResponse(correlation_id=request.correlation_id)
+            for part, pending in zip(request.partitions, inflight.parts, strict=True):
+                result = response.results.add(topic=part.topic, partition=part.partition)
+                await self._settle(pending, inflight.deadline_ms, result)
+            if request.acks != log_pb2.ACKS_NONE:
+                response.metadata_offset = self._metadata.image.offset
+                await stream.send(response)
+
+    async def _settle(
+        self,
+        pending: PendingAppend | QuorumlogError,
+        deadline_ms: int,
+        result: log_pb2.ProduceResult,
+    ) -> None:
+        try:
+            if isinstance(pending, QuorumlogError):
+                raise pending
+            outcome = await pending.settle(deadline_ms)
+        except QuorumlogError as error:
+            result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
+            fill_error(result.error, error, result.topic, result.partition)
+            return
+        result.base_offset = outcome.base_offset
+        result.log_append_time_ms = outcome.log_append_time_ms
+        result.log_start_offset = outcome.log_start_offset
+
+    async def publish(
+        self, request: log_pb2.PublishRequest, context: CallContext
+    ) -> log_pb2.PublishResponse:
+        """Build one batch of plain records and append it."""
+        acks = check.read_acks(request.acks)
+        timeout_ms = check.read_timeout_ms(request.timeout_ms)
+        check.check_topic_name(request.topic)
+        check.check_publish(request)
+        partition = self._partition_of(request)
+        batch = built_batch(request, wall_ms=self._runtime.clock.wall_ms())
+        pending = await self._replicas.submit(
+            request.topic, partition, batch, acks=acks, leader_epoch=None
+        )
+        outcome = await pending.settle(self._runtime.clock.now_ms() + timeout_ms)
+        return log_pb2.PublishResponse(
+            partition=partition,
+            base_offset=-1 if acks is Acks.NONE else outcome.base_offset,
+            metadata_offset=self._metadata.image.offset,
+        )
+
+    def _partition_of(self, request: log_pb2.PublishRequest) -> int:
+        if request.HasField("partition"):
+            check.check_partition(request.topic, request.partition)
+            return request.partition
+        first = request.records[0]
+        if not first.HasField("key"):
+            return 0
+        from ...records.murmur2 import partition_for_key
+
+        return partition_for_key(first.key, self._replicas.partition_count(request.topic))
+
+    # --- out ----------------------------------------------------------------------------------
+
+    async def fetch(
+        self, request: log_pb2.FetchRequest, context: CallContext
+    ) -> log_pb2.FetchResponse:
+        """Read many partitions, waiting for `min_bytes` up to `max_wait_ms`."""
+        max_wait_ms = check.read_max_wait_ms(request.max_wait_ms)
+        min_bytes = check.read_min_bytes(request.min_bytes)
+        limit = self._limits.fetch_bytes_max
+        max_bytes = check.read_max_bytes(
+            "max_bytes", request.max_bytes, default=50 << 20, limit=limit
+        )
+        check.check_isolation(request.isolation)
+        check.check_places("partitions", request.partitions)
+        specs = [self._fetch_spec(part) for part in request.partitions]
+        await self._metadata.wait_applied(
+            request.min_metadata_offset, timeout_ms=self._left_ms(context)
+        )
+        outcomes = await self._replicas.fetch(
+            specs, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
+        )
+        response = log_pb2.FetchResponse(metadata_offset=self._metadata.image.offset)
+        for outcome in outcomes:  # add() and fill: handing over a built part would copy its bytes
+            fill_fetch_result(response.results.add(), outcome)
+        return response
+
+    def _fetch_spec(self, part: log_pb2.FetchPartition) -> FetchSpec:
+        check.check_partition(part.topic, part.partition)
+        check.check_offset("offset", part.offset)
+        return FetchSpec(
+            topic=part.topic,
+            partition=part.partition,
+            offset=part.offset,
+            max_bytes=check.read_max_bytes(
+                "partitions.max_bytes",
+                part.max_bytes,
+                default=check.PARTITION_BYTES_DEFAULT,
+                limit=self._limits.fetch_bytes_max,
+            ),
+            leader_epoch=part.leader_epoch if part.HasField("leader_epoch") else None,
+        )
+
+    async def subscribe(self, stream: SubscribeStream, context: CallContext) -> None:
+        """Send one partition's records from an offset on, until `end_offset` or for ever.
+
+        An idle stream sends a response without records every `subscribe_heartbeat_ms`. An error
+        ends the stream with its type.
+        """
+        request = await stream.receive()
+        if request is None:
+            raise InvalidRequest("the stream ended without a SubscribeRequest; send one first")
+        check.check_partition(request.topic, request.partition)
+        check.check_offset("offset", request.offset, lowest=-2)
+        check.check_isolation(request.isolation)
+        end = request.end_offset if request.HasField("end_offset") else None
+        if end is not None:
+            check.check_offset("end_offset", end)
+        max_bytes = check.read_max_bytes(
+            "max_bytes",
+            request.max_bytes,
+            default=check.PARTITION_BYTES_DEFAULT,
+            limit=self._limits.fetch_bytes_max,
+        )
+        offset = await self._first_offset(request)
+        while end is None or offset < end:
+            spec = FetchSpec(request.topic, request.partition, offset, max_bytes, None)
+            (outcome,) = await self._replicas.fetch(
+                [spec],
+                max_wait_ms=self._limits.subscribe_heartbeat_ms,
+                min_bytes=1,
+                max_bytes=max_bytes,
+            )
+            if outcome.error is not None:
+                raise outcome.error
+            await self._send_outcome(stream, request, outcome, end)
+            offset = outcome.next_offset
+
+    async def _first_offset(self, request: log_pb2.SubscribeRequest) -> int:
+        if request.offset >= 0:
+            return request.offset
+        spec = OffsetSpec(request.topic, request.partition, request.offset)
+        (outcome,) = await self._replicas.list_offsets([spec])
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.offset
+
+    async def _send_outcome(
+        self,
+        stream: SubscribeStream,
+        request: log_pb2.SubscribeRequest,
+        outcome: FetchOutcome,
+        end: int | None,
+    ) -> None:
+        next_offset = outcome.next_offset if end is None else min(outcome.next_offset, end)
+        last = log_pb2.SubscribeResponse(
+            next_offset=next_offset,
+            high_watermark=outcome.high_watermark,
+            metadata_offset=self._metadata.image.offset,
+        )
+        if request.decoded and outcome.records:
+            for response in decoded_responses(outcome, last):
+                await stream.send(response)
+            return
+        last.batches = outcome.records
+        await stream.send(last)
+
+    async def list_offsets(
+        self, request: log_pb2.ListOffsetsRequest, context: CallContext
+    ) -> log_pb2.ListOffsetsResponse:
+        """Translate positions into offsets."""
+        check.check_isolation(request.isolation)
+        check.check_places("partitions", request.partitions)
+        specs = []
+        for part in request.partitions:
+            check.check_partition(part.topic, part.partition)
+            check.check_timestamp(part.timestamp_ms)
+            specs.append(OffsetSpec(part.topic, part.partition, part.timestamp_ms))
+        await self._metadata.wait_applied(
+            request.min_metadata_offset, timeout_ms=self._left_ms(context)
+        )
+        outcomes = await self._replicas.list_offsets(specs)
+        return log_pb2.ListOffsetsResponse(
+            results=[offset_result(outcome) for outcome in outcomes],
+            metadata_offset=self._metadata.image.offset,
+        )
+
+    def _left_ms(self, context: CallContext) -> int:
+        return max(0, context.deadline_ms - self._runtime.clock.now_ms())

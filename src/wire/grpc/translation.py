@@ -1,0 +1,145 @@
+"""Between the broker's values and the messages of `quorumlog.v1`; no decision, no waiting."""
+
+from collections.abc import Iterator
+
+from ...broker import FetchOutcome, OffsetOutcome
+from ...errors import QuorumlogError
+from ...metadata import BrokerImage, TopicImage
+from ...proto import admin_pb2, errors_pb2, log_pb2
+from ...records import Codec, Record, decode_all, encode_batch
+from ...runtime.error_detail import to_detail
+
+DECODED_BYTES_MAX = 1 << 20  # of one decoded response, by its keys and values
+
+
+def fill_error(
+    message: errors_pb2.Error, error: QuorumlogError, topic: str = "", partition: int | None = None
+) -> None:
+    """Write an error into a result, with the place of the result where it names none."""
+    message.CopyFrom(to_detail(error))
+    if topic and not message.topic:
+        message.topic = topic
+        if partition is not None:
+            message.partition = partition
+
+
+def fill_fetch_result(result: log_pb2.FetchResult, outcome: FetchOutcome) -> None:
+    """Write one partition's outcome into its place of the response."""
+    spec = outcome.spec
+    result.topic, result.partition = spec.topic, spec.partition
+    result.high_watermark = outcome.high_watermark
+    result.last_stable_offset = outcome.last_stable_offset
+    result.log_start_offset = outcome.log_start_offset
+    if outcome.error is not None:
+        fill_error(result.error, outcome.error, spec.topic, spec.partition)
+    elif outcome.records:
+        result.records = outcome.records
+
+
+def offset_result(outcome: OffsetOutcome) -> log_pb2.ListOffsetsResult:
+    """Translate one looked-up position."""
+    spec = outcome.spec
+    result = log_pb2.ListOffsetsResult(
+        topic=spec.topic,
+        partition=spec.partition,
+        offset=outcome.offset,
+        timestamp_ms=outcome.timestamp_ms,
+        leader_epoch=outcome.leader_epoch,
+    )
+    if outcome.error is not None:
+        fill_error(result.error, outcome.error, spec.topic, spec.partition)
+    return result
+
+
+def built_batch(request: log_pb2.PublishRequest, *, wall_ms: int) -> bytes:
+    """Build one record batch of plain records; those without a timestamp get `wall_ms`."""
+    records = [
+        Record(
+            offset=index,
+            timestamp_ms=record.timestamp_ms if record.HasField("timestamp_ms") else wall_ms,
+            key=record.key if record.HasField("key") else None,
+            value=record.value if record.HasField("value") else None,
+            headers=tuple(
+                (header.key, header.value if header.HasField("value") else None)
+                for header in record.headers
+            ),
+        )
+        for index, record in enumerate(request.records)
+    ]
+    return encode_batch(records, codec=Codec(request.compression))
+
+
+def decoded_responses(
+    outcome: FetchOutcome, last: log_pb2.SubscribeResponse
+) -> Iterator[log_pb2.SubscribeResponse]:
+    """Decode the records of [offset asked for, last.next_offset) into responses of bounded size.
+
+    Each says where its successor continues; the last one is `last`.
+    """
+    size = 0
+    response = log_pb2.SubscribeResponse()
+    records = decode_all(
+        outcome.records, start_offset=outcome.spec.offset, end_offset=last.next_offset
+    )
+    for record in records:
+        if size > DECODED_BYTES_MAX:
+            response.next_offset = record.offset
+            response.high_watermark = last.high_watermark
+            response.metadata_offset = last.metadata_offset
+            yield response
+            response, size = log_pb2.SubscribeResponse(), 0
+        _add_record(response, record)
+        size += len(record.key or b"") + len(record.value or b"") + 32
+    response.MergeFrom(last)
+    yield response
+
+
+def broker_description(broker: BrokerImage) -> admin_pb2.BrokerDescription:
+    """Describe a registered broker."""
+    return admin_pb2.BrokerDescription(
+        id=broker.id,
+        grpc_address=broker.grpc_address,
+        rack=broker.rack,
+        fenced=broker.fenced,
+        broker_epoch=broker.epoch,
+    )
+
+
+def topic_listing(topic: TopicImage) -> admin_pb2.TopicListing:
+    """Name a topic and its size."""
+    return admin_pb2.TopicListing(
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+    )
+
+
+def topic_description(topic: TopicImage) -> admin_pb2.TopicDescription:
+    """Describe a topic: partitions by index, configs by name."""
+    description = admin_pb2.TopicDescription(name=topic.name, topic_id=topic.id)
+    for index in sorted(topic.partitions):
+        state = topic.partitions[index]
+        description.partitions.add(
+            partition=index,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            replicas=state.replicas,
+            isr=state.isr,
+        )
+    for name in sorted(topic.configs):
+        description.configs.add(name=name, value=topic.configs[name])
+    return description
+
+
+def _add_record(response: log_pb2.SubscribeResponse, record: Record) -> None:
+    message = response.records.add(timestamp_ms=record.timestamp_ms, offset=record.offset)
+    if record.key is not None:
+        message.key = record.key
+    if record.value is not None:
+        message.value = record.value
+    for name, value in record.headers:
+        header = message.headers.add(key=name)
+        if value is not None:
+            header.value = value

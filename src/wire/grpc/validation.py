@@ -1,0 +1,160 @@
+"""What a request must look like before anything is done for it.
+
+Each function raises InvalidRequest (or the finer error of the field) whose message names the field,
+what it was and what it may be. Limits that depend on the node come in as arguments.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from ...broker import EARLIEST, LATEST, MAX_TIMESTAMP, Acks
+from ...errors import InvalidRequest, InvalidTopic
+from ...proto import log_pb2
+
+TIMEOUT_MS_DEFAULT: Final = 30_000
+TIMEOUT_MS_MAX: Final = 600_000
+MAX_WAIT_MS_MAX: Final = 60_000
+PARTITION_BYTES_DEFAULT: Final = 1 << 20
+PARTITIONS_MAX: Final = 10_000  # in one request
+RECORDS_MAX: Final = 10_000  # in one Publish: building the batch must not stall the loop
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_ACKS: Final = {
+    log_pb2.ACKS_ALL: Acks.ALL,
+    log_pb2.ACKS_NONE: Acks.NONE,
+    log_pb2.ACKS_LEADER: Acks.LEADER,
+}
+
+
+class HasPlace(Protocol):
+    """Any message part that names one partition."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopic when no topic can have this name."""
+    if _LEGAL_NAME.fullmatch(name) and name not in {".", ".."}:
+        return
+    if not name:
+        raise InvalidTopic("topic is empty; give a name of 1..249 characters of [a-zA-Z0-9._-]")
+    if len(name) > 249:
+        raise InvalidTopic(f"topic has {len(name)} characters; at most 249 are allowed")
+    raise InvalidTopic(
+        f'topic {name!r} has illegal characters; use [a-zA-Z0-9._-], and not "." or ".."'
+    )
+
+
+def check_partition(topic: str, partition: int) -> None:
+    """Raise InvalidTopic or InvalidRequest when no partition can be called so."""
+    check_topic_name(topic)
+    if partition < 0:
+        raise InvalidRequest(
+            f"partition is {partition}; give 0 or more", topic=topic, partition=partition
+        )
+
+
+def check_places(field: str, parts: Iterable[HasPlace]) -> None:
+    """Refuse a request that names no partition, too many, or one twice."""
+    seen: set[tuple[str, int]] = set()
+    count = 0
+    for part in parts:
+        count += 1
+        place = (part.topic, part.partition)
+        if place in seen:
+            raise InvalidRequest(
+                f"{field} names this partition twice; name each once",
+                topic=part.topic,
+                partition=part.partition,
+            )
+        seen.add(place)
+    if count == 0:
+        raise InvalidRequest(f"{field} is empty; name at least one partition")
+    if count > PARTITIONS_MAX:
+        raise InvalidRequest(f"{field} names {count} partitions; at most {PARTITIONS_MAX}")
+
+
+def read_acks(value: int) -> Acks:
+    """Translate the enum; raises InvalidRequest for a number that is none."""
+    acks = _ACKS.get(value)  # type: ignore[call-overload]
+    if acks is None:
+        raise InvalidRequest(f"acks is {value}; give ACKS_ALL, ACKS_LEADER or ACKS_NONE")
+    return acks
+
+
+def read_timeout_ms(value: int) -> int:
+    """Return the wait a produce request allows, in milliseconds; 0 means the default."""
+    if value == 0:
+        return TIMEOUT_MS_DEFAULT
+    if not 1 <= value <= TIMEOUT_MS_MAX:
+        raise InvalidRequest(f"timeout_ms is {value}; give 1..{TIMEOUT_MS_MAX}, or 0 for 30000")
+    return value
+
+
+def read_max_wait_ms(value: int) -> int:
+    """Return how long a fetch may wait, in milliseconds."""
+    if not 0 <= value <= MAX_WAIT_MS_MAX:
+        raise InvalidRequest(f"max_wait_ms is {value}; give 0..{MAX_WAIT_MS_MAX}")
+    return value
+
+
+def read_max_bytes(field: str, value: int, *, default: int, limit: int) -> int:
+    """Return a bound in bytes, never above `limit`; 0 means the default."""
+    if value < 0:
+        raise InvalidRequest(f"{field} is {value}; give 1 or more, or 0 for {default}")
+    return min(value or default, limit)
+
+
+def read_min_bytes(value: int) -> int:
+    """Return how many bytes a fetch waits for."""
+    if value < 0:
+        raise InvalidRequest(f"min_bytes is {value}; give 0 or more")
+    return value
+
+
+def check_timestamp(value: int) -> None:
+    """Raise InvalidRequest unless it is a time or one of the three special positions."""
+    if value < 0 and value not in {LATEST, EARLIEST, MAX_TIMESTAMP}:
+        raise InvalidRequest(
+            f"timestamp_ms is {value}; give a time of 0 or more, -1 latest, -2 earliest or "
+            "-3 largest timestamp"
+        )
+
+
+def check_offset(field: str, value: int, *, lowest: int = 0) -> None:
+    """Raise InvalidRequest for an offset below what the field can mean."""
+    if value < lowest:
+        raise InvalidRequest(f"{field} is {value}; give {lowest} or more")
+
+
+def check_isolation(value: int) -> None:
+    """Raise InvalidRequest for a number that is no isolation level."""
+    if value not in (log_pb2.ISOLATION_READ_UNCOMMITTED, log_pb2.ISOLATION_READ_COMMITTED):
+        raise InvalidRequest(
+            f"isolation is {value}; give ISOLATION_READ_UNCOMMITTED or ISOLATION_READ_COMMITTED"
+        )
+
+
+def check_publish(request: log_pb2.PublishRequest) -> None:
+    """Refuse what no batch can be built of."""
+    count = len(request.records)
+    if not 1 <= count <= RECORDS_MAX:
+        raise InvalidRequest(
+            f"records has {count} entries; give 1..{RECORDS_MAX}, more in several requests",
+            topic=request.topic,
+        )
+    if request.compression not in log_pb2.Compression.values():
+        raise InvalidRequest(
+            f"compression is {request.compression}; give 0 none, 1 gzip, 2 snappy, 3 lz4 or 4 zstd",
+            topic=request.topic,
+        )
+    for index, record in enumerate(request.records):
+        if record.HasField("timestamp_ms") and record.timestamp_ms < 0:
+            raise InvalidRequest(
+                f"records[{index}].timestamp_ms is {record.timestamp_ms}; give 0 or more",
+                topic=request.topic,
+            )

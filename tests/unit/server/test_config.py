@@ -1,0 +1,79 @@
+"""The typed table of a node's settings: what it takes, and what it says of what it refuses."""
+
+import pytest
+
+from quorumlog.errors import InvalidConfig
+from quorumlog.server.config import NodeConfig, from_settings, parse_toml, settings
+
+
+def test_dotted_keys_and_tables_mean_the_same() -> None:
+    dotted = 'data.dir = "/d"\nnode.id = 7\nlisteners.grpc = "127.0.0.1:0"\n'
+    tables = '[data]\ndir = "/d"\n[node]\nid = 7\n[listeners]\ngrpc = "127.0.0.1:0"\n'
+    assert parse_toml(dotted, source="a") == parse_toml(tables, source="b")
+    assert parse_toml(dotted, source="a").node_id == 7
+
+
+def test_defaults_listen_on_this_machine_alone() -> None:
+    config = NodeConfig(data_dir="/d")
+    assert config.grpc_listener == "127.0.0.1:9094"
+    assert config.controller_listener == "127.0.0.1:9093"
+    assert (config.is_broker, config.is_controller) == (True, True)
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_right_one() -> None:
+    with pytest.raises(InvalidConfig, match=r"node\.toml: unknown setting listener\.grpc; did you"):
+        parse_toml('data.dir = "/d"\nlistener.grpc = "x:1"', source="node.toml")
+
+
+def test_an_unknown_key_like_no_other_lists_the_known_ones() -> None:
+    with pytest.raises(InvalidConfig, match=r"known are advertised\.grpc, .*subscribe"):
+        from_settings({"data.dir": "/d", "zzz": 1})
+
+
+def test_a_file_that_is_not_toml_is_named() -> None:
+    with pytest.raises(InvalidConfig, match=r"n\.toml is not TOML"):
+        parse_toml("data.dir = ", source="n.toml")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "data.dir is missing"),
+        ({"data.dir": ""}, "data.dir is empty"),
+        ({"data.dir": 5}, "data.dir is 5; give text"),
+        ({"data.dir": "/d", "node.id": "x"}, "node.id is 'x'; give a whole number"),
+        ({"data.dir": "/d", "node.id": True}, "node.id is True; give a whole number"),
+        ({"data.dir": "/d", "node.id": -1}, "node.id is -1; give 0..2147483647"),
+        ({"data.dir": "/d", "node.roles": []}, "node.roles is []"),
+        ({"data.dir": "/d", "node.roles": ["observer"]}, "give controller, broker, or both"),
+        ({"data.dir": "/d", "node.roles": "broker"}, "give a list of text"),
+        ({"data.dir": "/d", "node.roles": [1]}, "give a list of text"),
+        ({"data.dir": "/d", "listeners.grpc": "9094"}, 'listeners.grpc is "9094"; give host:port'),
+        ({"data.dir": "/d", "listeners.grpc": "h:70000"}, "a port of 0..65535"),
+        ({"data.dir": "/d", "listeners.grpc": ""}, "listeners.grpc is"),
+        ({"data.dir": "/d", "advertised.grpc": "x"}, "advertised.grpc is"),
+        ({"data.dir": "/d", "controller.voters": ["1"]}, 'give "id@host:port"'),
+        ({"data.dir": "/d", "controller.voters": ["2@h:1"]}, "the only voter must be this node"),
+        ({"data.dir": "/d", "controller.voters": ["1@h:1", "2@h:2"]}, "this version runs one"),
+        (
+            {"data.dir": "/d", "produce.inflight.requests.max": 0},
+            "produce.inflight.requests.max is 0; give 1..1000 requests",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_it_may_be(
+    values: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        from_settings(values)
+    assert message in caught.value.message
+
+
+def test_every_setting_has_a_doc_and_a_default_of_its_kind() -> None:
+    rows = list(settings())
+    assert len({row.name for row in rows}) == len(rows)
+    for row in rows:
+        assert row.doc.endswith("."), row.name
+        assert row.default is None or isinstance(row.default, row.kind), row.name
+        if row.kind is int:
+            assert None not in (row.low, row.high), row.name
