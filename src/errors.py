@@ -285,6 +285,13 @@ class NotImplementedHere(
     """The server does not offer this call."""
 
 
+class EnvironmentUnusable(
+    QuorumlogError, name="ENVIRONMENT_UNUSABLE", status="FAILED_PRECONDITION"
+):
+    """Something around the program (Java, a package, a worker's Python) is missing or too old;
+    says what, and how to put it right."""
+
+
 class UnknownServerError(QuorumlogError, code=-1, name="UNKNOWN_SERVER_ERROR", status="INTERNAL"):
     """The server failed in a way it did not foresee; its log has the details."""
 
@@ -327,6 +334,7 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     DuplicateBrokerRegistration,
     InconsistentClusterId,
     NotImplementedHere,
+    EnvironmentUnusable,
     UnknownServerError,
 )
 
