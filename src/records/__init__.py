@@ -1,0 +1,64 @@
+"""The record batch: header, codec, Arrow columns, compression, validation.
+
+Pure: bytes in, views and values out. Knows what a batch is and nothing of logs, topics or offsets
+beyond those inside a batch. `codec` chooses the compiled codec or the one in plain Python;
+`arrow` is the only module that needs pyarrow, and imports it when called.
+"""
+
+from .batch import (
+    HEADER_SIZE,
+    PREFIX_SIZE,
+    BatchHeader,
+    check_crc,
+    iterate_batches,
+    parse_header,
+    stamp,
+    whole_batches_end,
+)
+from .codec import (
+    COMPILED,
+    Envelope,
+    decode_all,
+    decode_batch,
+    describe,
+    encode_batch,
+    encode_columns,
+    find_timestamp,
+    record_size_max,
+)
+from .compression import INFLATE_LIMIT, Codec, codec_named, compress, decompress
+from .murmur2 import murmur2, partition_for_key
+from .record import Record
+from .validate import ValidationMode, validate_batch, with_append_time, with_codec
+
+__all__ = [
+    "HEADER_SIZE",
+    "PREFIX_SIZE",
+    "BatchHeader",
+    "parse_header",
+    "check_crc",
+    "iterate_batches",
+    "whole_batches_end",
+    "stamp",
+    "Record",
+    "Envelope",
+    "encode_batch",
+    "encode_columns",
+    "record_size_max",
+    "decode_batch",
+    "decode_all",
+    "find_timestamp",
+    "COMPILED",
+    "describe",
+    "Codec",
+    "codec_named",
+    "compress",
+    "decompress",
+    "INFLATE_LIMIT",
+    "ValidationMode",
+    "validate_batch",
+    "with_append_time",
+    "with_codec",
+    "murmur2",
+    "partition_for_key",
+]

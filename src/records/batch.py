@@ -1,0 +1,197 @@
+"""The record batch, version 2: its header as a value, and walking over batches in a buffer.
+
+Layout (big endian), from the field's format description:
+
+    0   8  base offset             stamped by the log
+    8   4  batch length            bytes after this field
+    12  4  partition leader epoch  stamped by the log; -1 from producers
+    16  1  magic = 2
+    17  4  CRC-32C                 over byte 21 to the end
+    21  2  attributes              bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control,
+                                   6 delete horizon in the base timestamp
+    23  4  last offset delta       kept by compaction
+    27  8  base timestamp          ms since 1970; -1 none
+    35  8  max timestamp
+    43  8  producer id             -1 none
+    51  2  producer epoch          -1 none
+    53  4  base sequence           -1 none
+    57  4  record count
+    61     records                 compressed as one block
+
+The first 16 bytes lie outside the CRC, so a log stamps offset and leader epoch in front of what
+the producer built and stores the rest untouched. Nothing here looks into the records.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from ..errors import CorruptionError
+from .compression import Buffer, Codec, codec_of
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+"""All fields of the header in the order of `BatchHeader`."""
+
+HEADER_SIZE: Final = 61
+PREFIX_SIZE: Final = 16
+"""Bytes that the log stamps: base offset, batch length, leader epoch."""
+
+LENGTH_END: Final = 12
+"""Where `batch_length` starts to count: a batch is this many bytes longer than it says."""
+
+CRC_START: Final = 21
+"""First byte under the CRC."""
+
+MAGIC: Final = 2
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER: Final = -1
+
+TIMESTAMP_TYPE_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+
+OFFSET_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """The first 61 bytes of a batch."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return self.batch_length + LENGTH_END
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record (inclusive); compaction may have removed that record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Offset behind the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """Compression of the records; raises UnsupportedCompression for an unknown number."""
+        return codec_of(self.attributes)
+
+    @property
+    def is_control(self) -> bool:
+        """The records are markers of the log itself, never shown to applications."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        """The records count only once their transaction is committed."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def log_append_time(self) -> bool:
+        """Every record's timestamp is `max_timestamp`, set by the broker."""
+        return bool(self.attributes & TIMESTAMP_TYPE_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """`base_timestamp` is the time from which the cleaner may drop tombstones."""
+        return bool(self.attributes & DELETE_HORIZON_BIT)
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Return the header of the batch at `position`; the records need not be there.
+
+    Raises CorruptionError when the buffer is too short for a header, or magic or length are
+    impossible. The CRC is not looked at.
+    """
+    if position < 0 or len(buffer) - position < HEADER_SIZE:
+        raise CorruptionError(
+            f"{max(0, len(buffer) - position)} bytes left, a batch header has {HEADER_SIZE}",
+            position=position,
+        )
+    header = BatchHeader(*HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC:
+        raise CorruptionError(
+            f"magic is {header.magic}, only record batches of version {MAGIC} are known",
+            position=position,
+        )
+    if header.batch_length < HEADER_SIZE - LENGTH_END:
+        raise CorruptionError(
+            f"batch length {header.batch_length} is shorter than a header", position=position
+        )
+    return header
+
+
+def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Raise CorruptionError unless the batch is whole and its CRC-32C is right."""
+    end = position + header.size
+    if end > len(buffer):
+        raise CorruptionError(
+            f"the batch at offset {header.base_offset} has {header.size} bytes, "
+            f"{len(buffer) - position} are there",
+            position=position,
+        )
+    crc = crc32c(memoryview(buffer)[position + CRC_START : end])
+    if crc != header.crc:
+        raise CorruptionError(
+            f"CRC-32C of the batch at offset {header.base_offset} is {crc:08x}, "
+            f"its header says {header.crc:08x}",
+            position=position,
+        )
+
+
+def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each whole batch from `position` to the buffer's end.
+
+    Raises CorruptionError at a torn or impossible one, after the batches in front of it.
+    """
+    while position < len(buffer):
+        header = parse_header(buffer, position)
+        if position + header.size > len(buffer):
+            raise CorruptionError(
+                f"the batch at offset {header.base_offset} has {header.size} bytes, "
+                f"{len(buffer) - position} are there",
+                position=position,
+            )
+        yield position, header
+        position += header.size
+
+
+def whole_batches_end(buffer: Buffer, position: int = 0) -> int:
+    """Return the position behind the last whole batch; what follows is torn or not a batch."""
+    while len(buffer) - position >= HEADER_SIZE:
+        try:
+            header = parse_header(buffer, position)
+        except CorruptionError:
+            break
+        if position + header.size > len(buffer):
+            break
+        position += header.size
+    return position
+
+
+_PREFIX: Final = Struct(">qii")
+
+
+def stamp(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> bytes:
+    """Return the 16 bytes to write in place of the batch's first 16; the CRC does not cover
+    them."""
+    return _PREFIX.pack(base_offset, header.batch_length, leader_epoch)

@@ -1,0 +1,94 @@
+"""Columns of records in Arrow's memory layout, as plain buffers.
+
+What the codecs read from and decode into. No pyarrow here: `arrow.py` wraps these buffers and
+unwraps arrays into them, without copying either way.
+
+Layout (the Arrow columnar format): a validity bitmap is least-significant-bit first, 1 = present,
+and None when nothing is null; a binary column has length + 1 offsets into its data. `start` is the
+first element that counts, so that a slice shares its parent's buffers.
+"""
+
+from dataclasses import dataclass
+
+from .compression import Buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinaryColumn:
+    """Byte strings, some of them null."""
+
+    length: int
+    offsets: Buffer  # int32, or int64 when `is_wide`; native byte order
+    data: Buffer
+    validity: Buffer | None = None
+    start: int = 0
+    is_wide: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int64Column:
+    """64-bit integers, some of them null."""
+
+    length: int
+    values: Buffer
+    validity: Buffer | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderColumn:
+    """Lists of (key, value); list i is entries [offsets[start + i], offsets[start + i + 1])."""
+
+    length: int
+    offsets: Buffer  # int32, length + 1 of them from `start`
+    keys: BinaryColumn
+    values: BinaryColumn
+    validity: Buffer | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumns:
+    """What a producer hands over: equally long columns, only `values` is needed."""
+
+    values: BinaryColumn
+    keys: BinaryColumn | None = None
+    timestamps_ms: Int64Column | None = None
+    headers: HeaderColumn | None = None
+    timestamp_ms: int = -1  # of every record without one of its own; -1 is the field's "none"
+
+    @property
+    def length(self) -> int:
+        """Number of records."""
+        return self.values.length
+
+    def __post_init__(self) -> None:
+        for name in ("keys", "timestamps_ms", "headers"):
+            column = getattr(self, name)
+            if column is not None and column.length != self.length:
+                raise ValueError(f"{name} has {column.length} rows, values has {self.length}")
+
+
+WANT_KEY = 1
+WANT_VALUE = 2
+WANT_OFFSET = 4
+WANT_TIMESTAMP = 8
+WANT_TIMESTAMP_TYPE = 16
+WANT_HEADERS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedColumns:
+    """What a reader gets: the columns it asked for, of many batches, the others None.
+
+    `timestamps_us` is microseconds since 1970 (milliseconds that do not fit are clamped),
+    `timestamp_types` is 0 for the producer's time and 1 for the log's.
+    """
+
+    length: int
+    keys: BinaryColumn | None = None
+    values: BinaryColumn | None = None
+    offsets: Buffer | None = None  # int64
+    timestamps_us: Buffer | None = None  # int64
+    timestamp_types: Buffer | None = None  # int32
+    headers: HeaderColumn | None = None  # null where a record has none

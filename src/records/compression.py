@@ -1,0 +1,271 @@
+"""The five codecs of a record batch, and inflation that cannot be abused.
+
+Owns the codec numbers and the byte framings the field's clients expect: gzip (RFC 1952), snappy in
+the framing of the Java library `snappy-java` (a raw block is understood on read), lz4 frames with
+independent blocks (what the Java reader insists on), zstd frames. `cramjam` does the work and
+releases the GIL.
+
+What others compressed is not trusted: every inflation writes into a buffer that is never larger
+than the caller's limit, and sizes that a frame declares are checked before anything is allocated.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final, TypeAlias
+
+import cramjam
+
+from ..errors import CorruptionError, MessageTooLarge, UnsupportedCompression
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+INFLATE_LIMIT: Final = 256 * 1024 * 1024
+"""Bytes that a reader lets one batch inflate to unless it says otherwise; a batch of ours is cut
+by its size before compression and never comes near."""
+
+
+class Codec(IntEnum):
+    """Codec of a batch: the low three bits of its attributes. Stored numbers; do not change."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def codec_of(attributes: int) -> Codec:
+    """Return the codec that a batch's attributes name; raises UnsupportedCompression (5, 6, 7)."""
+    try:
+        return _CODECS[attributes & 0x07]
+    except IndexError:
+        raise UnsupportedCompression(
+            f"codec {attributes & 0x07} is unknown; known are "
+            + ", ".join(f"{codec.value} {codec.name.lower()}" for codec in Codec)
+        ) from None
+
+
+def codec_named(name: str) -> Codec:
+    """Return the codec called `name` in configs (none, gzip, snappy, lz4, zstd)."""
+    try:
+        return Codec[name.upper()]
+    except KeyError:
+        known = ", ".join(codec.name.lower() for codec in Codec)
+        raise UnsupportedCompression(f"no codec is called {name!r}; known are {known}") from None
+
+
+def compress(codec: Codec, data: Buffer) -> bytes:
+    """Return `data` compressed; the bytes themselves with `Codec.NONE`."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return bytes(cramjam.gzip.compress(data))
+        case Codec.SNAPPY:
+            return _compress_snappy(data)
+        case Codec.LZ4:
+            return _compress_lz4(data)
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data))
+
+
+def decompress(codec: Codec, data: Buffer, limit: int) -> memoryview:
+    """Return `data` inflated, at most `limit` bytes.
+
+    Raises MessageTooLarge when it would inflate to more (nothing larger than the limit is ever
+    allocated) and CorruptionError when it is not what the codec wrote.
+    """
+    match codec:
+        case Codec.NONE:
+            if len(data) > limit:
+                raise _too_large(limit)
+            return memoryview(data)
+        case Codec.GZIP:
+            return _inflate(codec, data, limit, hint=_gzip_size(data))
+        case Codec.SNAPPY:
+            return _decompress_snappy(data, limit)
+        case Codec.LZ4:
+            return _inflate(codec, data, limit, hint=_lz4_size(data))
+        case Codec.ZSTD:
+            return _inflate(codec, data, limit, hint=_zstd_size(data, limit))
+
+
+# --- bounded inflation of streams --------------------------------------------------------------
+
+_CODECS: Final = tuple(Codec)
+_INFLATE_INTO: Final = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+_FULL: Final = "failed to write whole buffer"  # what cramjam says when the output does not fit
+_FIRST_GUESS_MIN: Final = 64 * 1024
+
+
+def _inflate(codec: Codec, data: Buffer, limit: int, *, hint: int | None) -> memoryview:
+    """Inflate into a buffer of the declared size, or one that grows fourfold up to the limit.
+
+    A declared size only chooses the first guess (it may lie); the writer stops at the buffer's end.
+    """
+    if hint is not None and hint > limit:
+        raise _too_large(limit)
+    size = min(limit, max(4 * len(data), _FIRST_GUESS_MIN) if hint is None else hint)
+    inflate_into = _INFLATE_INTO[codec]
+    while True:
+        output = bytearray(max(size, 1))  # cramjam takes no empty output
+        try:
+            count = inflate_into(data, output)
+        except cramjam.DecompressionError as error:
+            if _FULL not in str(error):
+                raise CorruptionError(
+                    f"{codec.name.lower()} data does not inflate: {error}"
+                ) from None
+            if size >= limit:
+                raise _too_large(limit) from None
+            size = min(limit, max(4 * size, _FIRST_GUESS_MIN))
+        else:
+            return memoryview(output)[:count]
+
+
+def _too_large(limit: int) -> MessageTooLarge:
+    return MessageTooLarge(f"the batch inflates to more than {limit} bytes; send smaller batches")
+
+
+_U32: Final = Struct("<I")
+_U64: Final = Struct("<Q")
+
+
+def _gzip_size(data: Buffer) -> int | None:
+    """Return the length modulo 2^32 that a gzip member ends with (RFC 1952, ISIZE).
+
+    It is the size of the last member only, and so no more than a guess: a value that deflate cannot
+    reach (1032 to 1) is ignored.
+    """
+    if len(data) < 18:
+        return None
+    size = int(_U32.unpack_from(data, len(data) - 4)[0])
+    return size if 0 < size <= 1032 * len(data) else None
+
+
+def _lz4_size(data: Buffer) -> int | None:
+    """Return the content size an lz4 frame's header declares (bit 3 of FLG), if it does."""
+    if len(data) < 15 or _U32.unpack_from(data)[0] != 0x184D2204 or not data[4] & 0x08:
+        return None
+    return int(_U64.unpack_from(data, 6)[0])
+
+
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_WINDOW_MAX: Final = (
+    8 * 1024 * 1024
+)  # every decoder must offer this much (RFC 8878, 3.1.1.1.2)
+
+
+def _zstd_size(data: Buffer, limit: int) -> int | None:
+    """Return the content size that a zstd frame declares, if it does (RFC 8878, 3.1.1.1).
+
+    A frame also declares the window its decoder allocates; one above both the limit and the 8 MiB
+    that every decoder offers raises MessageTooLarge. (A later frame may declare 128 MiB, the
+    library's own bound; its pages are touched only as far as output is written.)
+    """
+    if len(data) < 6 or _U32.unpack_from(data)[0] != _ZSTD_MAGIC:
+        return None
+    descriptor = data[4]
+    is_single_segment = bool(descriptor & 0x20)
+    position = 5
+    if not is_single_segment:
+        exponent, mantissa = data[5] >> 3, data[5] & 0x07
+        window = (1 << (10 + exponent)) * (8 + mantissa) // 8
+        if window > max(limit, _ZSTD_WINDOW_MAX):
+            raise _too_large(limit)
+        position = 6
+    position += (0, 1, 2, 4)[descriptor & 0x03]
+    width = (1 if is_single_segment else 0, 2, 4, 8)[descriptor >> 6]
+    if width == 0 or len(data) < position + width:
+        return None
+    size = int.from_bytes(data[position : position + width], "little")
+    return size + 256 if width == 2 else size
+
+
+# --- lz4 ---------------------------------------------------------------------------------------
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    """Compress to one frame of independent blocks: the Java reader refuses linked ones."""
+    compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+    compressor.compress(bytes(data))  # it takes nothing else; bytes are not copied
+    return bytes(compressor.finish())
+
+
+# --- snappy ------------------------------------------------------------------------------------
+
+_SNAPPY_HEADER: Final = bytes.fromhex("82534e41505059000000000100000001")  # magic, version, least
+_SNAPPY_MAGIC: Final = _SNAPPY_HEADER[:8]
+_SNAPPY_BLOCK: Final = 32 * 1024
+_BLOCK_SIZE: Final = Struct(">i")
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    """Frame raw snappy blocks of 32 KiB: 16 bytes of header, then (size, block) pairs."""
+    view = memoryview(data)
+    parts: list[bytes] = [_SNAPPY_HEADER]
+    for start in range(0, len(view), _SNAPPY_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _SNAPPY_BLOCK]))
+        parts.append(_BLOCK_SIZE.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, limit: int) -> memoryview:
+    view = memoryview(data)
+    if view[:8] != _SNAPPY_MAGIC:
+        return _inflate_blocks([view], limit)
+    if len(view) < len(_SNAPPY_HEADER):
+        raise CorruptionError("the snappy framing ends inside its header")
+    blocks = []
+    position = len(_SNAPPY_HEADER)
+    while position < len(view):
+        if len(view) - position < 4:
+            raise CorruptionError("the snappy framing ends inside a block's size")
+        size = _BLOCK_SIZE.unpack_from(view, position)[0]
+        position += 4
+        if not 0 <= size <= len(view) - position:
+            raise CorruptionError(f"a snappy block of {size} bytes leaves the framing")
+        blocks.append(view[position : position + size])
+        position += size
+    return _inflate_blocks(blocks, limit)
+
+
+def _inflate_blocks(blocks: list[memoryview], limit: int) -> memoryview:
+    """Inflate raw snappy blocks one behind the other; their declared sizes are summed first."""
+    sizes = [_snappy_size(block) for block in blocks]
+    if sum(sizes) > limit:
+        raise _too_large(limit)
+    output = memoryview(bytearray(sum(sizes)))
+    position = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        if size == 0 and len(block) == 1:
+            continue  # the empty block; cramjam takes no empty output
+        try:
+            count = cramjam.snappy.decompress_raw_into(block, output[position : position + size])
+        except cramjam.DecompressionError as error:
+            raise CorruptionError(f"snappy data does not inflate: {error}") from None
+        position += count
+    if position != len(output):
+        raise CorruptionError(f"snappy declared {len(output)} bytes and gave {position}")
+    return output
+
+
+def _snappy_size(block: memoryview) -> int:
+    """Return the size that a raw block declares in front (a varint of at most 32 bits).
+
+    A block whose elements cannot reach it (64 bytes from 3) is damaged; so no small block makes us
+    allocate much.
+    """
+    size = 0
+    for index in range(min(5, len(block))):
+        size |= (block[index] & 0x7F) << (7 * index)
+        if block[index] < 0x80:
+            if size > 64 * len(block):
+                break
+            return size
+    raise CorruptionError("snappy data does not inflate: the declared size is impossible")
