@@ -2,5 +2,10 @@
 
 A source in pure Python over Arrow, for `spark.read` and `spark.readStream`; no jar. `options`,
 `offsets` and `planning` decide and know neither Spark nor a broker; `cluster` and `fetching` talk
-to brokers; `source`, `batch` and `stream` are what Spark calls.
+to brokers; `batches` makes Arrow of bytes; `source`, `batch`, `stream` and `tasks` are what Spark
+calls; `sessions` and `java` see that a session works.
 """
+
+from quorumlog.spark.sessions import configure, session
+
+__all__ = ["configure", "session"]

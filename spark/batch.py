@@ -1,0 +1,64 @@
+"""The batch reader: what `spark.read` plans on the driver and runs on executors.
+
+Spark plans a DataFrame once, at its first action: a second action on the same DataFrame (or on a
+view of it) reads the same offsets again, also where `latest` has moved on. A new `load()` plans
+anew.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from quorumlog.spark.cluster import Cluster
+from quorumlog.spark.options import NoMatch, ReadOptions
+from quorumlog.spark.planning import plan_batch, resolve, split, times_wanted
+from quorumlog.spark.tasks import input_partitions, read_task
+
+logger = logging.getLogger(__name__)
+
+
+class BatchReader(DataSourceReader):
+    """Plans ranges of offsets and reads them."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, columns: tuple[str, ...]) -> None:
+        """`columns` are the source's names of the schema's fields."""
+        self._options = options
+        self._schema = schema
+        self._columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Resolve every position now and return one task for each range, as a list.
+
+        Raises InvalidConfig, UnknownTopicOrPartition or OffsetOutOfRange; Lost when no broker
+        answers.
+        """
+        options = self._options
+        cluster = Cluster(options.bootstrap)
+        leaders = cluster.leaders(options.selection)
+        start_times = times_wanted(options.start, leaders)
+        end_times = times_wanted(options.end, leaders)
+        # Times before bounds: what a time finds can then never lie beyond the end.
+        started = cluster.offsets_at(start_times, leaders, options.isolation)
+        ended = cluster.offsets_at(end_times, leaders, options.isolation)
+        bounds = cluster.bounds(leaders, options.isolation)
+        planned = plan_batch(
+            resolve(options.start, bounds, started, no_match=options.start_no_match),
+            resolve(options.end, bounds, ended, no_match=NoMatch.LATEST),
+            bounds,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        for loss in planned.losses:
+            logger.warning("spark.data_loss %s", loss)
+        ranges = split(
+            planned.ranges,
+            min_partitions=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
+        return input_partitions(ranges, leaders)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        return read_task(self._options, self._schema, self._columns, partition)

@@ -1,0 +1,246 @@
+"""What the driver and the tasks ask of brokers, through channels that block.
+
+Spark's Python processes have no event loop. They are forked and reused, so channels are kept per
+process: a module-level pool, made anew after a fork, since a channel does not survive one.
+"""
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+
+from quorumlog.errors import (
+    Lost,
+    NotLeaderOrFollower,
+    QuorumlogError,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
+from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.runtime import Method
+from quorumlog.runtime.error_detail import decode_error
+from quorumlog.runtime.grpc_network import SyncChannel
+from quorumlog.services import ADMIN_DESCRIBE_TOPICS, ADMIN_LIST_TOPICS, LOG_LIST_OFFSETS
+from quorumlog.spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from quorumlog.spark.options import (
+    Assigned,
+    Isolation,
+    Selection,
+    Subscribed,
+    SubscribedPattern,
+)
+from quorumlog.spark.planning import Bounds
+
+T = TypeVar("T")
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+CALL_TIMEOUT_MS: Final = 30_000
+ATTEMPTS_MAX: Final = 6
+"""How often a call is made before its error stands; with the pauses that is about 3 s."""
+
+PAUSE_MS: Final = 100
+"""The first pause between attempts; each is twice the one before."""
+
+logger = logging.getLogger(__name__)
+
+# The one module-level state of this room: Spark hands a worker process from task to task and from
+# job to job, and nothing else in it lives that long.
+_channels: dict[tuple[int, str], SyncChannel] = {}
+
+
+def channel_to(address: str) -> SyncChannel:
+    """Return this process's channel to an address; it connects at its first call."""
+    key = (os.getpid(), address)
+    if key not in _channels:
+        _channels[key] = SyncChannel(address)
+    return _channels[key]
+
+
+def repeat(what: str, job: Callable[[int], T]) -> T:
+    """Return what `job(attempt)` returns, repeating it while it fails with a retriable error.
+
+    Attempts count from 0 to ATTEMPTS_MAX - 1, with doubling pauses between; the last error stands.
+    """
+    for attempt in range(ATTEMPTS_MAX - 1):
+        try:
+            return job(attempt)
+        except QuorumlogError as error:
+            if not error.retriable:
+                raise
+            logger.info("spark.repeat what=%s attempt=%d error=%s", what, attempt, error)
+        time.sleep(PAUSE_MS / 1000 * 2**attempt)
+    return job(ATTEMPTS_MAX - 1)
+
+
+class Cluster:
+    """The brokers behind some bootstrap addresses. Cheap to make; the channels are pooled."""
+
+    def __init__(self, bootstrap: Sequence[str]) -> None:
+        self._bootstrap = tuple(bootstrap)  # "host:port", at least one
+
+    def leaders(self, selection: Selection) -> dict[TopicPartition, str]:
+        """Return the partitions of a selection, in order, and the address of each one's leader.
+
+        Raises UnknownTopicOrPartition when a topic, or an assigned partition, does not exist; a
+        pattern may match nothing.
+        """
+        match selection:
+            case Assigned(places):
+                known = self._described(dict.fromkeys(place.topic for place in places))
+                for place in places:
+                    if place not in known:
+                        raise UnknownTopicOrPartition(
+                            "option 'assign' names this partition, the topic does not have it",
+                            topic=place.topic,
+                            partition=place.partition,
+                        )
+                return {place: known[place] for place in places}
+            case Subscribed(topics):
+                return self._described(topics)
+            case SubscribedPattern(pattern):
+                return self._described(self._matching(pattern))
+
+    def leader(self, place: TopicPartition) -> str:
+        """Return the address of a partition's leader as it is now."""
+        leaders = self.leaders(Assigned((place,)))
+        return leaders[place]
+
+    def bounds(
+        self, leaders: Mapping[TopicPartition, str], isolation: Isolation
+    ) -> dict[TopicPartition, Bounds]:
+        """Return what can be read of each partition now."""
+        # Earliest first: retention may cut the log between the two, never shorten its end.
+        earliest = self.earliest(leaders, isolation)
+        latest = self.latest(leaders, isolation)
+        return {place: Bounds(earliest=earliest[place], latest=latest[place]) for place in leaders}
+
+    def earliest(self, leaders: Mapping[TopicPartition, str], isolation: Isolation) -> Offsets:
+        """Return the log start of each partition."""
+        return self._bound(EARLIEST, leaders, isolation)
+
+    def latest(self, leaders: Mapping[TopicPartition, str], isolation: Isolation) -> Offsets:
+        """Return the end of what may be read of each partition."""
+        return self._bound(LATEST, leaders, isolation)
+
+    def _bound(
+        self, which: int, leaders: Mapping[TopicPartition, str], isolation: Isolation
+    ) -> Offsets:
+        found = self.offsets_at(dict.fromkeys(leaders, which), leaders, isolation)
+        return {place: offset or 0 for place, offset in found.items()}
+
+    def offsets_at(
+        self,
+        times_ms: Mapping[TopicPartition, int],
+        leaders: Mapping[TopicPartition, str],
+        isolation: Isolation,
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after a time for each partition (None: there is none); the
+        times -2 and -1 ask for the bounds."""
+
+        def ask(attempt: int) -> dict[TopicPartition, int | None]:
+            now = leaders if attempt == 0 else {place: self.leader(place) for place in times_ms}
+            found: dict[TopicPartition, int | None] = {}
+            for address in dict.fromkeys(now[place] for place in times_ms):
+                mine = {place: ms for place, ms in times_ms.items() if now[place] == address}
+                found |= _list_offsets(address, mine, isolation)
+            return {place: found[place] for place in times_ms}
+
+        return repeat("list_offsets", ask) if times_ms else {}
+
+    def _described(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
+        names = list(topics)
+        if not names:
+            return {}
+
+        def ask(attempt: int) -> tuple[dict[TopicPartition, str], list[str]]:
+            request = admin_pb2.DescribeTopicsRequest(names=names)
+            return _leaders_of(self._call(ADMIN_DESCRIBE_TOPICS, request, attempt))
+
+        leaders, missing = repeat("describe_topics", ask)
+        if missing:  # not repeated: a created topic is usable everywhere before its creator knows
+            raise UnknownTopicOrPartition(
+                "the topic does not exist; create it, or correct the option that names it",
+                topic=missing[0],
+            )
+        return dict(sorted(leaders.items()))
+
+    def _matching(self, pattern: str) -> list[str]:
+        def ask(attempt: int) -> list[str]:
+            response = self._call(ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(), attempt)
+            return [topic.name for topic in response.topics if re.fullmatch(pattern, topic.name)]
+
+        return repeat("list_topics", ask)
+
+    def _call(self, method: Method[Q, R], request: Q, attempt: int) -> R:
+        """Call any broker that answers: each bootstrap address in turn, another first each time."""
+        count = len(self._bootstrap)
+        failure: QuorumlogError | None = None
+        for index in range(count):
+            address = self._bootstrap[(attempt + index) % count]
+            try:
+                return channel_to(address).call(method, request, timeout_ms=CALL_TIMEOUT_MS)
+            except (Lost, TimedOut) as error:
+                failure = error
+        assert failure is not None, "there is at least one bootstrap address"
+        raise type(failure)(
+            f"no broker answers at {', '.join(self._bootstrap)} (option 'bootstrap'): {failure}"
+        ) from failure
+
+
+def _leaders_of(
+    response: admin_pb2.DescribeTopicsResponse,
+) -> tuple[dict[TopicPartition, str], list[str]]:
+    """Return the leader's address of each partition, and the topics that do not exist."""
+    addresses = {broker.id: broker.grpc_address for broker in response.brokers}
+    leaders: dict[TopicPartition, str] = {}
+    missing: list[str] = []
+    for result in response.results:
+        if result.HasField("error"):
+            error = decode_error(result.error)
+            if not isinstance(error, UnknownTopicOrPartition):
+                raise error
+            missing.append(result.name)
+        for partition in result.topic.partitions:
+            place = TopicPartition(result.name, partition.partition)
+            if partition.leader not in addresses:
+                raise NotLeaderOrFollower(
+                    "the partition has no leader now", topic=place.topic, partition=place.partition
+                )
+            leaders[place] = addresses[partition.leader]
+    return leaders, missing
+
+
+def _list_offsets(
+    address: str, times_ms: Mapping[TopicPartition, int], isolation: Isolation
+) -> dict[TopicPartition, int | None]:
+    request = log_pb2.ListOffsetsRequest(
+        partitions=[
+            log_pb2.ListOffsetsPartition(
+                topic=place.topic, partition=place.partition, timestamp_ms=ms
+            )
+            for place, ms in times_ms.items()
+        ],
+        isolation=isolation_number(isolation),
+    )
+    response = channel_to(address).call(LOG_LIST_OFFSETS, request, timeout_ms=CALL_TIMEOUT_MS)
+    found: dict[TopicPartition, int | None] = {}
+    for result in response.results:
+        if result.HasField("error"):
+            raise decode_error(result.error)
+        place = TopicPartition(result.topic, result.partition)
+        found[place] = result.offset if result.offset >= 0 else None
+    return found
+
+
+def isolation_number(isolation: Isolation) -> log_pb2.Isolation:
+    """Return the protocol's number for an isolation level."""
+    match isolation:
+        case Isolation.READ_COMMITTED:
+            return log_pb2.ISOLATION_READ_COMMITTED
+        case Isolation.READ_UNCOMMITTED:
+            return log_pb2.ISOLATION_READ_UNCOMMITTED

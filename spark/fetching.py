@@ -1,0 +1,153 @@
+"""The bytes of one range: subscribed to at the partition's leader, and again after a fault.
+
+`Fetching` resumes where it was when a stream breaks or the leadership moves. `one_ahead` makes the
+next item of any iterator while the one before is used.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final, TypeVar
+
+from quorumlog.errors import OffsetOutOfRange, QuorumlogError, StreamBroken, TimedOut
+from quorumlog.proto import log_pb2
+from quorumlog.runtime.grpc_network import SyncStream
+from quorumlog.services import LOG_SUBSCRIBE
+from quorumlog.spark.cluster import (
+    ATTEMPTS_MAX,
+    PAUSE_MS,
+    Cluster,
+    channel_to,
+    isolation_number,
+)
+from quorumlog.spark.options import Isolation
+from quorumlog.spark.planning import FAIL_ON_DATA_LOSS, Range
+
+T = TypeVar("T")
+
+ANSWER_BYTES: Final = 4 * 1024 * 1024
+"""Bytes asked for in one answer: about 40,000 records of 100 bytes, a good Arrow batch."""
+
+logger = logging.getLogger(__name__)
+
+
+class Fetching:
+    """Reads one range once. Not for two threads, but for `cancel`, which any may call."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        part: Range,
+        *,
+        leader: str,
+        isolation: Isolation,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._range = part
+        self._leader = leader  # "host:port"
+        self._isolation = isolation
+        self._fail_on_data_loss = fail_on_data_loss
+        self._position = part.start  # next offset to read
+        self._failures = 0  # since the last answer
+        self._stream: SyncStream[log_pb2.SubscribeResponse] | None = None
+        self._is_cancelled = False
+
+    def answers(self) -> Iterator[tuple[bytes, int]]:
+        """Yield whole record batches and the offset that they were read from, up to the range's
+        end; the first and the last batch may reach beyond the range.
+
+        A retriable fault is repaired by asking again where it stopped, ATTEMPTS_MAX times without
+        an answer between. Raises OffsetOutOfRange when retention has removed what was asked for
+        and `fail_on_data_loss`; else it says so in the log and goes on where the log starts.
+        """
+        while self._position < self._range.end and not self._is_cancelled:
+            try:
+                yield from self._subscribed()
+            except OffsetOutOfRange as error:
+                self._skip_what_is_gone(error)
+            except QuorumlogError as error:
+                self._survive(error)
+
+    def cancel(self) -> None:
+        """End `answers()` now, also while it waits for a broker. A second call does nothing."""
+        self._is_cancelled = True
+        if self._stream is not None:
+            self._stream.close()
+
+    def _subscribed(self) -> Iterator[tuple[bytes, int]]:
+        request = log_pb2.SubscribeRequest(
+            topic=self._range.place.topic,
+            partition=self._range.place.partition,
+            offset=self._position,
+            end_offset=self._range.end,
+            max_bytes=ANSWER_BYTES,
+            isolation=isolation_number(self._isolation),
+        )
+        self._stream = channel_to(self._leader).stream(LOG_SUBSCRIBE, [request])
+        try:
+            for response in self._stream:
+                start, self._position = self._position, response.next_offset
+                self._failures = 0
+                if response.batches:
+                    yield response.batches, start
+                if self._position >= self._range.end:
+                    return
+        finally:
+            self._stream.close()
+        raise StreamBroken(
+            f"the broker ended the stream at offset {self._position}, before the range's end at "
+            f"{self._range.end}",
+            topic=self._range.place.topic,
+            partition=self._range.place.partition,
+        )
+
+    def _survive(self, error: QuorumlogError) -> None:
+        """Prepare another attempt, or raise the error."""
+        if self._is_cancelled:
+            return
+        self._failures += 1
+        if not error.retriable or self._failures >= ATTEMPTS_MAX:
+            raise error
+        logger.info(
+            "spark.resume place=%s offset=%d error=%s", self._range.place, self._position, error
+        )
+        time.sleep(PAUSE_MS / 1000 * 2 ** (self._failures - 1))
+        self._leader = self._cluster.leader(self._range.place)
+
+    def _skip_what_is_gone(self, error: OffsetOutOfRange) -> None:
+        place = self._range.place
+        leaders = {place: self._leader}
+        log_start = self._cluster.earliest(leaders, self._isolation)[place]
+        if self._fail_on_data_loss or log_start <= self._position:
+            raise OffsetOutOfRange(
+                f"{error.message}. {FAIL_ON_DATA_LOSS}",
+                topic=place.topic,
+                partition=place.partition,
+            ) from error
+        logger.warning(
+            "spark.data_loss place=%s start=%d log_start=%d", place, self._position, log_start
+        )
+        self._position = log_start
+
+
+def one_ahead(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int) -> Iterator[T]:
+    """Yield the items, the next one being made in a thread while the caller uses one.
+
+    Raises TimedOut when an item takes longer than `timeout_ms`. However this ends, `cancel` is
+    called, which must make `items` end, and the thread is gone when this returns.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorumlog-ahead") as pool:
+        try:
+            ahead = pool.submit(next, items, None)
+            while (item := ahead.result(timeout_ms / 1000)) is not None:
+                ahead = pool.submit(next, items, None)
+                yield item
+        except FutureTimeoutError as error:
+            raise TimedOut(
+                f"no broker sent anything for {timeout_ms} ms (option 'pollTimeoutMs')"
+            ) from error
+        finally:
+            cancel()

@@ -1,0 +1,135 @@
+"""Makes a Spark session ready for the source, or says in one sentence what is missing.
+
+pyspark is imported inside the functions, so that importing `quorumlog.spark` costs nothing and
+says nothing where Spark is not installed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from quorumlog.errors import EnvironmentUnusable
+from quorumlog.spark.java import JAVA_VERSION_MIN, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_BYTES_PER_BATCH: Final = ("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
+"""Spark measures an Arrow batch after each row to keep it below this, and measuring an array column
+is linear in the batch: at the default, writing a column of headers is quadratic. At the greatest
+value it does not measure."""
+
+UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+"""Whether Spark and its Python workers talk over a Unix socket instead of TCP: about a third more
+rows a second. Must be set before the session starts."""
+
+_NEEDED: Final = ("quorumlog", "pyspark", "pyarrow", "pandas", "grpc")
+
+
+def session(
+    app_name: str = "quorumlog",
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, str] | None = None,
+) -> "SparkSession":
+    """Return a configured session on this machine whose workers run this very Python.
+
+    Works from a virtual environment that is not activated: PYSPARK_PYTHON becomes this
+    interpreter unless it is set, and JAVA_HOME a Java of 17 or later, both in this process's
+    environment. With a `local` master the driver listens on 127.0.0.1 only. `config` goes before
+    everything set here. Raises EnvironmentUnusable.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise EnvironmentUnusable(
+            f"PySpark cannot be imported ({error}); install quorumlog with its extra: "
+            "pip install 'quorumlog[spark]'"
+        ) from error
+    os.environ["JAVA_HOME"] = str(find_java(os.environ))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = {UNIX_SOCKETS: "true", "spark.ui.enabled": "false"}
+    if master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in (settings | dict(config or {})).items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    configure(spark)
+    return spark
+
+
+def configure(spark: "SparkSession") -> None:
+    """Register the source `quorumlog` with a session and set what it needs.
+
+    Checks the driver's Java and the workers' Python, and warns when the session could be faster.
+    A Spark Connect session's server cannot be looked at: there it only registers and sets.
+    Raises EnvironmentUnusable.
+    """
+    from quorumlog.spark.source import QuorumlogSource
+
+    if not type(spark).__module__.startswith("pyspark.sql.connect"):
+        _check_driver(spark)
+    spark.conf.set(*MAX_BYTES_PER_BATCH)
+    spark.dataSource.register(QuorumlogSource)
+
+
+def _check_driver(spark: "SparkSession") -> None:
+    context = spark.sparkContext
+    jvm = context._jvm
+    assert jvm is not None, "a session that is not Spark Connect's has a JVM"
+    version = str(jvm.System.getProperty("java.version"))
+    major = version.removeprefix("1.").split(".")[0].split("-")[0]
+    if int(major) < JAVA_VERSION_MIN:
+        raise EnvironmentUnusable(
+            f"Spark runs on Java {version} and needs {JAVA_VERSION_MIN} or later; set JAVA_HOME "
+            "before the session starts"
+        )
+    check_worker_python(context.pythonExec)
+    if context.getConf().get(UNIX_SOCKETS, "false") != "true":
+        warnings.warn(
+            f"{UNIX_SOCKETS} is off: reading is about a third faster with it; set it to true "
+            "before the session starts, or start it by quorumlog.spark.session()",
+            stacklevel=3,
+        )
+
+
+def check_worker_python(executable: str) -> None:
+    """Raise EnvironmentUnusable when an interpreter cannot run this program's Spark workers.
+
+    It must start, be of this interpreter's minor version, and find quorumlog, pyspark, pyarrow,
+    pandas and grpc.
+    """
+    probe = (
+        "import importlib.util as u, json, sys; print(json.dumps([list(sys.version_info[:2]), "
+        f"[m for m in {_NEEDED!r} if u.find_spec(m) is None]]))"
+    )
+    remedy = (
+        "set PYSPARK_PYTHON to an interpreter that has quorumlog[spark] before the session "
+        "starts, or start it by quorumlog.spark.session()"
+    )
+    try:
+        told = subprocess.run(
+            [executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True
+        )
+        version, missing = json.loads(told.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise EnvironmentUnusable(
+            f"Spark's workers would run {executable!r}, which does not start ({error}); {remedy}"
+        ) from error
+    if missing:
+        raise EnvironmentUnusable(
+            f"Spark's workers would run {executable!r}, which cannot import "
+            f"{', '.join(missing)}; {remedy}"
+        )
+    if tuple(version) != sys.version_info[:2]:
+        mine = ".".join(str(number) for number in sys.version_info[:2])
+        raise EnvironmentUnusable(
+            f"Spark's workers would run {executable!r}, Python {version[0]}.{version[1]}, and "
+            f"this is Python {mine}; {remedy}"
+        )
