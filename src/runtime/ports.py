@@ -10,7 +10,7 @@ This module is imported by pure code: it holds protocols and frozen values, and 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
@@ -232,6 +232,10 @@ class Method(Generic[Q, R]):
     request: type[Q]
     response: type[R]
     streaming: bool = False
+
+
+NO_DEADLINE_MS: Final = (1 << 63) - 1
+"""`CallContext.deadline_ms` of a call without a deadline."""
 
 
 @dataclass(frozen=True, slots=True)

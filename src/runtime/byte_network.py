@@ -1,0 +1,516 @@
+"""Byte connections over raw non-blocking sockets: the one home of `socket`.
+
+A connection owns its descriptor and watches it through the loop's add_reader and add_writer, since
+uvloop's transports offer neither sendfile nor reading into the protocol's own buffer. Bytes are
+received straight into the protocol's buffer; queued buffers leave together in one sendmsg a loop
+iteration; ranges of files go from the page cache to the socket without passing through Python. A
+range that the page cache does not hold is read once in the `read` lane first, so that sendfile
+never waits for the device on the loop's thread.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from ..errors import AddressInUse, Lost, NotSent, Overloaded, StreamBroken
+from .files import RealFile
+from .ports import Buffer, ByteConnection, ByteProtocol, File, Lease, Listener, Tasks
+
+BACKLOG: Final = 1024
+RECEIVE_HINT: Final = 64 << 10  # bytes; what a connection proposes to its protocol
+IOVEC_MAX: Final = 64  # buffers in one sendmsg
+SENDFILE_MAX: Final = 1 << 20  # bytes in one sendfile
+SENDFILES_A_TURN: Final = 4  # then the loop serves others, so that one connection cannot hold it
+ACCEPT_PAUSE_S: Final = 0.1  # after running out of descriptors or memory
+WARM_RETRY_S: Final = 0.01  # when the read lane is full
+_RESET: Final = struct.pack("ii", 1, 0)  # linger on, zero seconds: close() sends RST
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+_SocketAddress: TypeAlias = tuple[Any, ...]
+ProtocolFactory: TypeAlias = Callable[[ByteConnection], ByteProtocol]
+
+_log = logging.getLogger(__name__)
+
+
+class ByteNetwork:
+    """Listeners and connections of one runtime, on one loop."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._listeners: dict[_ByteListener, None] = {}
+        self._connections: dict[_Connection, None] = {}  # made by connect_bytes
+
+    async def listen_bytes(self, address: str, factory: ProtocolFactory) -> Listener:
+        """Accept connections on an address, port 0 picks one; raises AddressInUse, and otherwise
+        the OSError of binding."""
+        bound = await _bind(address)
+        bound.listen(BACKLOG)
+        host = address.rpartition(":")[0]
+        port = bound.getsockname()[1]
+        listener = _ByteListener(bound, f"{host}:{port}", factory, self._tasks, self._listeners)
+        self._listeners[listener] = None
+        return listener
+
+    async def connect_bytes(self, address: str, factory: ProtocolFactory) -> ByteConnection:
+        """Connect; raises NotSent when refused, Lost otherwise."""
+        try:
+            connected, where = await _connect(address)
+        except ConnectionRefusedError as error:
+            raise NotSent(f"{address} refused the connection") from error
+        except OSError as error:
+            raise Lost(f"{address}: {error}") from error
+        peer = _name_of(where)
+        connection = _Connection(connected, peer, self._tasks, self._connections)
+        connection.start(factory)
+        return connection
+
+    async def refuses(self, address: str, timeout_ms: int) -> bool:
+        """Whether a connection is refused; False on success, silence and any other failure."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                connected, _ = await _connect(address)
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        connected.close()
+        return False
+
+    async def why_not_bindable(self, address: str) -> Exception | None:
+        """Return what binding the address would raise now, or None."""
+        try:
+            (await _bind(address)).close()
+        except (AddressInUse, OSError) as error:
+            return error
+        return None
+
+    async def close(self) -> None:
+        """Reset every connection and close every listener, newest first."""
+        for connection in reversed(list(self._connections)):
+            connection.abort()
+            await connection.wait_ended()
+        for listener in reversed(list(self._listeners)):
+            await listener.close(0)
+
+
+# --- sockets -------------------------------------------------------------------------------------
+
+
+async def _resolve(
+    address: str, *, passive: bool
+) -> list[tuple[socket.AddressFamily, _SocketAddress]]:
+    """Return the socket addresses of "host:port", which may have an IPv6 host in brackets."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > 0xFFFF:
+        raise OSError(errno.EINVAL, f"{address} is not host:port with a port below 65536")
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host.strip("[]") or None,
+        int(port),
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_PASSIVE if passive else 0,
+    )
+    return [(family, where) for family, _, _, _, where in found]
+
+
+async def _bind(address: str) -> socket.socket:
+    found = await _resolve(address, passive=True)
+    # "localhost" is both; whoever writes 127.0.0.1 instead must find us.
+    family, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
+    bound = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(where)
+        return bound
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise AddressInUse(f"another socket listens on {address}") from error
+        raise
+
+
+async def _connect(address: str) -> tuple[socket.socket, _SocketAddress]:
+    """Return a connected socket to the first of the host's addresses that answers, and which it
+    was; raises the OSError of the last."""
+    failure: OSError = OSError(errno.EADDRNOTAVAIL, f"no address for {address}")
+    for family, where in await _resolve(address, passive=False):
+        attempt = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            await asyncio.get_running_loop().sock_connect(attempt, where)
+        except OSError as error:
+            attempt.close()
+            failure = error
+        except asyncio.CancelledError:
+            attempt.close()
+            raise
+        else:
+            if attempt.getsockname()[:2] != where[:2]:
+                return attempt, where
+            # TCP may connect a free ephemeral port of this machine to itself. Nobody listens there.
+            attempt.close()
+            failure = ConnectionRefusedError(errno.ECONNREFUSED, f"{address} is nobody's port")
+    raise failure
+
+
+def _name_of(where: _SocketAddress) -> str:
+    host, port = where[0], where[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# --- the listening side --------------------------------------------------------------------------
+
+
+class _ByteListener:
+    """Accepts connections, and owns those that it accepted."""
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        address: str,
+        factory: ProtocolFactory,
+        tasks: Tasks,
+        siblings: "dict[_ByteListener, None]",
+    ) -> None:
+        self._socket = bound
+        self._address = address
+        self._factory = factory
+        self._tasks = tasks
+        self._siblings = siblings  # the network's open listeners, which this one leaves when closed
+        self._connections: dict[_Connection, None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._loop.add_reader(bound, self._on_acceptable)
+
+    @property
+    def address(self) -> str:
+        """ "host:port" with the real port."""
+        return self._address
+
+    async def close(self, grace_ms: int) -> None:
+        """Accept no more, give the connections `grace_ms` to end, reset the rest."""
+        if self._closed:
+            return
+        self._closed = True
+        self._siblings.pop(self, None)
+        self._loop.remove_reader(self._socket)
+        if self._pause is not None:
+            self._pause.cancel()
+        self._socket.close()
+        try:
+            async with asyncio.timeout(grace_ms / 1000):
+                await self._wait_connections()
+        except TimeoutError:
+            for connection in reversed(list(self._connections)):
+                connection.abort()
+            await self._wait_connections()
+
+    async def _wait_connections(self) -> None:
+        while self._connections:
+            await next(iter(self._connections)).wait_ended()
+
+    def _on_acceptable(self) -> None:
+        try:
+            accepted, where = self._socket.accept()
+        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+            return
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise
+            _log.warning("bytes.accept_paused address=%s error=%s", self._address, error)
+            self._loop.remove_reader(self._socket)
+            self._pause = self._loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
+            return
+        accepted.setblocking(False)
+        peer = _name_of(where)
+        _Connection(accepted, peer, self._tasks, self._connections).start(self._factory)
+
+    def _accept_again(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._socket, self._on_acceptable)
+
+
+# --- a connection --------------------------------------------------------------------------------
+
+
+class _Range:
+    """Bytes of a file that wait to be sent."""
+
+    __slots__ = ("file", "is_warm", "lease", "position", "size")
+
+    def __init__(self, file: RealFile, lease: Lease, position: int, size: int) -> None:
+        self.file = file
+        self.lease = lease
+        self.position = position
+        self.size = size  # > 0; what is left of it
+        self.is_warm = False  # probed, or read in the lane
+
+
+class _Connection:
+    """One socket with its queue. Ends once: by the peer, by close(), by abort() or by an error.
+
+    Everything runs on the loop's thread but the reading of a cold range.
+    """
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        peer: str,
+        tasks: Tasks,
+        siblings: "dict[_Connection, None]",
+    ) -> None:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connected
+        self._peer = peer
+        self._tasks = tasks
+        self._siblings = siblings  # the owner's live connections, which this one leaves at its end
+        self._loop = asyncio.get_running_loop()
+        self._protocol: ByteProtocol | None = None
+        self._queue: deque[memoryview | _Range] = deque()
+        self._unsent = 0  # bytes in the queue
+        self._flush_is_due = False  # a flush is scheduled for the end of this loop iteration
+        self._is_writing = False  # the loop watches for room in the socket
+        self._is_reading = False
+        self._warming: asyncio.Task[None] | None = None
+        self._is_closing = False  # end when the queue is empty
+        self._has_ended = False  # the socket is closed
+        self._told: asyncio.Future[None] = self._loop.create_future()  # the protocol knows the end
+        siblings[self] = None
+
+    def start(self, factory: ProtocolFactory) -> None:
+        """Make the protocol and begin to read; what the factory raises resets the connection."""
+        try:
+            self._protocol = factory(self)
+        except Exception:
+            self.abort()
+            raise
+        self.resume_reading()
+
+    @property
+    def peer(self) -> str:
+        """ "host:port" of the other side."""
+        return self._peer
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Queue bytes; what is queued in one loop iteration leaves together."""
+        if self._is_closing or self._has_ended:
+            return
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            if view.nbytes:
+                self._queue.append(view)
+                self._unsent += view.nbytes
+        self._flush_soon()
+
+    def send_range(self, file: File, position: int, size: int) -> None:
+        """Queue [position, position + size) of a file."""
+        assert isinstance(file, RealFile), f"{file} is not a file of this runtime"
+        assert size >= 0, f"size {size}"
+        if not size or self._is_closing or self._has_ended:
+            return
+        self._queue.append(_Range(file, file.lease(), position, size))
+        self._unsent += size
+        self._flush_soon()
+
+    def unsent_bytes(self) -> int:
+        """Bytes queued and not yet taken by the kernel."""
+        return self._unsent
+
+    def pause_reading(self) -> None:
+        """Read no more; the kernel's buffers fill and TCP slows the peer."""
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._socket)
+
+    def resume_reading(self) -> None:
+        """Go on reading."""
+        if not (self._is_reading or self._is_closing or self._has_ended):
+            self._is_reading = True
+            self._loop.add_reader(self._socket, self._on_readable)
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        if not self._is_closing and not self._has_ended:
+            self._is_closing = True
+            self.pause_reading()
+            self._flush_soon()
+
+    def abort(self) -> None:
+        """Close at once with a reset."""
+        if not self._has_ended:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._end(StreamBroken(f"connection to {self._peer} was aborted here"))
+
+    async def wait_ended(self) -> None:
+        """Return when the socket is closed and the protocol knows."""
+        await asyncio.shield(self._told)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        assert self._protocol is not None, "reading before start"
+        try:
+            buffer = self._protocol.buffer(RECEIVE_HINT)
+            assert len(buffer) >= 1, f"{self._protocol} gave an empty buffer"
+            count = self._socket.recv_into(buffer)
+            if count:
+                self._protocol.received(count)
+            else:
+                self.close()  # the peer sends no more; it may still read what is queued
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end(error)
+        except Exception as error:
+            _log.exception("bytes.protocol_failed peer=%s", self._peer)
+            self._end(error)
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def _flush_soon(self) -> None:
+        if not (self._flush_is_due or self._is_writing or self._warming):
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send until the queue is empty, the socket is full, or a cold range is in front."""
+        self._flush_is_due = False
+        if self._has_ended:
+            return
+        before = self._unsent
+        try:
+            is_blocked = self._send_queue()
+        except OSError as error:
+            self._end(error)
+            return
+        self._watch_for_room(is_blocked and self._warming is None)
+        if self._unsent < before:
+            self._tell_sent()
+        if self._is_closing and not self._queue and not self._has_ended:
+            self._end(None)
+
+    def _send_queue(self) -> bool:
+        """Return whether something is left."""
+        pieces = 0  # of files; after some of them the other connections have a turn
+        while self._queue and pieces < SENDFILES_A_TURN:
+            front = self._queue[0]
+            if isinstance(front, memoryview):
+                went = self._send_buffers()
+            else:
+                went = (front.is_warm or self._probe(front)) and self._send_file(front)
+                pieces += 1
+            if not went:
+                break
+        return bool(self._queue)
+
+    def _send_buffers(self) -> bool:
+        """Send the buffers in front with one call; return False when the socket is full."""
+        group: list[memoryview] = []
+        more = 0
+        for item in self._queue:
+            if not isinstance(item, memoryview):
+                more = socket.MSG_MORE  # the header of a range: let the range fill its packet
+                break
+            if len(group) == IOVEC_MAX:
+                break
+            group.append(item)
+        try:
+            count = self._socket.sendmsg(group, (), more)
+        except (BlockingIOError, InterruptedError):
+            return False
+        self._unsent -= count
+        while count:
+            front = group.pop(0)
+            if count < front.nbytes:
+                self._queue[0] = front[count:]
+                return False
+            count -= front.nbytes
+            self._queue.popleft()
+        return not group
+
+    def _send_file(self, item: _Range) -> bool:
+        """Send a piece of the range in front; return False when the socket is full."""
+        size = min(item.size, SENDFILE_MAX)
+        try:
+            count = item.file.send_to(self._socket.fileno(), item.position, size)
+        except (BlockingIOError, InterruptedError):
+            return False
+        if not count:
+            raise OSError(errno.EIO, f"{item.file.path} ends before position {item.position}")
+        item.position += count
+        item.size -= count
+        self._unsent -= count
+        if not item.size:
+            self._queue.popleft()
+            item.lease.release()
+        return True
+
+    def _probe(self, item: _Range) -> bool:
+        """Return whether the range is in the page cache; else start to read it in the lane."""
+        if item.file.is_resident(item.position, item.size):
+            item.is_warm = True
+            return True
+        self._warming = self._loop.create_task(self._warm(item))
+        return False
+
+    async def _warm(self, item: _Range) -> None:
+        file, position, size = item.file, item.position, item.size
+        lease = file.lease()  # the job goes on when the connection ends meanwhile
+        try:
+            while not self._has_ended:
+                try:
+                    await self._tasks.offload("read", lambda: file.warm(position, size))
+                    break
+                except Overloaded:
+                    await asyncio.sleep(WARM_RETRY_S)
+        except OSError as error:
+            self._end(error)
+        finally:
+            lease.release()
+            self._warming = None
+        item.is_warm = True
+        self._flush()
+
+    def _watch_for_room(self, wanted: bool) -> None:
+        if wanted and not self._is_writing:
+            self._loop.add_writer(self._socket, self._flush)
+        elif self._is_writing and not wanted:
+            self._loop.remove_writer(self._socket)
+        self._is_writing = wanted
+
+    def _tell_sent(self) -> None:
+        assert self._protocol is not None, "sending before start"
+        try:
+            self._protocol.sent()
+        except Exception as error:
+            _log.exception("bytes.protocol_failed peer=%s", self._peer)
+            self._end(error)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _end(self, error: Exception | None) -> None:
+        """Close the socket, drop the queue and tell the protocol, all but the first time."""
+        if self._has_ended:
+            return
+        self.pause_reading()
+        self._watch_for_room(False)
+        self._has_ended = True
+        self._socket.close()
+        for item in self._queue:
+            if isinstance(item, _Range):
+                item.lease.release()
+        self._queue.clear()
+        self._unsent = 0
+        # Later, never from inside of a call that the protocol itself made.
+        self._loop.call_soon(self._tell_closed, error)
+
+    def _tell_closed(self, error: Exception | None) -> None:
+        self._siblings.pop(self, None)
+        self._told.set_result(None)
+        if self._protocol is not None:
+            self._protocol.closed(error)

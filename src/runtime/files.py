@@ -1,0 +1,272 @@
+"""The real file system: positioned reads and writes on plain descriptors, no buffers, no mmap.
+
+The only home of `os`, `open` and `fcntl`. Everything is synchronous; what may wait for a device
+(`sync`, `read`, a large `write`, `sync_folder`) is offloaded to a lane by the caller. Linux:
+`RWF_NOWAIT` tells what the page cache holds, boot_id comes from /proc.
+"""
+
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from .ports import Buffer, File, FileLock, Lease
+
+IOVEC_MAX: Final = 1024  # IOV_MAX of Linux; more buffers in one call are EINVAL
+SCRATCH_SIZE: Final = 1 << 20  # bytes; larger cached reads allocate their own buffer
+PAGE_SIZE: Final = 4096
+WARM_STEP: Final = 1 << 20  # bytes read at a time to bring a cold range into the page cache
+
+# What the kernel says where it cannot tell whether a page is resident (tmpfs, some overlays).
+_UNKNOWABLE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
+
+
+class RealFile:
+    """One descriptor. Leases are taken and returned on the loop's thread; reads and writes may run
+    in a lane."""
+
+    def __init__(self, path: str, descriptor: int, scratch: "_Scratch") -> None:
+        self._path = path
+        self._descriptor = descriptor  # -1 once it is really closed
+        self._scratch = scratch
+        self._leases = 0
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        """The path it was opened under."""
+        return self._path
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return os.fstat(self._descriptor).st_size
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        """Write at a byte position with one system call; return the bytes written, maybe fewer."""
+        assert position >= 0, f"position {position}"
+        if not buffers:
+            return 0
+        return os.pwritev(self._descriptor, buffers[:IOVEC_MAX], position)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read up to `size` bytes, fewer only at the end of the file. May wait for the device."""
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # the kernel gives at most 2 GiB at once, and less when interrupted
+        missing = size - len(data)
+        while missing and (data := os.pread(self._descriptor, missing, position + size - missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        """Read what the page cache holds, or None when a part of it would wait for the device."""
+        buffer = self._scratch.take(size)
+        try:
+            view = memoryview(buffer)[:size]
+            filled = os.preadv(self._descriptor, [view], position, os.RWF_NOWAIT)
+            if filled < size and position + filled < os.fstat(self._descriptor).st_size:
+                return None
+            return bytes(view[:filled])
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in _UNKNOWABLE:
+                raise
+            return self.read(position, size)
+        finally:
+            self._scratch.put(buffer)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        """Make data and size durable."""
+        os.fdatasync(self._descriptor)
+
+    def lease(self) -> Lease:
+        """Keep the descriptor open until the lease is released."""
+        assert self._descriptor >= 0, f"lease of closed file {self._path}"
+        self._leases += 1
+        return _RealLease(self)
+
+    def close(self) -> None:
+        """Close, now or when the last lease is back."""
+        self._closed = True
+        self._maybe_close()
+
+    # --- for byte_network alone ------------------------------------------------------------------
+
+    def send_to(self, socket_descriptor: int, position: int, size: int) -> int:
+        """Let the kernel send bytes of the file to a socket; return how many (0: end of file)."""
+        return os.sendfile(socket_descriptor, self._descriptor, position, size)
+
+    def is_resident(self, position: int, size: int) -> bool:
+        """Whether the first and the last page of [position, position + size) are cached.
+
+        A guess for the pages between, and good enough: the kernel reads ahead.
+        """
+        assert size > 0, f"size {size}"
+        first = self.read_cached(position, 1)
+        return first is not None and (
+            size <= PAGE_SIZE or self.read_cached(position + size - 1, 1) is not None
+        )
+
+    def warm(self, position: int, size: int) -> None:
+        """Bring [position, position + size) into the page cache. Waits for the device."""
+        buffer = self._scratch.take(WARM_STEP)
+        try:
+            end = position + size
+            while position < end:
+                view = memoryview(buffer)[: min(WARM_STEP, end - position)]
+                filled = os.preadv(self._descriptor, [view], position)
+                if not filled:
+                    return
+                position += filled
+        finally:
+            self._scratch.put(buffer)
+
+    def _release(self) -> None:
+        self._leases -= 1
+        assert self._leases >= 0, f"{self._path}: more leases returned than taken"
+        self._maybe_close()
+
+    def _maybe_close(self) -> None:
+        if self._closed and not self._leases and self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class _RealLease:
+    def __init__(self, file: RealFile) -> None:
+        self._file: RealFile | None = file
+
+    def release(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file._release()
+
+
+class _Scratch:
+    """Reused read buffers: a fresh one would be zeroed and its pages faulted in at each read.
+
+    list.pop and list.append are atomic, so lanes may share it with the loop's thread.
+    """
+
+    def __init__(self) -> None:
+        self._spare: list[bytearray] = []
+
+    def take(self, size: int) -> bytearray:
+        if size > SCRATCH_SIZE:
+            return bytearray(size)
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return bytearray(SCRATCH_SIZE)
+
+    def put(self, buffer: bytearray) -> None:
+        if len(buffer) == SCRATCH_SIZE:
+            self._spare.append(buffer)
+
+
+class _RealLock:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)  # closing the last descriptor of this open frees the flock
+
+
+class RealFiles:
+    """The machine's file system."""
+
+    def __init__(self) -> None:
+        self._scratch = _Scratch()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; with `create` make it when absent."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o644), self._scratch)
+
+    def open_readonly(self, path: str) -> File:
+        """Open an existing file for reading alone."""
+        return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), self._scratch)
+
+    def names(self, folder: str) -> list[str]:
+        """Names in a folder, sorted."""
+        return sorted(os.listdir(folder))
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and its missing parents; an existing one is fine."""
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or an empty folder."""
+        if self.is_folder(path):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or folder, replacing a file of the new name atomically."""
+        os.rename(old, new)
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder of this path exists."""
+        return os.path.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether the path is a folder."""
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        """Bytes of the file."""
+        return os.stat(path).st_size
+
+    def free_bytes(self, folder: str) -> int:
+        """Bytes that an unprivileged writer may still use."""
+        stat = os.statvfs(folder)
+        return stat.f_bavail * stat.f_frsize
+
+    def sync_folder(self, folder: str) -> None:
+        """Make the folder's names durable."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> FileLock:
+        """Lock exclusively; BlockingIOError when another open of the path holds the lock."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return _RealLock(descriptor)
+
+    def boot_id(self) -> str:
+        """The kernel's boot id: changes with the machine's boot."""
+        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, 64).decode("ascii").strip()
+        finally:
+            os.close(descriptor)
+
+
+def exit_at_once(reason: str) -> NoReturn:
+    """End the process without any clean-up, as a crash would; the reason goes to stderr.
+
+    A node whose invariant is broken or whose disk failed must not write one more byte. Status 70
+    is the "internal software error" of sysexits.
+    """
+    sys.stderr.write(f"quorumlog stops at once: {reason}\n")
+    sys.stderr.flush()
+    os._exit(os.EX_SOFTWARE)

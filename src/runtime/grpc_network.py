@@ -1,0 +1,597 @@
+"""Calls and streams over gRPC: the one home of grpc, on both sides and in both styles.
+
+Owns the mapping between grpc's vocabulary and the ports': a status with a `quorumlog.v1.Error` in
+its details is the handler's typed error, DEADLINE_EXCEEDED is TimedOut, a refused connection is
+NotSent, and whatever else ends a call leaves its outcome unknown: Lost, or StreamBroken for a
+stream. Bytes travel as the messages' own encoding; nothing here queues or copies them again.
+
+Three traits of grpc shape the code. A second server binds a taken port silently unless SO_REUSEPORT
+is off. The stream of a caller who vanished looks, for a moment, like one that ended cleanly
+(`END_SETTLE_S`). And a server cannot half-close: its `finish` travels when the handler returns.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from google.rpc import status_pb2  # type: ignore[import-untyped]
+from grpc import aio
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from ..errors import (
+    AddressInUse,
+    CorruptionError,
+    InvalidRequest,
+    Lost,
+    MessageTooLarge,
+    NotImplementedHere,
+    NotSent,
+    QuorumlogError,
+    StreamBroken,
+    TimedOut,
+    UnknownServerError,
+)
+from ..proto import errors_pb2
+from .error_detail import decode_error, encode_error
+from .ports import NO_DEADLINE_MS, CallContext, Channel, Clock, Handler, Listener, Method, Stream
+from .reflection import answer_reflection, is_described
+
+T = TypeVar("T")
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+# Server's context and caller's call, which move raw bytes: parsing is ours, so are its errors.
+_Context: TypeAlias = aio.ServicerContext[Any, Any]
+_Call: TypeAlias = aio.StreamStreamCall[bytes, bytes]
+_Code: Final = grpc.StatusCode
+
+MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: a largest batch and its envelope
+ERROR_TEXT_MAX: Final = 1000  # characters; it travels in a header, which peers bound at 8 KiB
+END_SETTLE_S: Final = 0.002
+STATUS_DETAILS: Final = "grpc-status-details-bin"
+
+_log = logging.getLogger(__name__)
+
+
+def _options(message_size_max: int) -> list[tuple[str, Any]]:
+    """Return what servers and channels share."""
+    return [
+        ("grpc.max_receive_message_length", message_size_max),
+        ("grpc.max_send_message_length", message_size_max),
+        ("grpc.so_reuseport", 0),
+        ("grpc.enable_retries", 0),  # repeating is decided above, by those who know the outcome
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.service_config_disable_resolution", 1),
+        ("grpc.use_local_subchannel_pool", 1),  # a channel is a connection of its own
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        ("grpc.min_reconnect_backoff_ms", 500),  # in truth the time one attempt may take
+        ("grpc.max_reconnect_backoff_ms", 500),
+    ]
+
+
+# --- the network ---------------------------------------------------------------------------------
+
+
+class GrpcNetwork:
+    """Servers and channels of one runtime, on one loop."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        why_not_bindable: Callable[[str], Awaitable[Exception | None]],
+        *,
+        message_size_max: int = MESSAGE_SIZE_MAX,
+    ) -> None:
+        self._clock = clock
+        self._why_not_bindable = why_not_bindable
+        self._message_size_max = message_size_max  # bytes of one message, either way
+        self._listeners: dict[_GrpcListener, None] = {}
+        self._channels: dict[_GrpcChannel, None] = {}
+
+    async def serve(self, address: str, handlers: Mapping[str, Handler]) -> Listener:
+        """Answer calls by method path, with server reflection and the standard health service.
+
+        Raises AddressInUse when another socket has the port, and otherwise the OSError of binding.
+        """
+        error = await self._why_not_bindable(address)  # asked first: grpc would write to stderr
+        if error is not None:
+            raise error
+        server = aio.server(options=_options(self._message_size_max))
+        listener = _GrpcListener(server, self._clock, handlers, self._listeners)
+        server.add_generic_rpc_handlers((listener.methods,))
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as failure:  # somebody was faster
+            raise AddressInUse(f"another socket listens on {address}") from failure
+        await server.start()
+        listener.address = f"{address.rpartition(':')[0]}:{port}"
+        self._listeners[listener] = None
+        return listener
+
+    def channel(self, address: str) -> Channel:
+        """Return a way to the address; connects at the first call."""
+        channel = _GrpcChannel(address, _options(self._message_size_max), self._channels)
+        self._channels[channel] = None
+        return channel
+
+    async def close(self) -> None:
+        """Close every channel, then every listener, newest first."""
+        for channel in reversed(list(self._channels)):
+            await channel.close()
+        for listener in reversed(list(self._listeners)):
+            await listener.close(0)
+
+
+# --- the serving side ----------------------------------------------------------------------------
+
+
+class _GrpcListener:
+    """One server. Its handlers run as tasks of grpc's; none outlives `close`."""
+
+    def __init__(
+        self,
+        server: aio.Server,
+        clock: Clock,
+        handlers: Mapping[str, Handler],
+        siblings: "dict[_GrpcListener, None]",
+    ) -> None:
+        self._server = server
+        self._clock = clock
+        self._siblings = siblings  # the network's open listeners, which this one leaves when closed
+        self._running: dict[asyncio.Task[Any], None] = {}  # handlers, in the order of their start
+        self.address = ""  # set when the port is known
+        self.closing = asyncio.Event()  # set when no new calls are taken
+        self.methods = _MethodTable(
+            {
+                path: self._stream_method(handler)
+                if handler.method.streaming
+                else self._unary_method(handler)
+                for path, handler in handlers.items()
+            }
+            | _introspection_methods(sorted({_service_of(path) for path in handlers}), self.closing)
+        )
+
+    async def close(self, grace_ms: int) -> None:
+        """Take no new calls, give those under way `grace_ms`, cancel the rest and wait for it."""
+        self._siblings.pop(self, None)
+        self.closing.set()
+        await self._server.stop(grace_ms / 1000 if grace_ms else None)
+        left = list(reversed(self._running))
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    def _unary_method(self, handler: Handler) -> "_RpcMethod":
+        parse = handler.method.request.FromString
+        call: Callable[[Any, CallContext], Awaitable[Any]] = handler.call
+
+        async def answer(raw: bytes, context: _Context) -> bytes:
+            response: Message = await call(parse(raw), self._call_context(context))
+            return response.SerializeToString()
+
+        async def serve(raw: bytes, context: _Context) -> bytes | None:
+            return await self._supervise(answer(raw, context), handler, context)
+
+        return grpc.unary_unary_rpc_method_handler(serve)
+
+    def _stream_method(self, handler: Handler) -> "_RpcMethod":
+        call: Callable[[Any, CallContext], Awaitable[None]] = handler.call
+
+        async def answer(context: _Context) -> None:
+            stream = _ServerStream(handler.method, context)
+            try:
+                await call(stream, self._call_context(context))
+            finally:
+                await stream.settle()
+
+        async def serve(_: object, context: _Context) -> None:
+            await self._supervise(answer(context), handler, context)
+
+        return grpc.stream_stream_rpc_method_handler(serve)
+
+    async def _supervise(self, work: Awaitable[T], handler: Handler, context: _Context) -> T | None:
+        """Run a handler; turn what it raises into the status that the caller sees."""
+        task = asyncio.current_task()
+        assert task is not None, "grpc runs every handler in a task"
+        path = handler.method.path
+        self._running[task] = None
+        try:
+            return await work
+        except QuorumlogError as error:
+            failure = error
+        except DecodeError as error:
+            failure = InvalidRequest(f"{path}: the request does not parse: {error}")
+        except asyncio.CancelledError:
+            if task.cancelling():  # the caller has gone, or the listener closes
+                raise
+            failure = UnknownServerError(f"{path}: what the handler waited for was cancelled")
+        except Exception:
+            _log.exception("grpc.handler_failed method=%s", path)
+            failure = UnknownServerError(f"{path} failed; the server's log has the details")
+        finally:
+            del self._running[task]
+        if context.done():  # the handler broke its stream: the caller has its status
+            return None
+        code, text, metadata = _encode_status(failure)
+        await context.abort(code, text, metadata)
+
+    def _call_context(self, context: _Context) -> CallContext:
+        left_s: float | None = context.time_remaining()
+        deadline_ms = NO_DEADLINE_MS
+        if left_s is not None:
+            deadline_ms = self._clock.now_ms() + int(left_s * 1000)
+        return CallContext(deadline_ms=deadline_ms, peer=_plain_peer(context.peer()))
+
+
+class _ServerStream:
+    """The handler's side of a stream."""
+
+    def __init__(self, method: Method[Any, Any], context: _Context) -> None:
+        self._path = method.path
+        self._parse = method.request.FromString
+        self._context = context
+        self._finished = False
+        self._peer_finished = False
+        self._abort: asyncio.Task[None] | None = None  # sends the breaking status
+
+    async def send(self, message: Message) -> None:
+        """Return when the message is in the caller's window; raises StreamBroken."""
+        assert not self._finished, f"{self._path}: send after finish"
+        try:
+            await self._context.write(message.SerializeToString())
+        except aio.BaseError as error:
+            raise StreamBroken(f"{self._path}: the caller is gone") from error
+
+    async def receive(self) -> Any:
+        """Return the next message or None; raises StreamBroken."""
+        if self._peer_finished:
+            return None
+        try:
+            raw = await self._context.read()
+        except aio.BaseError as error:
+            raise StreamBroken(f"{self._path}: the stream is broken") from error
+        if raw is not aio.EOF:
+            return self._parse(raw)
+        # A caller who vanished gives the same end of messages as one who finished; what tells them
+        # apart, the cancellation of this handler, follows in another event of the same moment.
+        await asyncio.sleep(END_SETTLE_S)
+        if self._abort is not None:
+            raise StreamBroken(f"{self._path}: the handler broke the stream")
+        self._peer_finished = True
+        return None
+
+    async def finish(self) -> None:
+        """Send nothing more. The caller sees the end when the handler returns."""
+        self._finished = True
+
+    def abort(self, reason: str) -> None:
+        """Break the stream for both sides; the handler itself goes on."""
+        if self._abort is None and not self._context.done():
+            self._abort = asyncio.get_running_loop().create_task(self._send_abort(reason))
+
+    async def settle(self) -> None:
+        """Wait for the breaking status to be out."""
+        if self._abort is not None:
+            await self._abort
+
+    async def _send_abort(self, reason: str) -> None:
+        try:
+            await self._context.abort(_Code.UNAVAILABLE, reason[:ERROR_TEXT_MAX])
+        except aio.BaseError:
+            return  # how abort() always ends
+
+
+_RpcMethod: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+class _MethodTable(grpc.GenericRpcHandler):
+    """What grpc asks for the code of a path; it answers UNIMPLEMENTED itself where we have none."""
+
+    def __init__(self, methods: Mapping[str, _RpcMethod]) -> None:
+        self._methods = methods
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "_RpcMethod | None":
+        return self._methods.get(handler_call_details.method)
+
+
+# --- reflection and health -----------------------------------------------------------------------
+
+
+def _introspection_methods(services: list[str], closing: asyncio.Event) -> dict[str, _RpcMethod]:
+    """Return the methods of the health service and of server reflection for these services."""
+    reflected = [name for name in services if is_described(name)]
+    reflected += ["grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
+    known = frozenset(["", *services])
+
+    async def check(raw: bytes, context: _Context) -> bytes:
+        service = health_pb2.HealthCheckRequest.FromString(raw).service
+        if service not in known:
+            await context.abort(_Code.NOT_FOUND, f"no service {service} here")
+        return _health("SERVING")
+
+    async def watch(raw: bytes, context: _Context) -> None:
+        service = health_pb2.HealthCheckRequest.FromString(raw).service
+        if service not in known:
+            await context.write(_health("SERVICE_UNKNOWN"))
+        else:
+            await context.write(_health("SERVING"))
+        await closing.wait()
+        await context.write(_health("NOT_SERVING"))
+
+    async def reflect(_: object, context: _Context) -> None:
+        while (raw := await context.read()) is not aio.EOF:
+            request = reflection_pb2.ServerReflectionRequest.FromString(raw)
+            response = reflection_pb2.ServerReflectionResponse()
+            answer_reflection(request, response, reflected)
+            await context.write(response.SerializeToString())
+
+    reflection: _RpcMethod = grpc.stream_stream_rpc_method_handler(reflect)
+    return {
+        "/grpc.health.v1.Health/Check": grpc.unary_unary_rpc_method_handler(check),
+        "/grpc.health.v1.Health/Watch": grpc.unary_stream_rpc_method_handler(watch),
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": reflection,
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": reflection,  # same messages
+    }
+
+
+def _health(status: str) -> bytes:
+    return health_pb2.HealthCheckResponse(status=status).SerializeToString()
+
+
+# --- the calling side ----------------------------------------------------------------------------
+
+
+class _GrpcChannel:
+    """One connection, made at the first call and made again with back-off."""
+
+    def __init__(
+        self, address: str, options: list[tuple[str, Any]], siblings: "dict[_GrpcChannel, None]"
+    ) -> None:
+        self._address = address
+        self._options = options
+        self._siblings = siblings  # the network's open channels, which this one leaves when closed
+        self._channel: aio.Channel | None = None
+        self._unary: dict[str, aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}  # by path
+        self._streams: dict[str, aio.StreamStreamMultiCallable[bytes, bytes]] = {}
+        self._closed = False
+
+    async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
+        """Call and wait; see the port for the errors."""
+        path = method.path
+        invoke = self._unary.get(path)
+        if invoke is None:
+            invoke = self._unary[path] = self._open().unary_unary(path)
+        try:
+            raw = await invoke(request.SerializeToString(), timeout=_seconds(timeout_ms))
+            return method.response.FromString(raw)
+        except aio.AioRpcError as error:
+            raise _decode_failure(error, path, self._address, Lost) from error
+        except asyncio.CancelledError:
+            if _is_cancelled_from_outside():
+                raise
+            raise Lost(f"{path}: the channel to {self._address} was closed") from None
+        except DecodeError as error:
+            raise CorruptionError(f"{path}: the response does not parse: {error}") from error
+
+    async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
+        """Open a stream; returns when the connection is up, raises Lost or NotSent."""
+        path = method.path
+        invoke = self._streams.get(path)
+        if invoke is None:
+            invoke = self._streams[path] = self._open().stream_stream(path)
+        call = invoke(timeout=_seconds(timeout_ms))
+        try:
+            await call.wait_for_connection()
+        except aio.AioRpcError as error:
+            raise _decode_failure(error, path, self._address, Lost) from error
+        except asyncio.CancelledError:
+            call.cancel()
+            if _is_cancelled_from_outside():
+                raise
+            raise Lost(f"{path}: the channel to {self._address} was closed") from None
+        return _CallerStream(method, call, self._address)
+
+    async def close(self) -> None:
+        """Break what is under way and free the connection."""
+        self._closed = True
+        self._siblings.pop(self, None)
+        if self._channel is not None:
+            await self._channel.close()
+
+    def _open(self) -> aio.Channel:
+        if self._closed:
+            raise NotSent(f"the channel to {self._address} is closed")
+        if self._channel is None:
+            self._channel = aio.insecure_channel(self._address, options=self._options)
+        return self._channel
+
+
+class _CallerStream:
+    """The caller's side of a stream."""
+
+    def __init__(self, method: Method[Any, Any], call: _Call, address: str) -> None:
+        self._path = method.path
+        self._parse = method.response.FromString
+        self._call = call
+        self._address = address
+        self._broken: str | None = None  # why we broke it
+        self._finished = False
+
+    async def send(self, message: Message) -> None:
+        """Return when the message is in the peer's window; raises StreamBroken."""
+        assert not self._finished, f"{self._path}: send after finish"
+        try:
+            await self._call.write(message.SerializeToString())
+        except (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError) as error:
+            raise StreamBroken(f"{self._path}: {self._address} ended the stream") from error
+        except asyncio.CancelledError:
+            self._raise_broken()
+            raise
+
+    async def receive(self) -> Any:
+        """Return the next message or None; raises StreamBroken or the handler's error."""
+        try:
+            raw = await self._call.read()
+        except aio.AioRpcError as error:
+            raise _decode_failure(error, self._path, self._address, StreamBroken) from error
+        except asyncio.CancelledError:
+            self._raise_broken()
+            raise
+        return None if raw is aio.EOF else self._parse(raw)
+
+    async def finish(self) -> None:
+        """Half-close; the handler receives None after what was sent."""
+        self._finished = True
+        try:
+            await self._call.done_writing()
+        except (aio.AioRpcError, aio.BaseError) as error:
+            raise StreamBroken(f"{self._path}: {self._address} ended the stream") from error
+
+    def abort(self, reason: str) -> None:
+        """Break the stream at once; the handler is cancelled."""
+        if self._broken is None:
+            self._broken = reason
+            self._call.cancel()
+
+    def _raise_broken(self) -> None:
+        """Raise StreamBroken when a cancellation is the call's and not the task's."""
+        if not _is_cancelled_from_outside():
+            reason = self._broken or "the channel was closed"
+            raise StreamBroken(f"{self._path}: {reason}") from None
+
+
+def _is_cancelled_from_outside() -> bool:
+    """Whether the running task was asked to cancel; grpc raises the same for a cancelled call."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class SyncChannel:
+    """The same calls for code without an event loop, such as Spark's executors.
+
+    Make it in the process that uses it: grpc does not survive a fork. Close it when done.
+    """
+
+    def __init__(self, address: str, *, message_size_max: int = MESSAGE_SIZE_MAX) -> None:
+        self._address = address
+        self._channel = grpc.insecure_channel(address, options=_options(message_size_max))
+
+    def __enter__(self) -> "SyncChannel":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
+        """Call and wait; raises what `Channel.call` raises."""
+        invoke = self._channel.unary_unary(
+            method.path, method.request.SerializeToString, method.response.FromString
+        )
+        try:
+            response: R = invoke(request, timeout=_seconds(timeout_ms))
+        except grpc.RpcError as error:
+            raise _decode_failure(error, method.path, self._address, Lost) from error
+        return response
+
+    def stream(
+        self, method: Method[Q, R], requests: Iterable[Q], *, timeout_ms: int = 0
+    ) -> "SyncStream[R]":
+        """Send the requests, whose end finishes our side, and iterate over the responses."""
+        invoke = self._channel.stream_stream(
+            method.path, method.request.SerializeToString, method.response.FromString
+        )
+        call = invoke(iter(requests), timeout=_seconds(timeout_ms))
+        return SyncStream(method.path, self._address, call)
+
+    def close(self) -> None:
+        """Break what is under way and free the connection."""
+        self._channel.close()
+
+
+class SyncStream(Iterator[R]):
+    """The responses of a stream; raises what `Stream.receive` raises. Close it when leaving
+    early."""
+
+    def __init__(self, path: str, address: str, call: Any) -> None:
+        self._path = path
+        self._address = address
+        self._call = call
+
+    def __next__(self) -> R:
+        try:
+            response: R = next(self._call)
+        except grpc.RpcError as error:
+            raise _decode_failure(error, self._path, self._address, StreamBroken) from error
+        return response
+
+    def close(self) -> None:
+        """Break the stream unless it has ended."""
+        self._call.cancel()
+
+
+# --- statuses and errors -------------------------------------------------------------------------
+
+
+def _encode_status(
+    error: QuorumlogError,
+) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """Return the status, its text, and the trailing metadata with the typed detail."""
+    code = _Code[error.status]
+    text = str(error)[:ERROR_TEXT_MAX]
+    detail = encode_error(error)
+    detail.message = detail.message[:ERROR_TEXT_MAX]
+    status = status_pb2.Status(code=code.value[0], message=text)
+    status.details.add().Pack(detail)
+    return code, text, ((STATUS_DETAILS, status.SerializeToString()),)
+
+
+def _decode_failure(
+    failure: Any, path: str, address: str, unknown: type[QuorumlogError]
+) -> QuorumlogError:
+    """Return the error for a failed call: the handler's, or what the status alone tells.
+
+    `unknown` is for all that leaves the outcome open. `failure` is an RpcError with a code.
+    """
+    typed = _find_detail(failure)
+    if typed is not None:
+        return typed
+    code: grpc.StatusCode = failure.code()
+    text: str = failure.details() or ""
+    where = f"{path} at {address}"
+    if code is _Code.DEADLINE_EXCEEDED:
+        return TimedOut(f"{where}: the deadline passed")
+    if code is _Code.UNIMPLEMENTED:
+        return NotImplementedHere(f"{where}: the server does not offer this call")
+    if code is _Code.RESOURCE_EXHAUSTED and "larger than max" in text:
+        return MessageTooLarge(f"{where}: {text}")
+    if code is _Code.UNAVAILABLE and "Connection refused" in text:
+        return NotSent(f"{address} refused the connection")
+    return unknown(f"{where}: {code.name}: {text}")
+
+
+def _find_detail(failure: Any) -> QuorumlogError | None:
+    for key, value in failure.trailing_metadata() or ():
+        if key == STATUS_DETAILS:
+            for detail in status_pb2.Status.FromString(value).details:
+                message = errors_pb2.Error()
+                if detail.Unpack(message):
+                    return decode_error(message)
+    return None
+
+
+def _seconds(timeout_ms: int) -> float | None:
+    """Return grpc's time-out; 0 means none."""
+    return timeout_ms / 1000 if timeout_ms else None
+
+
+def _service_of(path: str) -> str:
+    return path[1:].partition("/")[0]
+
+
+def _plain_peer(peer: str) -> str:
+    """Return "host:port" of grpc's "ipv4:host:port" or "ipv6:%5Bhost%5D:port"."""
+    return peer.partition(":")[2].replace("%5B", "[").replace("%5D", "]")
