@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from ...errors import InvalidRequest, UnknownTopicOrPartition
 from ...ids import ClusterId, NodeId
+from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
 from ...metadata.shell.session import BrokerSession
 from ...proto import admin_pb2, controller_pb2
@@ -21,7 +22,6 @@ from ...services import (
     ADMIN_LIST_TOPICS,
 )
 from .translation import broker_description, fill_error, topic_description, topic_listing
-from .validation import check_topic_name
 
 NAMES_MAX = 10_000  # in one DescribeTopics
 
@@ -64,7 +64,7 @@ class AdminService:
         return admin_pb2.DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=self._controller_id(),
-            brokers=[broker_description(image.brokers[id]) for id in sorted(image.brokers)],
+            brokers=[broker_description(broker) for broker in image.sorted_brokers()],
             metadata_offset=image.offset,
         )
 
@@ -74,9 +74,8 @@ class AdminService:
         """Name every topic with its size, by ascending name."""
         await self._reach(request.min_metadata_offset, context)
         image = self._metadata.image
-        topics = [image.topic(name) for name in sorted(image.topics_by_name)]
         return admin_pb2.ListTopicsResponse(
-            topics=[topic_listing(topic) for topic in topics if topic is not None],
+            topics=[topic_listing(topic) for topic in image.sorted_topics()],
             metadata_offset=image.offset,
         )
 
@@ -101,8 +100,9 @@ class AdminService:
             for partition in topic.partitions.values():
                 named.update(partition.replicas)
         for node_id in sorted(named):
-            if node_id in image.brokers:
-                response.brokers.append(broker_description(image.brokers[node_id]))
+            broker = image.broker(node_id)
+            if broker is not None:
+                response.brokers.append(broker_description(broker))
         return response
 
     async def create_topic(

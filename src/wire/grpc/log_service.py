@@ -9,10 +9,12 @@ they came: no byte of them is copied here.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ...broker import Acks, FetchOutcome, FetchSpec, OffsetSpec
 from ...broker.shell.replicas import PendingAppend, ReplicaManager
-from ...errors import InvalidRequest, QuorumlogError
+from ...errors import InvalidRequest, QuorumlogError, Stopping
+from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...runtime import CallContext, Handler, Runtime, Stream
@@ -62,6 +64,15 @@ class LogService:
         self._replicas = replicas
         self._metadata = metadata
         self._limits = limits
+        self._stopping = False
+        self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams between two requests
+
+    def stop(self) -> None:
+        """Take no new work: streams end after what they have under way, long polls answer now."""
+        self._stopping = True
+        self._replicas.stop_waiting()
+        for reader in list(self._receiving):
+            reader.cancel()
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the table that `Network.serve` takes."""
@@ -77,21 +88,47 @@ class LogService:
     # --- in -----------------------------------------------------------------------------------
 
     async def produce(self, stream: ProduceStream, context: CallContext) -> None:
-        """Append what arrives, in order; answer in order, `produce_inflight_max` under way."""
+        """Append what arrives, in order; answer in order, `produce_inflight_max` under way.
+
+        What was read is answered before a refusal or the node's stop ends the stream.
+        """
         queue: asyncio.Queue[_Inflight | None] = asyncio.Queue(self._limits.produce_inflight_max)
-        refused: QuorumlogError | None = None
         async with self._runtime.tasks.scope("wire.produce") as scope:
             scope.spawn(self._answer_in_order(stream, queue), name="answers")
-            while refused is None and (request := await stream.receive()) is not None:
-                try:
-                    inflight = await self._begin(request)
-                except QuorumlogError as error:
-                    refused = error  # what came before it is still answered
-                else:
-                    await queue.put(inflight)
+            reader = scope.spawn(self._read_requests(stream, queue), name="requests")
+            try:
+                end = await reader
+            except asyncio.CancelledError:
+                if not (self._stopping and reader.cancelled()):
+                    raise
+                end = _stopping()
             await queue.put(None)
-        if refused is not None:
-            raise refused
+        if end is not None:
+            raise end
+
+    async def _read_requests(
+        self, stream: ProduceStream, queue: "asyncio.Queue[_Inflight | None]"
+    ) -> QuorumlogError | None:
+        """Begin every request; return what refused one, or None at the stream's end.
+
+        `stop` may cancel it while it waits for the next request, and never in the middle of one.
+        """
+        me = asyncio.current_task()
+        assert me is not None, "runs as a task"
+        while not self._stopping:
+            self._receiving[me] = None
+            try:
+                request = await stream.receive()
+            finally:
+                del self._receiving[me]
+            if request is None:
+                return None
+            try:
+                inflight = await self._begin(request)
+            except QuorumlogError as error:
+                return error
+            await queue.put(inflight)
+        return _stopping()
 
     async def _begin(self, request: log_pb2.ProduceRequest) -> _Inflight:
         """Give each partition's batches their place in its log, without waiting for the disk."""
@@ -147,9 +184,11 @@ class LogService:
         self, request: log_pb2.PublishRequest, context: CallContext
     ) -> log_pb2.PublishResponse:
         """Build one batch of plain records and append it."""
+        if self._stopping:
+            raise _stopping()
         acks = check.read_acks(request.acks)
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
-        check.check_topic_name(request.topic)
+        check_topic_name(request.topic)
         check.check_publish(request)
         partition = self._partition_of(request)
         batch = built_batch(request, wall_ms=self._runtime.clock.wall_ms())
@@ -250,6 +289,8 @@ class LogService:
                 raise outcome.error
             await self._send_outcome(stream, request, outcome, end)
             offset = outcome.next_offset
+            if self._stopping:
+                raise _stopping()
 
     async def _first_offset(self, request: log_pb2.SubscribeRequest) -> int:
         if request.offset >= 0:
@@ -302,3 +343,7 @@ class LogService:
 
     def _left_ms(self, context: CallContext) -> int:
         return max(0, context.deadline_ms - self._runtime.clock.now_ms())
+
+
+def _stopping() -> Stopping:
+    return Stopping("the node is stopping; ask another one, or wait for its restart")

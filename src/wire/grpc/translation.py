@@ -7,7 +7,7 @@ from ...errors import QuorumlogError
 from ...metadata import BrokerImage, TopicImage
 from ...proto import admin_pb2, errors_pb2, log_pb2
 from ...records import Codec, Record, decode_all, encode_batch
-from ...runtime.error_detail import to_detail
+from ...runtime.error_detail import encode_error
 
 DECODED_BYTES_MAX = 1 << 20  # of one decoded response, by its keys and values
 
@@ -16,7 +16,7 @@ def fill_error(
     message: errors_pb2.Error, error: QuorumlogError, topic: str = "", partition: int | None = None
 ) -> None:
     """Write an error into a result, with the place of the result where it names none."""
-    message.CopyFrom(to_detail(error))
+    message.CopyFrom(encode_error(error))
     if topic and not message.topic:
         message.topic = topic
         if partition is not None:
@@ -111,15 +111,14 @@ def topic_listing(topic: TopicImage) -> admin_pb2.TopicListing:
         name=topic.name,
         topic_id=topic.id,
         partitions=len(topic.partitions),
-        replication_factor=len(topic.partitions[0].replicas),
+        replication_factor=topic.replication_factor,
     )
 
 
 def topic_description(topic: TopicImage) -> admin_pb2.TopicDescription:
     """Describe a topic: partitions by index, configs by name."""
     description = admin_pb2.TopicDescription(name=topic.name, topic_id=topic.id)
-    for index in sorted(topic.partitions):
-        state = topic.partitions[index]
+    for index, state in topic.sorted_partitions():
         description.partitions.add(
             partition=index,
             leader=state.leader,

@@ -4,12 +4,12 @@ Each function raises InvalidRequest (or the finer error of the field) whose mess
 what it was and what it may be. Limits that depend on the node come in as arguments.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Final, Protocol
 
 from ...broker import EARLIEST, LATEST, MAX_TIMESTAMP, Acks
-from ...errors import InvalidRequest, InvalidTopic
+from ...errors import InvalidRequest
+from ...metadata import check_topic_name
 from ...proto import log_pb2
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
@@ -19,7 +19,6 @@ PARTITION_BYTES_DEFAULT: Final = 1 << 20
 PARTITIONS_MAX: Final = 10_000  # in one request
 RECORDS_MAX: Final = 10_000  # in one Publish: building the batch must not stall the loop
 
-_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ACKS: Final = {
     log_pb2.ACKS_ALL: Acks.ALL,
     log_pb2.ACKS_NONE: Acks.NONE,
@@ -34,19 +33,6 @@ class HasPlace(Protocol):
     def topic(self) -> str: ...
     @property
     def partition(self) -> int: ...
-
-
-def check_topic_name(name: str) -> None:
-    """Raise InvalidTopic when no topic can have this name."""
-    if _LEGAL_NAME.fullmatch(name) and name not in {".", ".."}:
-        return
-    if not name:
-        raise InvalidTopic("topic is empty; give a name of 1..249 characters of [a-zA-Z0-9._-]")
-    if len(name) > 249:
-        raise InvalidTopic(f"topic has {len(name)} characters; at most 249 are allowed")
-    raise InvalidTopic(
-        f'topic {name!r} has illegal characters; use [a-zA-Z0-9._-], and not "." or ".."'
-    )
 
 
 def check_partition(topic: str, partition: int) -> None:

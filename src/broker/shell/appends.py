@@ -1,0 +1,65 @@
+"""One partition's part of a produce request, between its place in the log and its answer."""
+
+import asyncio
+from typing import Any
+
+from ...errors import TimedOut
+from ...ids import Offset
+from ...runtime import Clock
+from ...storage.shell.directory import Appended
+from ..partition import Acks
+from ..requests import AppendResult
+from .replica import Replica
+
+
+class PendingAppend:
+    """Batches whose place in the log is fixed; `settle` waits for as much as `acks` demands."""
+
+    __slots__ = ("_acks", "_clock", "_future", "_replica")
+
+    def __init__(
+        self, clock: Clock, replica: Replica, future: "asyncio.Future[Appended]", acks: Acks
+    ) -> None:
+        self._clock = clock
+        self._replica = replica
+        self._future = future
+        self._acks = acks
+
+    async def settle(self, deadline_ms: int) -> AppendResult:
+        """Return once acknowledged. Raises TimedOut at `deadline_ms` (Clock.now_ms(); whether the
+        records are stored is then unknown), or why nothing was stored. Called once."""
+        if not self._future.done():  # done is the usual case behind others of the same stream
+            await self._until(self._future, deadline_ms)
+        appended = self._future.result()
+        await self._acknowledged(appended.next_offset, deadline_ms)
+        return AppendResult(
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.log_append_time_ms,
+            log_start_offset=appended.log_start_offset,
+        )
+
+    async def _acknowledged(self, next_offset: Offset, deadline_ms: int) -> None:
+        partition = self._replica.partition
+        if partition.is_acknowledged(self._acks, next_offset):
+            return
+        self._replica.check()
+        wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wait = partition.wait_for(self._acks, next_offset, wake)
+        try:
+            await self._until(wake, deadline_ms)
+        finally:
+            partition.forget(wait)
+
+    async def _until(self, future: "asyncio.Future[Any]", deadline_ms: int) -> None:
+        left_ms = max(0, deadline_ms - self._clock.now_ms())
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                await future
+        except TimeoutError:
+            partition = self._replica.partition
+            raise TimedOut(
+                "not acknowledged in time; the records may be stored or not, so repeat only if "
+                "duplicates are harmless",
+                topic=partition.topic,
+                partition=partition.index,
+            ) from None

@@ -1,0 +1,185 @@
+"""Reading for consumers: long-poll fetches over many partitions, and offsets by time.
+
+A fetch plans ranges over all its partitions without waiting, and reads them when they are enough or
+its time is up; otherwise it hands the ranges back and sleeps until one of its partitions moves. No
+record is looked at: what leaves are the stored bytes.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...errors import OffsetOutOfRange, Overloaded, QuorumlogError
+from ...runtime import Clock
+from ...storage import Range
+from ...storage.shell.directory import Directory
+from ..requests import EARLIEST, LATEST, FetchOutcome, FetchSpec, OffsetOutcome, OffsetSpec
+from .replica import Replica
+
+Find = Callable[[str, int], Replica]  # raises UnknownTopicOrPartition, NotLeaderOrFollower
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition of a fetch while it is planned."""
+
+    spec: FetchSpec
+    replica: Replica | None = None
+    range: Range | None = None
+    error: QuorumlogError | None = None
+
+
+class Reads:
+    """The reading side of a node's replicas."""
+
+    def __init__(self, clock: Clock, directory: Directory, find: Find, *, waits_max: int) -> None:
+        self._clock = clock
+        self._directory = directory
+        self._find = find
+        self._waits_max = waits_max  # fetches that wait at once; reaching it is Overloaded
+        self._wakes: dict[asyncio.Future[None], None] = {}  # of the fetches that wait now
+        self._stopping = False
+
+    def stop_waiting(self) -> None:
+        """Have every fetch that waits, and every later one, answer with what is there."""
+        self._stopping = True
+        for wake in self._wakes:
+            if not wake.done():
+                wake.set_result(None)
+
+    async def fetch(
+        self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
+    ) -> list[FetchOutcome]:
+        """Return what each partition has below its high watermark, in the order of `specs`.
+
+        Answers at once when `min_bytes` are there, when a partition fails, or when `max_wait_ms` is
+        0. `max_bytes` bounds the sum; the first batch comes even if larger. Raises Overloaded when
+        it would have to wait and too many do.
+        """
+        deadline_ms = self._clock.now_ms() + max_wait_ms
+        while True:
+            parts = await self._open_all(specs)
+            size = _plan(parts, max_bytes)
+            left_ms = deadline_ms - self._clock.now_ms()
+            failed = any(part.error is not None for part in parts)
+            if size >= max(1, min_bytes) or failed or left_ms <= 0 or self._stopping:
+                return await self._read_all(parts)
+            _release(parts)
+            if not await self._woken(parts, left_ms):
+                deadline_ms = self._clock.now_ms()  # the next plan is the answer
+
+    async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
+        """Translate positions into offsets, in the order of `specs`."""
+        return [await self._list_offset(spec) for spec in specs]
+
+    async def _open_all(self, specs: Sequence[FetchSpec]) -> list[_Part]:
+        parts = [_Part(spec) for spec in specs]
+        for part in parts:
+            try:
+                replica = self._find(part.spec.topic, part.spec.partition)
+                await replica.opened()
+                part.replica = replica
+            except QuorumlogError as error:
+                part.error = error
+        return parts
+
+    async def _woken(self, parts: Sequence[_Part], left_ms: int) -> bool:
+        """Wait until a partition moves (true) or the time is up (false)."""
+        if len(self._wakes) >= self._waits_max:
+            raise Overloaded(f"{len(self._wakes)} fetches wait, the bound is {self._waits_max}")
+        wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        replicas = [part.replica for part in parts if part.replica is not None]
+        for replica in replicas:
+            replica.wait_for_records(wake)
+        self._wakes[wake] = None
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                await wake
+        except TimeoutError:
+            return False
+        finally:
+            del self._wakes[wake]
+            for replica in replicas:
+                replica.forget(wake)
+        return True
+
+    async def _read_all(self, parts: Sequence[_Part]) -> list[FetchOutcome]:
+        try:
+            return [await self._read(part) for part in parts]
+        finally:
+            _release(parts)
+
+    async def _read(self, part: _Part) -> FetchOutcome:
+        replica, spec = part.replica, part.spec
+        if part.error is not None or replica is None:
+            return FetchOutcome(spec, -1, -1, -1, b"", spec.offset, part.error)
+        high_watermark = replica.partition.high_watermark
+        log_start_offset = replica.log.log_start_offset
+        records, next_offset = b"", spec.offset
+        taken, part.range = part.range, None
+        if taken is not None:
+            try:
+                records = await self._directory.read(taken)  # releases the lease
+            except QuorumlogError as error:
+                return FetchOutcome(spec, -1, -1, log_start_offset, b"", spec.offset, error)
+            next_offset = max(spec.offset, taken.next_offset)  # exact only now
+        return FetchOutcome(
+            spec, high_watermark, high_watermark, log_start_offset, records, next_offset
+        )
+
+    async def _list_offset(self, spec: OffsetSpec) -> OffsetOutcome:
+        try:
+            replica = self._find(spec.topic, spec.partition)
+            log = await replica.opened()
+            partition = replica.partition
+            partition.check_leader(None)
+            if spec.timestamp_ms == LATEST:
+                return OffsetOutcome(spec, partition.high_watermark, -1, partition.leader_epoch)
+            if spec.timestamp_ms == EARLIEST:
+                return OffsetOutcome(spec, log.log_start_offset, -1, -1)
+            raise NotImplementedError
+        except QuorumlogError as error:
+            return OffsetOutcome(spec, -1, -1, -1, error)
+
+
+def _plan(parts: Sequence[_Part], max_bytes: int) -> int:
+    """Take a range of each partition while the budget lasts; return the bytes planned."""
+    size = 0
+    for part in parts:
+        replica, spec = part.replica, part.spec
+        if replica is None:
+            continue
+        try:
+            replica.partition.check_leader(spec.leader_epoch)
+            part.range = _range(replica, spec, max_bytes - size, first=size == 0)
+        except QuorumlogError as error:
+            part.error = error
+        if part.range is not None:
+            size += part.range.size
+    return size
+
+
+def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Range | None:
+    log, high_watermark = replica.log, replica.partition.high_watermark
+    if not log.log_start_offset <= spec.offset <= log.log_end_offset:
+        raise OffsetOutOfRange(
+            f"offset {spec.offset} is outside [{log.log_start_offset}, {log.log_end_offset}]; "
+            "ask ListOffsets for the earliest or latest",
+            topic=spec.topic,
+            partition=spec.partition,
+        )
+    if spec.offset >= high_watermark or (left <= 0 and not first):
+        return None
+    return log.read(
+        spec.offset,
+        max_bytes=min(spec.max_bytes, max(left, 1)),
+        end_offset=high_watermark,
+        min_one=first,
+    )
+
+
+def _release(parts: Sequence[_Part]) -> None:
+    for part in parts:
+        if part.range is not None:
+            part.range.release()
+            part.range = None

@@ -1,0 +1,177 @@
+"""One partition's replica: the pure `Partition` over its log, opened at the first request.
+
+Owns the tie between the two: it tells the partition how far the log has come, and wakes the
+requests that this satisfies. A failure of the disk ends the replica's life here: it gives the
+partition up with the error, and every later request is answered with it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from ...errors import CorruptionError, QuorumlogError, StorageError
+from ...ids import TopicId
+from ...runtime import Scope
+from ...storage import FlushPolicy, Log, LogConfig
+from ...storage.shell.directory import Appended, Directory
+from ..partition import LeaderState, Partition, Wait
+
+
+class Replica:
+    """A partition that this node leads, with its log."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        directory: Directory,
+        partition: Partition,
+        *,
+        topic_id: TopicId,
+        leader: LeaderState,
+        config: LogConfig,
+        after: asyncio.Event | None,
+    ) -> None:
+        self.partition = partition
+        self.topic_id = topic_id
+        self._scope = scope
+        self._directory = directory
+        self._leader = leader  # what the image says; the partition takes it once the log is open
+        self._config = config
+        self._after = after  # set when the folder of a deleted namesake is gone
+        self._log: Log | None = None
+        self._error: QuorumlogError | None = None  # why the replica was given up
+        self._opened: asyncio.Event | None = None  # exists from the first request on
+        # Fetches that wait for records here, in order of arrival; woken by setting a result.
+        self._fetches: dict[asyncio.Future[None], None] = {}
+
+    async def opened(self) -> Log:
+        """Return the log, opening it at the first call; raises why the replica was given up."""
+        if self._error is not None:
+            raise self._error
+        if self._log is not None:
+            return self._log
+        if self._opened is None:
+            self._opened = asyncio.Event()
+            self._scope.spawn(self._open(self._opened), name=f"open {self.partition.name}")
+        await self._opened.wait()
+        return self.log
+
+    @property
+    def log(self) -> Log:
+        """The open log; raises why the replica was given up."""
+        if self._error is not None:
+            raise self._error
+        assert self._log is not None, f"{self.partition.name} is used before it is open"
+        return self._log
+
+    @property
+    def flushes(self) -> bool:
+        """Whether an append is acknowledged only after its fsync."""
+        return self._config.flush_policy is FlushPolicy.FSYNC
+
+    def check(self) -> None:
+        """Raise why nothing is served here: given up, or led by another node."""
+        if self._error is not None:
+            raise self._error
+        self.partition.check_leader(None)
+
+    def watch(self, append: "asyncio.Future[Appended]") -> None:
+        """Give the partition up when this append meets a failed disk, whoever still waits for
+        it."""
+        append.add_done_callback(self._on_append_done)
+
+    def _on_append_done(self, append: "asyncio.Future[Appended]") -> None:
+        error = None if append.cancelled() else append.exception()
+        if isinstance(error, StorageError):
+            self.give_up(error)
+
+    def lead(self, leader: LeaderState, config: LogConfig) -> None:
+        """Take a change of the image: a new leadership, ISR or configuration."""
+        self._leader, self._config = leader, config
+        if self._log is not None and self._error is None:
+            self._log.config = config
+            self._take_leadership(self._log)
+
+    def give_up(self, error: QuorumlogError) -> None:
+        """Answer everything that waits, and everything to come, with `error`."""
+        if self._error is not None:
+            return
+        self._error = error
+        _wake(self.partition.resign(error))
+        self._wake_fetches()
+
+    async def delete(self) -> None:
+        """Remove the log from the disk; the replica was given up before."""
+        assert self._error is not None, f"{self.partition.name} is deleted while it serves"
+        if self._opened is not None:
+            await self._opened.wait()
+        if self._after is not None:
+            await self._after.wait()
+        log = self._log
+        if log is None:
+            log = await self._directory.open_log(
+                self.partition.name, self._config, topic_id=self.topic_id
+            )
+        await self._directory.delete_log(log)
+
+    def wait_for_records(self, wake: "asyncio.Future[None]") -> None:
+        """Have `wake` set when the high watermark moves or the replica is given up."""
+        self._fetches[wake] = None
+
+    def forget(self, wake: "asyncio.Future[None]") -> None:
+        """Undo `wait_for_records`."""
+        self._fetches.pop(wake, None)
+
+    async def _open(self, opened: asyncio.Event) -> None:
+        try:
+            if self._after is not None:
+                await self._after.wait()
+            log = await self._directory.open_log(
+                self.partition.name, self._config, topic_id=self.topic_id
+            )
+            if self.flushes and log.flushed_end_offset < log.log_end_offset:
+                await self._directory.flush(log)  # what recovery found counts once it is durable
+        except (StorageError, CorruptionError) as error:
+            self.give_up(error)
+        else:
+            self._log = log
+            self._directory.on_appended(log, self._on_appended)
+            if self._error is None:
+                self._take_leadership(log)
+        finally:
+            opened.set()
+
+    def _take_leadership(self, log: Log) -> None:
+        progress = self.partition.become_leader(
+            self._leader,
+            log_end_offset=log.log_end_offset,
+            flushed_end_offset=log.flushed_end_offset,
+        )
+        _wake(progress.released)
+        self._wake_fetches()
+
+    def _on_appended(self) -> None:
+        log = self._log
+        assert log is not None, f"{self.partition.name}: progress before the log is open"
+        progress = self.partition.advance(
+            log_end_offset=log.log_end_offset, flushed_end_offset=log.flushed_end_offset
+        )
+        _wake(progress.released)
+        if progress.high_watermark_moved:
+            self._wake_fetches()
+
+    def _wake_fetches(self) -> None:
+        woken, self._fetches = self._fetches, {}
+        for wake in woken:
+            if not wake.done():
+                wake.set_result(None)
+
+
+def _wake(waits: Iterable[Wait]) -> None:
+    for wait in waits:
+        future: asyncio.Future[None] = wait.token
+        if future.done():
+            continue  # its caller was cancelled; forget() follows
+        if wait.error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(wait.error)

@@ -1,0 +1,217 @@
+"""The replica manager: every partition this node leads, and what the front doors ask of them.
+
+Follows the metadata image delta by delta: becomes leader, takes new configs, deletes logs. All of
+`apply` is bookkeeping without waiting, so an applied offset means that the partition serves; logs
+open at their first request and deletions run behind. One writer a partition: the directory's owner
+task, in the order of `submit`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from ...errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from ...ids import NodeId
+from ...metadata import EMPTY_IMAGE, ImageDelta, PartitionImage, TopicImage
+from ...runtime import Buffer, Runtime, Scope
+from ...storage import FlushPolicy, LogConfig, Origin
+from ...storage.shell.directory import Directory
+from ..partition import Acks, LeaderState, Partition
+from ..requests import AppendResult, FetchOutcome, FetchSpec, OffsetOutcome, OffsetSpec
+from .appends import PendingAppend
+from .reads import Reads
+from .replica import Replica
+
+
+class ReplicaManager:
+    """The partitions of one broker."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        directory: Directory,
+        node_id: NodeId,
+        *,
+        produce_waits_max: int,
+        fetch_waits_max: int,
+    ) -> None:
+        self._runtime = runtime
+        self._scope = scope
+        self._directory = directory
+        self._node_id = node_id
+        self._produce_waits_max = produce_waits_max
+        self._image = EMPTY_IMAGE
+        self._replicas: dict[tuple[str, int], Replica] = {}
+        self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
+        self._reads = Reads(runtime.clock, directory, self.replica_of, waits_max=fetch_waits_max)
+
+    # --- the image ----------------------------------------------------------------------------
+
+    def apply(self, delta: ImageDelta) -> None:
+        """Take one step of the metadata: what it names is served, or refused, when this returns."""
+        self._image = delta.after
+        for change in delta.changed_partitions():
+            if change.after is None:
+                self._remove(change.topic, change.index)
+            else:
+                self._take(change.topic, change.index, change.after)
+        for before, after in delta.changed_topics():
+            if before.configs != after.configs:
+                for index, state in after.sorted_partitions():
+                    self._take(after, index, state)
+
+    def _take(self, topic: TopicImage, index: int, state: PartitionImage) -> None:
+        key = (topic.name, index)
+        replica = self._replicas.get(key)
+        if state.leader != self._node_id:
+            if replica is not None:
+                replica.give_up(_not_leader(topic.name, index, state))
+            return
+        leader, config = _leadership(topic, state), _log_config(topic, state)
+        if replica is not None:
+            replica.lead(leader, config)
+            return
+        partition = Partition(
+            topic=topic.name,
+            index=index,
+            node_id=self._node_id,
+            waits_max=self._produce_waits_max,
+        )
+        self._replicas[key] = Replica(
+            self._scope,
+            self._directory,
+            partition,
+            topic_id=topic.id,
+            leader=leader,
+            config=config,
+            after=self._deleting.get(partition.name),
+        )
+
+    def _remove(self, topic: TopicImage, index: int) -> None:
+        replica = self._replicas.pop((topic.name, index), None)
+        if replica is None:
+            return
+        replica.give_up(_unknown(topic.name, index))
+        name = replica.partition.name
+        gone = self._deleting[name] = asyncio.Event()
+        self._scope.spawn(self._delete(replica, name, gone), name=f"delete {name}")
+
+    async def _delete(self, replica: Replica, name: str, gone: asyncio.Event) -> None:
+        try:
+            await replica.delete()
+        finally:
+            gone.set()
+            if self._deleting.get(name) is gone:
+                del self._deleting[name]
+
+    def stop_waiting(self) -> None:
+        """Have long polls answer now; the node is stopping."""
+        self._reads.stop_waiting()
+
+    # --- the front doors ----------------------------------------------------------------------
+
+    def replica_of(self, topic: str, partition: int) -> Replica:
+        """Return the replica that serves a partition here; raises UnknownTopicOrPartition or
+        NotLeaderOrFollower."""
+        replica = self._replicas.get((topic, partition))
+        if replica is not None:
+            return replica
+        image = self._image.topic(topic)
+        if image is None or partition not in image.partitions:
+            raise _unknown(topic, partition)
+        raise _not_leader(topic, partition, image.partitions[partition])
+
+    def partition_count(self, topic: str) -> int:
+        """Return how many partitions a topic has; raises UnknownTopicOrPartition."""
+        image = self._image.topic(topic)
+        if image is None:
+            raise _unknown(topic, None)
+        return len(image.partitions)
+
+    async def submit(
+        self, topic: str, partition: int, records: Buffer, *, acks: Acks, leader_epoch: int | None
+    ) -> PendingAppend:
+        """Give whole batches their place in a partition's log, in the order of calls.
+
+        Waits only while the log opens. Raises what makes the append impossible, and then nothing
+        is stored; what happens later comes from `PendingAppend.settle`.
+        """
+        replica = self.replica_of(topic, partition)
+        log = await replica.opened()
+        state = replica.partition.admit(acks, leader_epoch)
+        future = self._directory.append_nowait(
+            log,
+            records,
+            leader_epoch=state.leader_epoch,
+            origin=Origin.CLIENT,
+            flush=replica.flushes and acks is not Acks.NONE,
+        )
+        replica.watch(future)
+        return PendingAppend(self._runtime.clock, replica, future, acks)
+
+    async def append(
+        self,
+        topic: str,
+        partition: int,
+        records: Buffer,
+        *,
+        acks: Acks,
+        leader_epoch: int | None,
+        timeout_ms: int,
+    ) -> AppendResult:
+        """Append whole batches and wait as `acks` demands; see `submit` and `settle`."""
+        deadline_ms = self._runtime.clock.now_ms() + timeout_ms
+        pending = await self.submit(topic, partition, records, acks=acks, leader_epoch=leader_epoch)
+        return await pending.settle(deadline_ms)
+
+    async def fetch(
+        self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
+    ) -> list[FetchOutcome]:
+        """Read partitions below their high watermarks; see `Reads.fetch`."""
+        return await self._reads.fetch(
+            specs, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
+        )
+
+    async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
+        """Translate positions into offsets; see `Reads.list_offsets`."""
+        return await self._reads.list_offsets(specs)
+
+
+def _leadership(topic: TopicImage, state: PartitionImage) -> LeaderState:
+    return LeaderState(
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        isr=tuple(state.isr),
+        min_isr=_min_isr(topic, state),
+        counts_flushed=_log_config(topic, state).flush_policy is FlushPolicy.FSYNC,
+    )
+
+
+def _min_isr(topic: TopicImage, state: PartitionImage) -> int:
+    """min.insync.replicas of the topic, never above its replicas; 2 by default for three."""
+    replicas = len(state.replicas)
+    default = 2 if replicas >= 3 else 1
+    return min(int(topic.configs.get("min.insync.replicas", default)), replicas)
+
+
+def _log_config(topic: TopicImage, state: PartitionImage) -> LogConfig:
+    """The topic's configs; without `flush.policy`, fsync where one lost memory loses the record."""
+    alone = min(len(state.replicas), _min_isr(topic, state)) == 1
+    default = FlushPolicy.FSYNC if alone else FlushPolicy.REPLICATED
+    return LogConfig.from_topic_configs({"flush.policy": default.value, **topic.configs})
+
+
+def _unknown(topic: str, partition: int | None) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(
+        "no such topic or partition here; create it, or refresh the metadata",
+        topic=topic,
+        partition=partition,
+    )
+
+
+def _not_leader(topic: str, partition: int, state: PartitionImage) -> NotLeaderOrFollower:
+    return NotLeaderOrFollower(
+        f"node {state.leader} leads this partition; refresh the metadata and ask it",
+        topic=topic,
+        partition=partition,
+    )
