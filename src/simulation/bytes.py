@@ -1,0 +1,308 @@
+"""Byte connections over the fabric: a pipe that splits what it carries at drawn points.
+
+The imagined kernel has a send buffer and a receive buffer: a bounded number of bytes is under way
+until the other side's protocol has taken them, the rest waits in the sender's queue.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from ..errors import StreamBroken
+from ..runtime import Buffer, ByteConnection, ByteProtocol, File, Lease
+from .entropy import SimEntropy
+from .events import digest
+from .fabric import CONNECT_TIMEOUT_MS, Door, End, Fabric
+from .process import Process
+
+RECEIVE_HINT: Final = 65_536
+KERNEL_BYTES: Final = 131_072  # send and receive buffer of a connection together
+CONNECT_PATIENCE_MS: Final = 4 * CONNECT_TIMEOUT_MS
+
+Factory: TypeAlias = Callable[[ByteConnection], ByteProtocol]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some bytes of the flow."""
+
+    data: bytes
+
+    def describe(self) -> str:
+        """Size and digest."""
+        return f"bytes {len(self.data)} {digest(self.data)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The other side's protocol took so many bytes."""
+
+    size: int
+
+    def describe(self) -> str:
+        """The size."""
+        return f"taken {self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfFlow:
+    """Nothing more will come."""
+
+    def describe(self) -> str:
+        """Its kind."""
+        return "end"
+
+
+@dataclass(slots=True)
+class _Range:
+    """Bytes of a file that wait to be sent."""
+
+    file: File
+    lease: Lease
+    position: int
+    size: int
+
+
+class SimConnection:
+    """See `runtime.ports.ByteConnection`. Ends once: by the peer, close(), abort() or an error."""
+
+    def __init__(self, end: End, peer: str, entropy: SimEntropy) -> None:
+        self._end = end
+        self._peer = peer
+        self._entropy = entropy
+        self._loop = end.link.fabric.loop
+        self._protocol: ByteProtocol | None = None
+        self._queue: deque[memoryview | _Range] = deque()
+        self._unsent = 0
+        self._under_way = 0  # bytes sent and not yet taken by the other side's protocol
+        self._arrived: deque[memoryview] = deque()  # waits for the protocol to read it
+        self._peer_ended = False
+        self._paused = False
+        self._flush_is_due = False
+        self._closing = False
+        self._ended = False
+        self._told: asyncio.Future[None] = self._loop.create_future()
+        end.on_frame = self._on_frame
+        end.on_broken = self._on_broken
+
+    def start(self, factory: Factory) -> None:
+        """Make the protocol; what the factory raises resets the connection."""
+        try:
+            self._protocol = factory(self)
+        except Exception:
+            self.abort()
+            raise
+
+    @property
+    def peer(self) -> str:
+        """ "host:port" of the other side."""
+        return self._peer
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Queue bytes (copied: the caller may reuse its buffers)."""
+        self._end.process.check()
+        for buffer in buffers:
+            self._enqueue(memoryview(bytes(buffer)), len(buffer))
+
+    def send_range(self, file: File, position: int, size: int) -> None:
+        """Queue [position, position + size) of a file, under a lease."""
+        self._end.process.check()
+        assert size >= 0, f"size {size}"
+        if size and not (self._closing or self._ended):
+            self._enqueue(_Range(file, file.lease(), position, size), size)
+
+    def unsent_bytes(self) -> int:
+        """Bytes queued and not yet under way."""
+        return self._unsent
+
+    def pause_reading(self) -> None:
+        """Read no more."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        """Go on reading."""
+        if self._paused:
+            self._paused = False
+            self._loop.call_soon(self._feed, context=self._end.process.context())
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        self._end.process.check()
+        if not (self._closing or self._ended):
+            self._closing = True
+            self._flush_soon()
+
+    def abort(self) -> None:
+        """Close at once with a reset."""
+        self._end.process.check()
+        if not self._ended:
+            self._end.shut("connection reset by peer")
+            self._finish(StreamBroken(f"connection to {self._peer} was aborted here"))
+
+    async def wait_ended(self) -> None:
+        """Return when the connection is over and the protocol knows."""
+        await asyncio.shield(self._told)
+
+    # --- sending ---
+
+    def _enqueue(self, item: memoryview | _Range, size: int) -> None:
+        if size and not (self._closing or self._ended):
+            self._queue.append(item)
+            self._unsent += size
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush, context=self._end.process.context())
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self._ended:
+            return
+        before = self._unsent
+        while self._queue and self._under_way < KERNEL_BYTES:
+            size = 1 + self._entropy.below(KERNEL_BYTES - self._under_way)
+            data = self._take(size)
+            self._unsent -= len(data)
+            self._under_way += len(data)
+            self._end.send(Chunk(data))
+        if self._unsent < before and self._protocol is not None:
+            self._protocol.sent()
+        if self._closing and not self._queue and not self._ended:
+            self._end.send(EndOfFlow())
+            self._end.shut("closed by peer")
+            self._finish(None)
+
+    def _take(self, size: int) -> bytes:
+        """Up to `size` bytes of the queue's first item."""
+        front = self._queue[0]
+        if isinstance(front, memoryview):
+            data, rest = bytes(front[:size]), front[size:]
+            if rest.nbytes:
+                self._queue[0] = rest
+            else:
+                self._queue.popleft()
+            return data
+        data = front.file.read(front.position, min(size, front.size))
+        assert data, f"{front.file.path} ends before position {front.position}"
+        front.position += len(data)
+        front.size -= len(data)
+        if not front.size:
+            self._queue.popleft()
+            front.lease.release()
+        return data
+
+    # --- receiving ---
+
+    def _on_frame(self, frame: Chunk | Taken | EndOfFlow) -> None:
+        match frame:
+            case Chunk():
+                self._arrived.append(memoryview(frame.data))
+            case Taken():
+                self._under_way -= frame.size
+                self._flush()
+            case EndOfFlow():
+                self._peer_ended = True
+        self._feed()
+
+    def _feed(self) -> None:
+        """Give the protocol what has arrived, as far as it reads."""
+        if self._protocol is None:
+            return
+        while self._arrived and not (self._paused or self._closing or self._ended):
+            buffer = self._protocol.buffer(RECEIVE_HINT)
+            assert len(buffer) >= 1, f"{self._protocol} gave an empty buffer"
+            front = self._arrived[0]
+            count = min(len(front), len(buffer))
+            buffer[:count] = front[:count]
+            if count < len(front):
+                self._arrived[0] = front[count:]
+            else:
+                self._arrived.popleft()
+            self._end.send(Taken(count))
+            self._protocol.received(count)
+        if self._peer_ended and not self._arrived and not self._paused:
+            self.close()  # the peer has closed: what is queued goes nowhere, but the end is clean
+
+    def _on_broken(self, reason: str) -> None:
+        if self._peer_ended:
+            self._queue.clear()
+            self._feed()
+            if not self._closing:
+                return  # paused with bytes to read: the clean end follows them
+            self._finish(None)
+        else:
+            self._finish(ConnectionResetError(reason))
+
+    def _finish(self, error: Exception | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        for item in self._queue:
+            if isinstance(item, _Range):
+                item.lease.release()
+        self._queue.clear()
+        self._unsent = 0
+        # Later, never from inside of a call that the protocol itself made.
+        self._loop.call_soon(self._tell_closed, error, context=self._end.process.context())
+
+    def _tell_closed(self, error: Exception | None) -> None:
+        if not self._told.done():
+            self._told.set_result(None)
+        if self._protocol is not None:
+            self._protocol.closed(error)
+
+
+class _ByteListener:
+    """A listening address with the connections that it accepted."""
+
+    def __init__(self, fabric: Fabric, process: Process, address: str, factory: Factory) -> None:
+        self._fabric = fabric
+        self._process = process
+        self._factory = factory
+        self._connections: list[SimConnection] = []
+        self._door = Door(process, "bytes", self._accept)
+        self.address = fabric.listen(address, self._door)
+
+    async def close(self, grace_ms: int) -> None:
+        """Accept no more, give the connections the grace to end, reset the rest."""
+        self._process.check()
+        self._fabric.unlisten(self.address, self._door)
+        try:
+            async with asyncio.timeout(grace_ms / 1000):
+                for connection in list(self._connections):
+                    await connection.wait_ended()
+        except TimeoutError:
+            for connection in reversed(self._connections):
+                connection.abort()
+        for connection in list(self._connections):
+            await connection.wait_ended()
+
+    def _accept(self, end: End) -> None:
+        connection = _connection(self._fabric, end)
+        self._connections.append(connection)
+        connection.start(self._factory)
+
+
+def _connection(fabric: Fabric, end: End) -> SimConnection:
+    side = end.link.ends.index(end)
+    peer = fabric.caller_name(end.other.process)
+    return SimConnection(end, peer, fabric.stream(f"bytes/{end.link.number}/{side}"))
+
+
+def listen_bytes(fabric: Fabric, process: Process, address: str, factory: Factory) -> _ByteListener:
+    """Accept byte connections on an address; raises AddressInUse."""
+    return _ByteListener(fabric, process, address, factory)
+
+
+async def connect_bytes(
+    fabric: Fabric, process: Process, address: str, factory: Factory
+) -> SimConnection:
+    """Connect; raises NotSent when refused, Lost when nobody answers."""
+    end = await fabric.connect(process, address, "bytes", CONNECT_PATIENCE_MS)
+    connection = _connection(fabric, end)
+    connection.start(factory)
+    return connection

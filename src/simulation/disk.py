@@ -1,0 +1,335 @@
+"""A simulated disk: what is visible now, and what a power cut would leave.
+
+Every file and every folder has two states, the visible and the durable one, and the list of changes
+between them. A sync moves that list into the durable state. A power cut decides each change by
+itself: a write is kept, dropped or torn at a 512-byte boundary, and they reach the platter in any
+order; a name (created, renamed, removed) is kept or dropped. A process crash touches nothing here.
+
+The rules are harsher than those of a journalling file system on purpose: code that lives with them
+lives with any. Knows nothing of processes, ports or time.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from .entropy import SimEntropy
+
+SECTOR: Final = 512
+UNLIMITED_BYTES: Final = 1 << 40
+
+
+def fail(number: int, path: str) -> OSError:
+    """The error that the kernel gives, with its errno and its class (FileNotFoundError, ...)."""
+    return OSError(number, os.strerror(number), path)
+
+
+@dataclass(slots=True)
+class Write:
+    """Bytes written at a position, not yet durable."""
+
+    position: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Cut:
+    """A truncation (or extension with zeros) to `size`, not yet durable."""
+
+    size: int
+
+
+def _apply(content: bytearray, change: Write | Cut) -> None:
+    match change:
+        case Write():
+            end = change.position + len(change.data)
+            if len(content) < change.position:
+                content.extend(bytes(change.position - len(content)))
+            content[change.position : end] = change.data
+        case Cut():
+            if change.size < len(content):
+                del content[change.size :]
+            else:
+                content.extend(bytes(change.size - len(content)))
+
+
+@dataclass(slots=True, eq=False)
+class FileBody:
+    """The content of one file, whatever its names."""
+
+    content: bytearray = field(default_factory=bytearray)  # what everybody sees
+    durable: bytearray = field(default_factory=bytearray)  # what no power cut takes away
+    unsynced: list[Write | Cut] = field(default_factory=list)  # from durable to content, in order
+
+    def change(self, change: Write | Cut) -> None:
+        """Make a change visible."""
+        _apply(self.content, change)
+        self.unsynced.append(change)
+
+    def sync(self) -> None:
+        """Make what is visible durable."""
+        for change in self.unsynced:
+            _apply(self.durable, change)
+        self.unsynced.clear()
+
+    def sync_failed(self) -> None:
+        """The device refused: the pages count as clean, and are gone at the next power cut."""
+        self.unsynced.clear()
+
+    def cut_power(self, entropy: SimEntropy) -> None:
+        """Decide every change that was not durable; what is left is durable."""
+        changes: list[object] = list(self.unsynced)
+        entropy.shuffle(changes)
+        for change in changes:
+            match change:
+                case Write():
+                    self._decide_write(change, entropy)
+                case Cut() if entropy.chance(0.5):
+                    _apply(self.durable, change)
+                case _:
+                    pass  # a truncation that never happened
+        self.unsynced.clear()
+        self.content[:] = self.durable
+
+    def _decide_write(self, write: Write, entropy: SimEntropy) -> None:
+        """Keep, drop or tear one write."""
+        fate = entropy.below(3)
+        if fate == 0:
+            return
+        if fate == 1:
+            _apply(self.durable, write)
+            return
+        first = write.position // SECTOR + 1
+        last = (write.position + len(write.data) - 1) // SECTOR
+        if last < first:  # inside one sector: it is written whole or not at all
+            return
+        boundary = (first + entropy.below(last - first + 1)) * SECTOR - write.position
+        if entropy.chance(0.75):
+            _apply(self.durable, Write(write.position, write.data[:boundary]))
+        else:  # the later sectors came first
+            _apply(self.durable, Write(write.position + boundary, write.data[boundary:]))
+
+
+@dataclass(slots=True, eq=False)
+class Folder:
+    """Names in one folder."""
+
+    entries: dict[str, "Entry"] = field(default_factory=dict)
+    durable: dict[str, "Entry"] = field(default_factory=dict)
+    unsynced: "list[NameChange]" = field(default_factory=list)
+
+
+Entry = FileBody | Folder
+
+
+@dataclass(slots=True, eq=False)
+class NameChange:
+    """One atomic change of names: takes a name away, puts a name there, or (a rename) both."""
+
+    sequence: int
+    removed: tuple[Folder, str] | None
+    added: tuple[Folder, str, Entry] | None
+
+    def places(self) -> list[tuple[Folder, str]]:
+        """The names that it touches."""
+        added = None if self.added is None else self.added[:2]
+        return [place for place in (self.removed, added) if place is not None]
+
+    def folders(self) -> list[Folder]:
+        """The folders whose sync makes it durable."""
+        touched = [place[0] for place in self.places()]
+        return touched[:1] if len(touched) == 2 and touched[0] is touched[1] else touched
+
+    def apply_durable(self) -> None:
+        """Make it durable."""
+        if self.removed is not None:
+            self.removed[0].durable.pop(self.removed[1], None)
+        if self.added is not None:
+            self.added[0].durable[self.added[1]] = self.added[2]
+
+
+class Disk:
+    """A tree of folders and files; paths are absolute or relative to the root, '/' between."""
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        self.root = Folder()
+        self.capacity_bytes = capacity_bytes  # None: unlimited
+        self._sequence = 0
+
+    # --- finding ---
+
+    def find(self, path: str) -> Entry:
+        """The file or folder of a path; FileNotFoundError, NotADirectoryError."""
+        entry: Entry = self.root
+        for part in _parts(path):
+            if not isinstance(entry, Folder):
+                raise fail(errno.ENOTDIR, path)
+            if part not in entry.entries:
+                raise fail(errno.ENOENT, path)
+            entry = entry.entries[part]
+        return entry
+
+    def file(self, path: str) -> FileBody:
+        """The file of a path; IsADirectoryError for a folder."""
+        entry = self.find(path)
+        if isinstance(entry, Folder):
+            raise fail(errno.EISDIR, path)
+        return entry
+
+    def folder(self, path: str) -> Folder:
+        """The folder of a path; NotADirectoryError for a file."""
+        entry = self.find(path)
+        if not isinstance(entry, Folder):
+            raise fail(errno.ENOTDIR, path)
+        return entry
+
+    def exists(self, path: str) -> bool:
+        """Whether anything has this path."""
+        try:
+            self.find(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def free_bytes(self) -> int:
+        """Bytes that still fit."""
+        if self.capacity_bytes is None:
+            return UNLIMITED_BYTES
+        used = sum(len(body.content) for body in _bodies(self.root))
+        return max(0, self.capacity_bytes - used)
+
+    # --- changing names ---
+
+    def create(self, path: str) -> FileBody:
+        """The file of a path, made when absent."""
+        folder, name = self._place(path)
+        entry = folder.entries.get(name)
+        if entry is None:
+            entry = FileBody()
+            self._change(removed=None, added=(folder, name, entry))
+        if isinstance(entry, Folder):
+            raise fail(errno.EISDIR, path)
+        return entry
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and its missing parents."""
+        here = self.root
+        for part in _parts(path):
+            entry = here.entries.get(part)
+            if entry is None:
+                entry = Folder()
+                self._change(removed=None, added=(here, part, entry))
+            if not isinstance(entry, Folder):
+                raise fail(errno.EEXIST, path)
+            here = entry
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty folder."""
+        entry = self.find(path)
+        if isinstance(entry, Folder) and entry.entries:
+            raise fail(errno.ENOTEMPTY, path)
+        self._change(removed=self._place(path), added=None)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename atomically; replaces a file, or an empty folder by a folder."""
+        entry = self.find(old)
+        folder, name = self._place(new)
+        there = folder.entries.get(name)
+        if there is entry:
+            return
+        if isinstance(there, Folder) and not isinstance(entry, Folder):
+            raise fail(errno.EISDIR, new)
+        if isinstance(there, Folder) and there.entries:
+            raise fail(errno.ENOTEMPTY, new)
+        if isinstance(there, FileBody) and isinstance(entry, Folder):
+            raise fail(errno.ENOTDIR, new)
+        self._change(removed=self._place(old), added=(folder, name, entry))
+
+    def sync_folder(self, path: str) -> None:
+        """Make a folder's names durable."""
+        folder = self.folder(path)
+        while folder.unsynced:
+            self._settle(folder.unsynced[0])
+
+    def cut_power(self, entropy: SimEntropy) -> None:
+        """Decide every name and every write that was not durable."""
+        undone: set[tuple[int, str]] = set()  # (id of the folder, name): membership only
+        for change in sorted(self._unsynced(), key=lambda change: change.sequence):
+            names = {(id(place[0]), place[1]) for place in change.places()}
+            if entropy.chance(0.5) and names.isdisjoint(undone):
+                change.apply_durable()
+            else:  # what later happened to the same names cannot have happened
+                undone |= names
+        _restore_names(self.root)
+        for body in _bodies(self.root):
+            body.cut_power(entropy)
+
+    # --- inside ---
+
+    def _place(self, path: str) -> tuple[Folder, str]:
+        parts = _parts(path)
+        if not parts:
+            raise fail(errno.EBUSY, path)  # the root itself
+        return self.folder("/".join(parts[:-1])), parts[-1]
+
+    def _change(
+        self, *, removed: tuple[Folder, str] | None, added: tuple[Folder, str, Entry] | None
+    ) -> None:
+        self._sequence += 1
+        change = NameChange(self._sequence, removed, added)
+        if removed is not None:
+            del removed[0].entries[removed[1]]
+        if added is not None:
+            added[0].entries[added[1]] = added[2]
+        for folder in change.folders():
+            folder.unsynced.append(change)
+
+    def _settle(self, change: NameChange) -> None:
+        """Make a change durable after all that came before it in its folders."""
+        for folder in change.folders():
+            while folder.unsynced[0] is not change:
+                self._settle(folder.unsynced[0])
+        change.apply_durable()
+        for folder in change.folders():
+            folder.unsynced.remove(change)
+
+    def _unsynced(self) -> "list[NameChange]":
+        """Every change of names that is not durable, also below folders that are themselves not
+        durable or gone."""
+        found: dict[int, NameChange] = {}
+        seen: set[int] = set()  # of id(): membership only, never iterated
+        waiting: list[Folder] = [self.root]
+        while waiting:
+            folder = waiting.pop()
+            if id(folder) in seen:
+                continue
+            seen.add(id(folder))
+            changed = [change.added[2] for change in folder.unsynced if change.added is not None]
+            below = (*folder.entries.values(), *folder.durable.values(), *changed)
+            waiting += [entry for entry in below if isinstance(entry, Folder)]
+            found.update((change.sequence, change) for change in folder.unsynced)
+        return list(found.values())
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _bodies(folder: Folder) -> Iterator[FileBody]:
+    """The files below a folder, in the order of their names."""
+    for _, entry in sorted(folder.entries.items()):
+        if isinstance(entry, Folder):
+            yield from _bodies(entry)
+        else:
+            yield entry
+
+
+def _restore_names(folder: Folder) -> None:
+    """Make the durable names the visible ones, in this folder and below."""
+    folder.entries = dict(folder.durable)
+    folder.unsynced.clear()
+    for entry in folder.entries.values():
+        if isinstance(entry, Folder):
+            _restore_names(entry)

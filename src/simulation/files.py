@@ -1,0 +1,351 @@
+"""The files port of a simulated process: its machine's disk, with crash points and faults.
+
+Every operation counts; an armed `CrashPoint` kills the process (or the machine's power) before,
+inside or after the operation of its number. Operations are events; reads of cached bytes too.
+"""
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
+
+from ..runtime import Buffer
+from .disk import Cut, Disk, FileBody, Write, fail
+from .entropy import SimEntropy
+from .events import digest
+from .faults import Weather
+from .process import NodeKilled, Process
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashPoint:
+    """Die at the n-th changing file operation from now."""
+
+    operations: int  # >= 1; the operation at which it falls
+    power: bool  # the machine's power fails; else only the process dies
+    moment: str  # "before" the operation has an effect, "inside" (a part of a write) or "after" it
+
+
+@dataclass(slots=True)
+class DiskFault:
+    """An error to inject into the next operations that match."""
+
+    operation: str  # "write", "sync", ... ; "" matches all
+    path_part: str
+    number: int  # errno
+    times: int
+
+
+@dataclass(slots=True, eq=False)
+class Device:
+    """A machine's disk with its faults, its locks and its count of operations."""
+
+    disk: Disk
+    entropy: SimEntropy
+    boot_id: str
+    locks: dict[FileBody, Process] = field(default_factory=dict)
+    faults: list[DiskFault] = field(default_factory=list)
+    crash_point: CrashPoint | None = None
+    operations: int = 0  # changing ones, since the start
+
+    def arm(self, point: CrashPoint | None) -> None:
+        """Set or clear the crash point, counting from now."""
+        self.crash_point = point
+        self.operations = 0
+
+    def fail(self, operation: str, number: int, *, path_part: str = "", times: int = 1) -> None:
+        """Let the next `times` operations of a kind on matching paths fail with an errno."""
+        self.faults.append(DiskFault(operation, path_part, number, times))
+
+    def next_moment(self) -> str:
+        """Count a changing operation; "before", "inside", "after" when the crash falls on it."""
+        self.operations += 1
+        point = self.crash_point
+        return point.moment if point is not None and point.operations == self.operations else ""
+
+    def injected(self, operation: str, path: str) -> OSError | None:
+        """The error that this operation gets, if any."""
+        for fault in self.faults:
+            if fault.operation in ("", operation) and fault.path_part in path:
+                fault.times -= 1
+                if fault.times <= 0:
+                    self.faults.remove(fault)
+                return fail(fault.number, path)
+        return None
+
+
+class Recorder(Protocol):
+    """Where operations become events and crash points become deaths: the world."""
+
+    def record(self, process: Process, what: str, detail: str) -> None:
+        """Add an event of a process."""
+
+    def die_here(self, process: Process, *, power: bool) -> None:
+        """Kill the process (or its machine) now."""
+
+
+WHOLE: Final = 1 << 62
+
+
+class SimFiles:
+    """The files port. See `runtime.ports.Files` for the contract."""
+
+    def __init__(
+        self, recorder: Recorder, process: Process, device: Device, weather: Weather
+    ) -> None:
+        self._recorder = recorder
+        self._process = process
+        self._device = device
+        self._weather = weather
+
+    # --- one operation ---
+
+    def change(self, what: str, path: str, effect: Callable[[int], T], detail: str = "") -> T:
+        """Carry out a changing operation; `effect` takes the most bytes it may write."""
+        self._process.check()
+        moment = self._device.next_moment()
+        if moment == "before":
+            self._die(what, path)
+        self._raise_injected(what, path)
+        try:
+            result = effect(0 if moment == "inside" else WHOLE)
+        except OSError as error:
+            self._recorder.record(self._process, what, f"{path} {detail} errno={error.errno}")
+            raise
+        self._recorder.record(self._process, what, f"{path} {detail}")
+        if moment:
+            self._die(what, path)
+        return result
+
+    def look(self, what: str, path: str, effect: Callable[[], T]) -> T:
+        """Carry out an operation that changes nothing."""
+        self._process.check()
+        self._raise_injected(what, path)
+        result = effect()
+        shown = digest(result) if isinstance(result, bytes) else repr(result)
+        self._recorder.record(self._process, what, f"{path} {shown}")
+        return result
+
+    def _raise_injected(self, what: str, path: str) -> None:
+        error = self._device.injected(what, path)
+        if error is None:
+            return
+        self._recorder.record(self._process, what, f"{path} injected errno={error.errno}")
+        if what == "sync":
+            self._device.disk.file(path).sync_failed()
+        raise error
+
+    def _die(self, what: str, path: str) -> None:
+        point = self._device.crash_point
+        assert point is not None, "died without a crash point"
+        self._device.crash_point = None
+        self._recorder.record(self._process, "crash-point", f"{point.moment} {what} {path}")
+        self._recorder.die_here(self._process, power=point.power)
+        raise NodeKilled(f"{self._process} died {point.moment} {what} {path}")
+
+    def short(self, size: int) -> int:
+        """How much of a write the kernel takes now."""
+        entropy = self._device.entropy
+        if size > 1 and entropy.chance(self._weather.faults.short_write):
+            return 1 + entropy.below(size - 1)
+        return size
+
+    def partial(self, size: int) -> int:
+        """How much of a write the crash inside it lets through, [0, size]."""
+        return self._device.entropy.below(size + 1)
+
+    def misses_cache(self) -> bool:
+        """Whether the bytes asked for are not in the page cache."""
+        return self._device.entropy.chance(self._weather.faults.cache_miss)
+
+    def free(self) -> int:
+        """Bytes that still fit on the disk."""
+        return self._device.disk.free_bytes()
+
+    # --- the port ---
+
+    def open(self, path: str, *, create: bool = False) -> "SimFile":
+        """Open for reading and writing; with `create` make it when absent."""
+        disk = self._device.disk
+        if create and not disk.exists(path):
+            body = self.change("create", path, lambda _: disk.create(path))
+        else:
+            body = self.look("open", path, lambda: disk.file(path))
+        return SimFile(self, body, path, writable=True)
+
+    def open_readonly(self, path: str) -> "SimFile":
+        """Open an existing file for reading alone."""
+        body = self.look("open", path, lambda: self._device.disk.file(path))
+        return SimFile(self, body, path, writable=False)
+
+    def names(self, folder: str) -> list[str]:
+        """Names in a folder, sorted."""
+        disk = self._device.disk
+        return self.look("names", folder, lambda: sorted(disk.folder(folder).entries))
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and its missing parents; an existing one is fine."""
+        disk = self._device.disk
+        if not disk.exists(path):
+            self.change("make_folder", path, lambda _: disk.make_folder(path))
+        else:
+            self.look("make_folder", path, lambda: disk.make_folder(path))
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or an empty folder."""
+        self.change("remove", path, lambda _: self._device.disk.remove(path))
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or folder, replacing a file of the new name atomically."""
+        self.change("rename", old, lambda _: self._device.disk.rename(old, new), f"to {new}")
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder of this path exists."""
+        return self.look("exists", path, lambda: self._device.disk.exists(path))
+
+    def is_folder(self, path: str) -> bool:
+        """Whether the path is a folder."""
+        disk = self._device.disk
+        return self.look(
+            "is_folder",
+            path,
+            lambda: disk.exists(path) and not isinstance(disk.find(path), FileBody),
+        )
+
+    def size(self, path: str) -> int:
+        """Bytes of the file."""
+        return self.look("size", path, lambda: len(self._device.disk.file(path).content))
+
+    def free_bytes(self, folder: str) -> int:
+        """Bytes that still fit on the machine's disk."""
+        return self.look("free_bytes", folder, self.free)
+
+    def sync_folder(self, folder: str) -> None:
+        """Make the folder's names durable."""
+        self.change("sync_folder", folder, lambda _: self._device.disk.sync_folder(folder))
+
+    def lock(self, path: str) -> "SimLock":
+        """Lock the file exclusively, creating it when absent."""
+
+        def take(_: int) -> SimLock:
+            body = self._device.disk.create(path)
+            holder = self._device.locks.get(body)
+            if holder is not None and holder.alive:
+                raise fail(errno.EAGAIN, path)
+            self._device.locks[body] = self._process
+            return SimLock(self._device, body)
+
+        return self.change("lock", path, take)
+
+    def boot_id(self) -> str:
+        """Changes with the machine's boot."""
+        return self.look("boot_id", "", lambda: self._device.boot_id)
+
+
+class SimLock:
+    """A held lock; the death of its process frees it too."""
+
+    def __init__(self, device: Device, body: FileBody) -> None:
+        self._device = device
+        self._body: FileBody | None = body
+
+    def release(self) -> None:
+        """Free the lock; a second call does nothing."""
+        if self._body is not None:
+            self._device.locks.pop(self._body, None)
+            self._body = None
+
+
+class SimLease:
+    """Keeps a file open."""
+
+    def __init__(self, file: "SimFile") -> None:
+        self._file: SimFile | None = file
+
+    def release(self) -> None:
+        """Give it back; a second call does nothing."""
+        if self._file is not None:
+            self._file.leases -= 1
+            self._file = None
+
+
+class SimFile:
+    """One open file. See `runtime.ports.File`."""
+
+    def __init__(self, files: SimFiles, body: FileBody, path: str, *, writable: bool) -> None:
+        self._files = files
+        self._body = body
+        self._path = path
+        self._writable = writable
+        self._closed = False
+        self.leases = 0  # given out and not yet back
+
+    @property
+    def path(self) -> str:
+        """The path it was opened under."""
+        return self._path
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return self._files.look("fstat", self._path, lambda: len(self._open().content))
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        """Write the buffers at a position; may be short."""
+        data = b"".join(buffers)
+        body = self._open(writing=True)
+
+        def effect(most: int) -> int:
+            size = self._files.short(len(data)) if most else self._files.partial(len(data))
+            growth = position + size - len(body.content)
+            if growth > 0 and growth > (free := self._files.free()):
+                size -= growth - free
+            if size <= 0 and data and most:
+                raise fail(errno.ENOSPC, self._path)
+            if size > 0:
+                body.change(Write(position, data[:size]))
+            return max(size, 0)
+
+        return self._files.change("write", self._path, effect, f"{position} {digest(data)}")
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read up to `size` bytes; short at the end of the file."""
+        return self._files.look("read", self._path, lambda: self._bytes(position, size))
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        """Read, or None where a draw says that it would wait for the device."""
+
+        def effect() -> bytes | None:
+            return None if self._files.misses_cache() else self._bytes(position, size)
+
+        return self._files.look("read_cached", self._path, effect)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        body = self._open(writing=True)
+        self._files.change("truncate", self._path, lambda _: body.change(Cut(size)), str(size))
+
+    def sync(self) -> None:
+        """Make data and size durable."""
+        body = self._open()
+        self._files.change("sync", self._path, lambda _: body.sync())
+
+    def lease(self) -> SimLease:
+        """Keep the file open until the lease is back."""
+        self._open()
+        self.leases += 1
+        return SimLease(self)
+
+    def close(self) -> None:
+        """Close; takes effect when the last lease is back."""
+        self._closed = True
+
+    def _bytes(self, position: int, size: int) -> bytes:
+        return bytes(self._open().content[position : position + size])
+
+    def _open(self, *, writing: bool = False) -> FileBody:
+        """The body, unless closed (EBADF) or opened for reading alone."""
+        if (self._closed and self.leases == 0) or (writing and not self._writable):
+            raise fail(errno.EBADF, self._path)
+        return self._body

@@ -1,0 +1,482 @@
+"""The network port of a simulated process: calls and streams over the fabric's links.
+
+A channel has one link and makes a new one after a break, with back-off. Numbers keep the calls of a
+link apart. A handler runs as a task of the serving process; it is cancelled when its caller goes,
+when its deadline passes and when the listener closes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from ..errors import (
+    InvalidRequest,
+    Lost,
+    NotImplementedHere,
+    NotSent,
+    QuorumlogError,
+    StreamBroken,
+    TimedOut,
+    UnknownServerError,
+)
+from ..proto import errors_pb2
+from ..runtime import ByteConnection, ByteProtocol, CallContext, Handler, Listener, Method
+from ..runtime.error_detail import decode_error, encode_error
+from .bytes import connect_bytes, listen_bytes
+from .fabric import CONNECT_TIMEOUT_MS, Door, End, Fabric
+from .frames import Abort, CallFrame, Credit, Data, Finish, Open, Result
+from .process import NodeKilled, Process
+from .streams import SimStream, serialise
+
+NO_DEADLINE_MS: Final = (1 << 63) - 1
+BACK_OFF_MS: Final = (50, 500)  # first and longest wait before connecting again
+
+_log = logging.getLogger(__name__)
+
+
+class SimNetwork:
+    """The network port. See `runtime.ports.Network` for the contract."""
+
+    def __init__(self, fabric: Fabric, process: Process) -> None:
+        self._fabric = fabric
+        self._process = process
+
+    async def serve(self, address: str, handlers: Mapping[str, Handler]) -> Listener:
+        """Answer calls on an address by method path; raises AddressInUse."""
+        self._process.check()
+        return _SimListener(self._fabric, self._process, address, handlers)
+
+    def channel(self, address: str) -> "SimChannel":
+        """Return a way to the address; connects at the first call."""
+        self._process.check()
+        return SimChannel(self._fabric, self._process, address)
+
+    async def listen_bytes(
+        self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
+    ) -> Listener:
+        """Accept byte connections; raises AddressInUse."""
+        self._process.check()
+        return listen_bytes(self._fabric, self._process, address, factory)
+
+    async def connect_bytes(
+        self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
+    ) -> ByteConnection:
+        """Connect; raises NotSent when refused, Lost otherwise."""
+        self._process.check()
+        return await connect_bytes(self._fabric, self._process, address, factory)
+
+    async def refuses(self, address: str, timeout_ms: int) -> bool:
+        """Whether a connection to the address is refused within the time."""
+        self._process.check()
+        return await self._fabric.refuses(self._process, address, timeout_ms)
+
+
+# --- the serving side ----------------------------------------------------------------------------
+
+
+class _SimListener:
+    """A served address with the calls under way on it."""
+
+    def __init__(
+        self, fabric: Fabric, process: Process, address: str, handlers: Mapping[str, Handler]
+    ) -> None:
+        self.fabric = fabric
+        self.process = process
+        self.handlers = dict(handlers)
+        self.closing = False
+        self.running: dict[asyncio.Task[None], _ServerCall] = {}  # in the order of their arrival
+        self._connections: dict[_ServerConnection, None] = {}
+        self._door = Door(process, "calls", self._accept)
+        self.address = fabric.listen(address, self._door)
+
+    async def close(self, grace_ms: int) -> None:
+        """Take no new calls, let those under way end within the grace, cancel the rest."""
+        self.process.check()
+        self.closing = True
+        self.fabric.unlisten(self.address, self._door)
+        if self.running and grace_ms > 0:
+            try:
+                async with asyncio.timeout(grace_ms / 1000):
+                    await self._wait_idle()
+            except TimeoutError:
+                pass
+        for call in reversed(list(self.running.values())):
+            call.cancel("the server is stopping")
+        await self._wait_idle()
+        for connection in list(self._connections):
+            connection.end.shut("the server has closed")
+        self._connections.clear()
+
+    async def _wait_idle(self) -> None:
+        while self.running:
+            await ended(next(reversed(self.running)))
+
+    def _accept(self, end: End) -> None:
+        connection = _ServerConnection(self, end)
+        self._connections[connection] = None
+
+    def gone(self, connection: "_ServerConnection") -> None:
+        """A connection is broken."""
+        self._connections.pop(connection, None)
+
+
+class _ServerConnection:
+    """One caller's link, seen from the server."""
+
+    def __init__(self, listener: _SimListener, end: End) -> None:
+        self.listener = listener
+        self.end = end
+        self.peer = listener.fabric.caller_name(end.other.process)
+        self.calls: dict[int, _ServerCall] = {}
+        end.on_frame = self._on_frame
+        end.on_broken = self._on_broken
+
+    def _on_frame(self, frame: CallFrame) -> None:
+        if isinstance(frame, Open):
+            self._open(frame)
+        elif (call := self.calls.get(frame.call)) is not None:
+            call.on_frame(frame)
+
+    def _open(self, frame: Open) -> None:
+        handler = self.listener.handlers.get(frame.path)
+        if self.listener.closing:
+            self.end.send(Abort(frame.call, "the server is stopping"))
+        elif handler is None or handler.method.streaming != (frame.request is None):
+            error = NotImplementedHere(f"{frame.path} is not offered here")
+            self.end.send(Result(frame.call, None, encode_error(error).SerializeToString()))
+        else:
+            self.calls[frame.call] = _ServerCall(self, frame, handler)
+
+    def _on_broken(self, reason: str) -> None:
+        for call in list(self.calls.values()):
+            call.caller_gone(f"connection lost: {reason}")
+        self.listener.gone(self)
+
+
+class _ServerCall:
+    """A handler at work."""
+
+    def __init__(self, connection: _ServerConnection, frame: Open, handler: Handler) -> None:
+        self._connection = connection
+        self._number = frame.call
+        self._handler = handler
+        self._silent = False  # nobody waits for the result any more
+        fabric, process = connection.listener.fabric, connection.end.process
+        self._stream: SimStream | None = None
+        if handler.method.streaming:
+            self._stream = SimStream(
+                fabric.loop,
+                connection.end,
+                frame.call,
+                incoming=handler.method.request,
+                is_server=True,
+            )
+        self._deadline: asyncio.TimerHandle | None = None
+        deadline_ms = NO_DEADLINE_MS
+        if frame.timeout_ms:
+            deadline_ms = int(fabric.loop.time() * 1000) + frame.timeout_ms
+            self._deadline = fabric.loop.call_later(
+                frame.timeout_ms / 1000, self.caller_gone, "the deadline has passed"
+            )
+        context = CallContext(deadline_ms=deadline_ms, peer=connection.peer)
+        self._task = fabric.loop.create_task(
+            self._answer(frame, context),
+            name=f"{process}{frame.path}",
+            context=process.context(),
+        )
+        connection.listener.running[self._task] = self
+        self._task.add_done_callback(self._ended)
+
+    def on_frame(self, frame: CallFrame) -> None:
+        """Something of this call arrived from its caller."""
+        stream = self._stream
+        match frame:
+            case Data() if stream is not None:
+                stream.on_data(frame.payload)
+            case Credit() if stream is not None:
+                stream.on_credit(frame.size)
+            case Finish() if stream is not None:
+                stream.on_finish()
+            case Abort():
+                self.caller_gone(f"aborted by the peer: {frame.reason}")
+            case _:
+                raise AssertionError(f"a server got {frame.describe()}")
+
+    def caller_gone(self, reason: str) -> None:
+        """Nobody waits for the result: cancel the handler."""
+        self._silent = True
+        if self._stream is not None:
+            self._stream.on_broken(StreamBroken(reason))
+        self._task.cancel(reason)
+
+    def cancel(self, reason: str) -> None:
+        """Break the call off from the server's side."""
+        self._connection.end.send(Abort(self._number, reason))
+        self.caller_gone(reason)
+
+    async def _answer(self, frame: Open, context: CallContext) -> None:
+        call: Any = self._handler.call
+        response: bytes | None = None
+        error: QuorumlogError | None = None
+        try:
+            if self._stream is not None:
+                await call(self._stream, context)
+            else:
+                assert frame.request is not None, f"{frame.path} came without a request"
+                request = self._handler.method.request.FromString(frame.request)
+                response = serialise(await call(request, context))
+        except QuorumlogError as failure:
+            error = failure
+        except asyncio.CancelledError:
+            if self._task.cancelling():  # the caller has gone, or the listener closes
+                raise
+            error = UnknownServerError(f"{frame.path}: what the handler waited for was cancelled")
+        except DecodeError as failure:
+            error = InvalidRequest(f"{frame.path}: the request does not parse: {failure}")
+        except Exception as failure:
+            _log.exception("rpc.handler_failed path=%s", frame.path)
+            error = UnknownServerError(f"{frame.path} failed: {type(failure).__name__}")
+        if not self._silent:
+            encoded = None if error is None else encode_error(error).SerializeToString()
+            self._connection.end.send(Result(self._number, response, encoded))
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._connection.calls.pop(self._number, None)
+        self._connection.listener.running.pop(task, None)
+        if not task.cancelled() and not isinstance(task.exception(), NodeKilled | None):
+            raise AssertionError(f"{task} failed") from task.exception()
+
+
+# --- the calling side ----------------------------------------------------------------------------
+
+
+class _UnaryCall:
+    """A call that waits for its one result."""
+
+    def __init__(self, result: "asyncio.Future[bytes]") -> None:
+        self.result = result
+
+    def on_frame(self, frame: CallFrame) -> bool:
+        """Take what arrived; True when the call is over."""
+        match frame:
+            case Result():
+                if not self.result.done():
+                    if frame.error is not None:
+                        self.result.set_exception(_decode(frame.error))
+                    else:
+                        self.result.set_result(frame.response or b"")
+            case Abort():
+                self.on_broken(f"aborted by the peer: {frame.reason}")
+            case _:
+                raise AssertionError(f"a unary call got {frame.describe()}")
+        return True
+
+    def on_broken(self, reason: str) -> None:
+        """The answer will never come."""
+        if not self.result.done():
+            self.result.set_exception(Lost(reason))
+
+
+class _StreamCall:
+    """A stream seen from its caller."""
+
+    def __init__(self, stream: SimStream) -> None:
+        self.stream = stream
+        self.deadline: asyncio.TimerHandle | None = None
+
+    def on_frame(self, frame: CallFrame) -> bool:
+        """Take what arrived; True when the call is over."""
+        match frame:
+            case Data():
+                self.stream.on_data(frame.payload)
+                return False
+            case Credit():
+                self.stream.on_credit(frame.size)
+                return False
+            case Result():
+                if frame.error is not None:
+                    self.stream.on_broken(_decode(frame.error))
+                else:
+                    self.stream.on_finish()
+            case Abort():
+                self.stream.on_broken(StreamBroken(f"aborted by the peer: {frame.reason}"))
+            case _:
+                raise AssertionError(f"a caller got {frame.describe()}")
+        if self.deadline is not None:
+            self.deadline.cancel()
+        return True
+
+    def on_broken(self, reason: str) -> None:
+        """The link is gone."""
+        if self.deadline is not None:
+            self.deadline.cancel()
+        self.stream.on_broken(StreamBroken(reason))
+
+
+class _ClientConnection:
+    """A channel's link."""
+
+    def __init__(self, end: End) -> None:
+        self.end = end
+        self.calls: dict[int, _UnaryCall | _StreamCall] = {}
+        self._calls_made = 0
+        end.on_frame = self._on_frame
+        end.on_broken = self.broken
+
+    def begin(self, call: _UnaryCall | _StreamCall | None) -> int:
+        """Give a call its number."""
+        self._calls_made += 1
+        if call is not None:
+            self.calls[self._calls_made] = call
+        return self._calls_made
+
+    def broken(self, reason: str) -> None:
+        """Fail every call under way, in the order in which they began."""
+        calls, self.calls = self.calls, {}
+        for call in calls.values():
+            call.on_broken(reason)
+
+    def _on_frame(self, frame: CallFrame) -> None:
+        call = self.calls.get(frame.call)
+        if call is not None and call.on_frame(frame):
+            self.calls.pop(frame.call, None)
+
+
+class SimChannel:
+    """See `runtime.ports.Channel`. Owns at most one link at a time."""
+
+    def __init__(self, fabric: Fabric, process: Process, address: str) -> None:
+        self._fabric = fabric
+        self._process = process
+        self._address = address
+        self._connection: _ClientConnection | None = None
+        self._connecting: asyncio.Task[_ClientConnection] | None = None
+        self._back_off_ms = BACK_OFF_MS[0]
+        self._retry_at_ns = 0  # virtual; before it a call fails at once, as gRPC's do
+        self._last_failure = ""
+        self._closed = False
+
+    async def call(self, method: Method[Any, Any], request: Any, *, timeout_ms: int) -> Any:
+        """Call and wait; raises the handler's typed error, TimedOut, Lost or NotSent."""
+        self._process.check()
+        assert not method.streaming, f"{method.path} is a stream"
+        payload = serialise(request)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
+                connection = await self._connected()
+                response = await self._unary(connection, method, payload, timeout_ms)
+        except TimeoutError:
+            raise TimedOut(f"{method.path} at {self._address}: {timeout_ms} ms passed") from None
+        return method.response.FromString(response)
+
+    async def _unary(
+        self,
+        connection: _ClientConnection,
+        method: Method[Any, Any],
+        payload: bytes,
+        timeout_ms: int,
+    ) -> bytes:
+        result: asyncio.Future[bytes] = self._fabric.loop.create_future()
+        number = connection.begin(_UnaryCall(result))
+        connection.end.send(Open(number, method.path, timeout_ms, payload))
+        try:
+            return await result
+        except asyncio.CancelledError:
+            connection.calls.pop(number, None)
+            connection.end.send(Abort(number, "the caller has gone"))
+            raise
+
+    async def stream(self, method: Method[Any, Any], *, timeout_ms: int) -> SimStream:
+        """Open a stream; `timeout_ms` bounds its life, 0 means none. Raises Lost, NotSent."""
+        self._process.check()
+        assert method.streaming, f"{method.path} is unary"
+        try:
+            async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
+                connection = await self._connected()
+        except TimeoutError:
+            raise TimedOut(f"{method.path} at {self._address}: {timeout_ms} ms passed") from None
+        loop = self._fabric.loop
+        number = connection.begin(None)
+        stream = SimStream(loop, connection.end, number, incoming=method.response, is_server=False)
+        call = connection.calls[number] = _StreamCall(stream)
+        connection.end.send(Open(number, method.path, timeout_ms, None))
+        if timeout_ms:
+
+            def expire() -> None:
+                connection.calls.pop(number, None)
+                stream.on_broken(TimedOut(f"{method.path}: {timeout_ms} ms passed"))
+
+            call.deadline = loop.call_later(timeout_ms / 1000, expire)
+        return stream
+
+    async def close(self) -> None:
+        """Break what is under way and free the link."""
+        self._process.check()
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.end.shut("the channel was closed")
+            connection.broken("the channel was closed")
+        if self._connecting is not None:
+            self._connecting.cancel()
+
+    # --- connecting ---
+
+    async def _connected(self) -> _ClientConnection:
+        """The link, made when there is none; raises NotSent, Lost."""
+        if self._closed:
+            raise NotSent(f"the channel to {self._address} is closed")
+        if self._connection is not None and not self._connection.end.knows:
+            return self._connection
+        loop = self._fabric.loop
+        if self._connecting is None:
+            if loop.now_ns < self._retry_at_ns:
+                await asyncio.sleep(0)
+                raise NotSent(f"{self._address} failed a moment ago: {self._last_failure}")
+            self._connecting = loop.create_task(
+                self._connect(), name=f"{self._process}/connect {self._address}"
+            )
+            self._connecting.add_done_callback(self._on_connected)
+        attempt = self._connecting
+        await ended(attempt)
+        if attempt.cancelled():
+            raise NotSent(f"the channel to {self._address} is closed")
+        return attempt.result()
+
+    async def _connect(self) -> _ClientConnection:
+        end = await self._fabric.connect(self._process, self._address, "calls", CONNECT_TIMEOUT_MS)
+        return _ClientConnection(end)
+
+    def _on_connected(self, attempt: "asyncio.Task[_ClientConnection]") -> None:
+        self._connecting = None
+        if attempt.cancelled():
+            return
+        failure = attempt.exception()
+        if failure is None:
+            self._connection = attempt.result()
+            self._back_off_ms = BACK_OFF_MS[0]
+        else:
+            self._last_failure = str(failure)
+            self._retry_at_ns = self._fabric.loop.now_ns + self._back_off_ms * 1_000_000
+            self._back_off_ms = min(self._back_off_ms * 2, BACK_OFF_MS[1])
+
+
+async def ended(task: "asyncio.Task[Any]") -> None:
+    """Wait for the end of a task that others may wait for too: cancelling one waiter leaves it."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    task.add_done_callback(wake)
+    await waiter
+
+
+def _decode(error: bytes) -> QuorumlogError:
+    return decode_error(errors_pb2.Error.FromString(error))

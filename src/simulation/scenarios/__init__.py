@@ -1,0 +1,1 @@
+"""Whole runs: what the nodes do, what goes wrong, and what must hold in the end."""

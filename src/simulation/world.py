@@ -1,0 +1,273 @@
+"""The simulated world: nodes on machines, one loop, one network, one event log, one seed.
+
+A scenario is synchronous code around it: `world.node("n1").spawn(main)`, `world.run_until(...)`,
+`node.power_cut()`, `node.restart()`. Everything drawn comes from the seed's streams.
+"""
+
+import gc
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from ..runtime import Runtime
+from .clock import SimClock
+from .disk import Disk
+from .entropy import SimEntropy
+from .events import EventLog
+from .fabric import Fabric
+from .faults import Faults, Weather
+from .files import CrashPoint, Device, SimFiles
+from .loop import NS_PER_MS, SimLoop, keep_for_ever
+from .network import SimNetwork
+from .process import Machine, Process
+from .tasks import SimTasks
+
+if TYPE_CHECKING:
+    import asyncio
+
+WALL_MS: Final = 1_735_689_600_000  # 2025-01-01 UTC: every run begins then
+Main = Callable[[Runtime], Coroutine[Any, Any, Any]]
+
+
+class NotReached(AssertionError):
+    """What a scenario waited for did not happen within its virtual time."""
+
+
+class SimNode:
+    """A node's handle for the scenario: one machine, and its processes one after another."""
+
+    def __init__(self, world: "SimWorld", name: str) -> None:
+        self._world = world
+        self.name = name
+        entropy = world.entropy.stream(f"machine/{name}")
+        drift_max = world.weather.faults.drift_ppm_max
+        self.machine = Machine(
+            name,
+            drift_ppm=entropy.below(2 * drift_max + 1) - drift_max,
+            base_ns=entropy.below(1_000_000) * 1_000_000_000,
+            wall_ms=WALL_MS,
+        )
+        self.device = Device(Disk(), entropy.stream("device"), boot_id=_boot_id(entropy, 1))
+        self._entropy = entropy
+        self._main: Main | None = None
+        self.process: Process | None = None  # the last one, alive or dead
+        self.root: asyncio.Task[Any] | None = None  # its main task
+        self.stops: list[str] = []  # reasons given to stop_node()
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process runs (or is paused)."""
+        return self.process is not None and self.process.alive
+
+    def runtime(self) -> Runtime:
+        """The ports of the living process."""
+        assert self.process is not None, f"{self.name} was never started"
+        assert self.process.alive, f"{self.process} is dead"
+        return self._runtime
+
+    def spawn(self, main: Main) -> "asyncio.Task[Any]":
+        """Start a process with `main(runtime)` as its root task; it exits when that returns."""
+        self._main = main
+        process = self.start_process()
+        self.root = self.attach(main, name="main")
+        self.root.add_done_callback(lambda task: self._exited(process, task))
+        return self.root
+
+    def start_process(self) -> Process:
+        """Start a process without a task; `attach` gives it some."""
+        assert not self.alive, f"{self.process} is alive"
+        if not self.machine.powered:
+            self._power_on()
+        number = 1 if self.process is None else self.process.incarnation + 1
+        process = self.process = Process(self.name, self.machine, number)
+        self._runtime = self._world.runtime_of(process, self)
+        self._world.record(process, "start", self.device.boot_id)
+        return process
+
+    def attach(self, main: Main, *, name: str) -> "asyncio.Task[Any]":
+        """Run another task inside the living process."""
+        runtime, process = self.runtime(), self.process
+        assert process is not None, f"{self.name} was never started"
+        return self._world.loop.create_task(
+            main(runtime), name=f"{process}/{name}", context=process.context()
+        )
+
+    def restart(self, main: Main | None = None) -> "asyncio.Task[Any]":
+        """Start the next process, with the same `main` unless another is given."""
+        again = main or self._main
+        assert again is not None, f"{self.name} was never started"
+        return self.spawn(again)
+
+    def crash(self) -> None:
+        """Kill the process: no clean-up runs, the disk loses nothing."""
+        assert self.process is not None, f"{self.name} was never started"
+        if self.process.alive:
+            self._world.record(self.process, "crash", "")
+            self._world.kill(self.process, silent=None)
+
+    def power_cut(self) -> None:
+        """Cut the machine's power: the process dies, what was not durable suffers."""
+        assert self.machine.powered, f"{self.name} has no power already"
+        if self.process is not None and self.process.alive:
+            self._world.record(self.process, "power-cut", "")
+            self._world.kill(self.process, silent=True)
+        self.machine.powered = False
+        self.device.locks.clear()
+        self.device.disk.cut_power(self._entropy.stream(f"power-cut/{self.machine.boots}"))
+
+    def pause(self) -> None:
+        """Park the process: nothing of it runs, what falls due meanwhile runs on resume."""
+        assert self.process is not None, f"{self.name} was never started"
+        self._world.record(self.process, "pause", "")
+        self._world.loop.pause(self.process)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        assert self.process is not None, f"{self.name} was never started"
+        self._world.record(self.process, "resume", "")
+        self._world.loop.resume(self.process)
+
+    def crash_at(self, point: CrashPoint | None) -> None:
+        """Arm (or clear) a crash at a file operation to come."""
+        self.device.arm(point)
+
+    def wipe(self) -> None:
+        """Put an empty disk into the machine, which must be without a process."""
+        assert not self.alive, f"{self.process} is alive"
+        self.device.disk = Disk(capacity_bytes=self.device.disk.capacity_bytes)
+
+    def jump_wall_ms(self, by_ms: int) -> None:
+        """Move the machine's UTC clock, either way."""
+        self.machine.wall_ms += by_ms
+
+    def _power_on(self) -> None:
+        base_ns = self._entropy.stream(f"boot/{self.machine.boots}").below(1_000) * 1_000_000_000
+        self.machine.boot(self._world.loop.now_ns, base_ns=base_ns)
+        self.device.boot_id = _boot_id(self._entropy, self.machine.boots)
+        self._world.fabric.on_power(self.machine)
+
+    def _exited(self, process: Process, task: "asyncio.Task[Any]") -> None:
+        """The root task ended: so does its process, as a real one would."""
+        if process.alive:
+            failure = None if task.cancelled() else task.exception()
+            self._world.record(process, "exit", type(failure).__name__)
+            self._world.kill(process, silent=False)
+
+
+class SimWorld:
+    """Everything of one run. A context manager: leaving it ends the run for ever."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        faults: Faults | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.weather = Weather(Faults() if faults is None else faults)
+        self.loop = SimLoop()  # type: ignore[abstract]  # what it leaves out must raise
+        self.entropy = SimEntropy(f"seed/{seed}")
+        self.events = EventLog(trace=trace)
+        self.fabric = Fabric(self.loop, self.entropy.stream("network"), self.weather, self.events)
+        self._nodes: dict[str, SimNode] = {}
+        self._collecting = gc.isenabled()
+
+    def __enter__(self) -> "SimWorld":
+        gc.disable()  # a collection would finalise what it finds at a moment that no seed decides
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.loop.close()
+        keep_for_ever(self.loop.graveyard)
+        if self._collecting:
+            gc.enable()
+
+    def node(self, name: str) -> SimNode:
+        """The node of a name, made at first use."""
+        if name not in self._nodes:
+            self._nodes[name] = SimNode(self, name)
+        return self._nodes[name]
+
+    def now_ms(self) -> int:
+        """Virtual milliseconds since the start."""
+        return self.loop.now_ns // NS_PER_MS
+
+    def event_hash(self) -> str:
+        """The digest of all events so far."""
+        return self.events.hash()
+
+    def run_until(
+        self,
+        condition: "Callable[[], bool] | asyncio.Future[Any]",
+        *,
+        virtual_ms: int,
+        why: str = "",
+    ) -> None:
+        """Run until the condition holds or the future is done; raises NotReached after
+        `virtual_ms`, Deadlock, and what a callback outside of any task raised."""
+        done = condition if callable(condition) else condition.done
+        end_ns = self.loop.now_ns + virtual_ms * NS_PER_MS
+        if self.loop.run_while(lambda: not done(), end_ns=end_ns):
+            wanted = why or getattr(condition, "__name__", repr(condition))
+            raise NotReached(f"not within {virtual_ms} ms: {wanted}\n{self.loop.suspended()}")
+
+    def run_for(self, virtual_ms: int) -> None:
+        """Run for a span of virtual time."""
+        self.loop.call_at_ns(self.loop.now_ns + virtual_ms * NS_PER_MS, None, lambda: None)
+        end_ns = self.loop.now_ns + virtual_ms * NS_PER_MS
+        self.loop.run_while(lambda: self.loop.now_ns < end_ns, end_ns=end_ns)
+
+    # --- what ports and node handles call ---
+
+    def runtime_of(self, process: Process, node: SimNode) -> Runtime:
+        """Make the five ports of a new process."""
+        entropy = self.entropy.stream(f"node/{process.name}/{process.incarnation}")
+        return Runtime(
+            clock=SimClock(self.loop, process),
+            entropy=entropy.stream("node"),
+            tasks=SimTasks(
+                self.loop,
+                process,
+                entropy.stream("lanes"),
+                self.weather,
+                record=lambda what, detail: self.record(process, what, detail),
+                stop=lambda reason: self._stop(process, reason),
+            ),
+            files=SimFiles(self, process, node.device, self.weather),
+            network=SimNetwork(self.fabric, process),
+        )
+
+    def record(self, process: Process, what: str, detail: str) -> None:
+        """Add an event of a process."""
+        self.events.record(self.loop.now_ns, repr(process), what, detail)
+
+    def die_here(self, process: Process, *, power: bool) -> None:
+        """Kill the process (or its machine) from inside one of its own operations."""
+        node = self._nodes[process.name]
+        if power:
+            node.power_cut()
+        else:
+            node.crash()
+
+    def kill(self, process: Process, *, silent: bool | None) -> None:
+        """End a process: its code never runs again, its peers learn of it or (silent) do not;
+        None draws that."""
+        process.alive = False
+        self.loop.bury(process)
+        self.fabric.on_death(process, silent=silent)
+
+    def _stop(self, process: Process, reason: str) -> None:
+        process.stop_reason = reason
+        self._nodes[process.name].stops.append(reason)
+        self.record(process, "stop-node", reason)
+        self.kill(process, silent=False)
+
+
+def _boot_id(entropy: SimEntropy, boots: int) -> str:
+    return entropy.stream(f"boot-id/{boots}").token(16).hex()
