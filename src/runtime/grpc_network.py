@@ -39,6 +39,7 @@ from ..proto import errors_pb2
 from .error_detail import decode_error, encode_error
 from .ports import NO_DEADLINE_MS, CallContext, Channel, Clock, Handler, Listener, Method, Stream
 from .reflection import answer_reflection, is_described
+from .streams import MessageStream, is_cancelled_from_outside
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
@@ -51,7 +52,7 @@ _Code: Final = grpc.StatusCode
 
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: a largest batch and its envelope
 ERROR_TEXT_MAX: Final = 1000  # characters; it travels in a header, which peers bound at 8 KiB
-END_SETTLE_S: Final = 0.002
+END_SETTLE_S: Final = 0.002  # seconds; loop iterations, in truth: see _ServedStream.read
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 _log = logging.getLogger(__name__)
@@ -182,11 +183,13 @@ class _GrpcListener:
         call: Callable[[Any, CallContext], Awaitable[None]] = handler.call
 
         async def answer(context: _Context) -> None:
-            stream = _ServerStream(handler.method, context)
+            raw = _ServedStream(handler.method.path, context)
+            stream = MessageStream(handler.method.path, handler.method.request.FromString, raw)
             try:
                 await call(stream, self._call_context(context))
             finally:
                 await stream.settle()
+                await raw.settle()
 
         async def serve(_: object, context: _Context) -> None:
             await self._supervise(answer(context), handler, context)
@@ -227,54 +230,41 @@ class _GrpcListener:
         return CallContext(deadline_ms=deadline_ms, peer=_plain_peer(context.peer()))
 
 
-class _ServerStream:
-    """The handler's side of a stream."""
+class _ServedStream:
+    """The handler's side of a stream, raw."""
 
-    def __init__(self, method: Method[Any, Any], context: _Context) -> None:
-        self._path = method.path
-        self._parse = method.request.FromString
+    def __init__(self, path: str, context: _Context) -> None:
+        self._path = path
         self._context = context
-        self._finished = False
-        self._peer_finished = False
         self._abort: asyncio.Task[None] | None = None  # sends the breaking status
 
-    async def send(self, message: Message) -> None:
-        """Return when the message is in the caller's window; raises StreamBroken."""
-        assert not self._finished, f"{self._path}: send after finish"
+    async def read(self) -> bytes | None:
         try:
-            await self._context.write(message.SerializeToString())
+            raw: Any = await self._context.read()
+        except aio.BaseError as error:
+            raise StreamBroken(f"{self._path}: the stream is broken") from error
+        if raw is aio.EOF:
+            # A caller who vanished gives the same end of messages as one who finished; what tells
+            # them apart, the handler's cancellation, is another event of the same moment.
+            await asyncio.sleep(END_SETTLE_S)
+            return None
+        return raw  # type: ignore[no-any-return]
+
+    async def write(self, raw: bytes) -> None:
+        try:
+            await self._context.write(raw)
         except aio.BaseError as error:
             raise StreamBroken(f"{self._path}: the caller is gone") from error
 
-    async def receive(self) -> Any:
-        """Return the next message or None; raises StreamBroken."""
-        if self._peer_finished:
-            return None
-        try:
-            raw = await self._context.read()
-        except aio.BaseError as error:
-            raise StreamBroken(f"{self._path}: the stream is broken") from error
-        if raw is not aio.EOF:
-            return self._parse(raw)
-        # A caller who vanished gives the same end of messages as one who finished; what tells them
-        # apart, the cancellation of this handler, follows in another event of the same moment.
-        await asyncio.sleep(END_SETTLE_S)
-        if self._abort is not None:
-            raise StreamBroken(f"{self._path}: the handler broke the stream")
-        self._peer_finished = True
-        return None
-
     async def finish(self) -> None:
-        """Send nothing more. The caller sees the end when the handler returns."""
-        self._finished = True
+        """A grpc server cannot half-close: the end travels when the handler returns."""
 
     def abort(self, reason: str) -> None:
-        """Break the stream for both sides; the handler itself goes on."""
-        if self._abort is None and not self._context.done():
+        if not self._context.done():
             self._abort = asyncio.get_running_loop().create_task(self._send_abort(reason))
 
     async def settle(self) -> None:
-        """Wait for the breaking status to be out."""
+        """Wait until the breaking status is out."""
         if self._abort is not None:
             await self._abort
 
@@ -371,7 +361,7 @@ class _GrpcChannel:
         except aio.AioRpcError as error:
             raise _decode_failure(error, path, self._address, Lost) from error
         except asyncio.CancelledError:
-            if _is_cancelled_from_outside():
+            if is_cancelled_from_outside():
                 raise
             raise Lost(f"{path}: the channel to {self._address} was closed") from None
         except DecodeError as error:
@@ -390,10 +380,11 @@ class _GrpcChannel:
             raise _decode_failure(error, path, self._address, Lost) from error
         except asyncio.CancelledError:
             call.cancel()
-            if _is_cancelled_from_outside():
+            if is_cancelled_from_outside():
                 raise
             raise Lost(f"{path}: the channel to {self._address} was closed") from None
-        return _CallerStream(method, call, self._address)
+        raw = _CallingStream(path, self._address, call)
+        return MessageStream(path, method.response.FromString, raw)
 
     async def close(self) -> None:
         """Break what is under way and free the connection."""
@@ -410,64 +401,39 @@ class _GrpcChannel:
         return self._channel
 
 
-class _CallerStream:
-    """The caller's side of a stream."""
+class _CallingStream:
+    """The caller's side of a stream, raw."""
 
-    def __init__(self, method: Method[Any, Any], call: _Call, address: str) -> None:
-        self._path = method.path
-        self._parse = method.response.FromString
-        self._call = call
+    def __init__(self, path: str, address: str, call: _Call) -> None:
+        self._path = path
         self._address = address
-        self._broken: str | None = None  # why we broke it
-        self._finished = False
+        self._call = call
 
-    async def send(self, message: Message) -> None:
-        """Return when the message is in the peer's window; raises StreamBroken."""
-        assert not self._finished, f"{self._path}: send after finish"
+    async def read(self) -> bytes | None:
         try:
-            await self._call.write(message.SerializeToString())
-        except (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError) as error:
-            raise StreamBroken(f"{self._path}: {self._address} ended the stream") from error
-        except asyncio.CancelledError:
-            self._raise_broken()
-            raise
-
-    async def receive(self) -> Any:
-        """Return the next message or None; raises StreamBroken or the handler's error."""
-        try:
-            raw = await self._call.read()
+            raw: Any = await self._call.read()
         except aio.AioRpcError as error:
             raise _decode_failure(error, self._path, self._address, StreamBroken) from error
-        except asyncio.CancelledError:
-            self._raise_broken()
-            raise
-        return None if raw is aio.EOF else self._parse(raw)
+        return None if raw is aio.EOF else raw
+
+    async def write(self, raw: bytes) -> None:
+        try:
+            await self._call.write(raw)
+        except _ENDED as error:
+            raise StreamBroken(f"{self._path}: {self._address} ended the stream") from error
 
     async def finish(self) -> None:
-        """Half-close; the handler receives None after what was sent."""
-        self._finished = True
         try:
             await self._call.done_writing()
-        except (aio.AioRpcError, aio.BaseError) as error:
+        except _ENDED as error:
             raise StreamBroken(f"{self._path}: {self._address} ended the stream") from error
 
     def abort(self, reason: str) -> None:
-        """Break the stream at once; the handler is cancelled."""
-        if self._broken is None:
-            self._broken = reason
-            self._call.cancel()
-
-    def _raise_broken(self) -> None:
-        """Raise StreamBroken when a cancellation is the call's and not the task's."""
-        if not _is_cancelled_from_outside():
-            reason = self._broken or "the channel was closed"
-            raise StreamBroken(f"{self._path}: {reason}") from None
+        self._call.cancel()  # the handler is cancelled; the reason stays here
 
 
-def _is_cancelled_from_outside() -> bool:
-    """Whether the running task was asked to cancel; grpc raises the same for a cancelled call."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+# What grpc raises when one writes to a call that is over.
+_ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 
 
 class SyncChannel:
