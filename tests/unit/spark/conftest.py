@@ -1,0 +1,179 @@
+"""A broker of one script: it holds encoded batches and answers over real gRPC, faults included.
+
+The real broker's tests are in tests/spark; this one exists for what a healthy broker will not do.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import OffsetOutOfRange, QuorumlogError, UnknownTopicOrPartition
+from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.records import encode_batch, parse_header
+from quorumlog.records.record import Record
+from quorumlog.runtime import CallContext, Handler, Runtime, Stream, real
+from quorumlog.runtime.error_detail import encode_error
+from quorumlog.services import (
+    ADMIN_DESCRIBE_TOPICS,
+    ADMIN_LIST_TOPICS,
+    LOG_LIST_OFFSETS,
+    LOG_SUBSCRIBE,
+)
+from quorumlog.spark.offsets import TopicPartition
+
+
+@dataclass
+class Script:
+    """What the broker holds, and what it does wrong."""
+
+    batches: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    faults: list[QuorumlogError | str] = field(default_factory=list)
+    """One for each subscription to come: an error ends it after its first answer, "silence" sends
+    nothing, "early end" ends it cleanly after its first answer."""
+    subscriptions: list[int] = field(default_factory=list)
+    """The offset that each subscription asked for."""
+    address: str = ""
+
+    def add(self, place: TopicPartition, *counts: int) -> None:
+        """Append batches of so many records; values say place and offset."""
+        held = self.batches.setdefault(place, [])
+        for count in counts:
+            base = self.end(place)
+            records = [
+                Record(
+                    offset=offset,
+                    timestamp_ms=1_000 + offset,
+                    key=b"k%d" % (offset % 3),
+                    value=f"{place}@{offset}".encode(),
+                    headers=(),
+                )
+                for offset in range(base, base + count)
+            ]
+            held.append(encode_batch(records, base_offset=base))
+
+    def end(self, place: TopicPartition) -> int:
+        held = self.batches.get(place, [])
+        return parse_header(held[-1]).next_offset if held else 0
+
+
+class StandIn:
+    """The handlers over a script."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def handlers(self) -> dict[str, Handler]:
+        offered = [
+            Handler(ADMIN_DESCRIBE_TOPICS, self.describe_topics),
+            Handler(ADMIN_LIST_TOPICS, self.list_topics),
+            Handler(LOG_LIST_OFFSETS, self.list_offsets),
+            Handler(LOG_SUBSCRIBE, self.subscribe),
+        ]
+        return {handler.method.path: handler for handler in offered}
+
+    async def list_topics(
+        self, request: admin_pb2.ListTopicsRequest, context: CallContext
+    ) -> admin_pb2.ListTopicsResponse:
+        names = sorted({place.topic for place in self._script.batches})
+        return admin_pb2.ListTopicsResponse(
+            topics=[admin_pb2.TopicListing(name=name) for name in names]
+        )
+
+    async def describe_topics(
+        self, request: admin_pb2.DescribeTopicsRequest, context: CallContext
+    ) -> admin_pb2.DescribeTopicsResponse:
+        response = admin_pb2.DescribeTopicsResponse()
+        response.brokers.add(id=1, grpc_address=self._script.address)
+        for name in request.names:
+            places = [place for place in sorted(self._script.batches) if place.topic == name]
+            result = response.results.add(name=name)
+            for place in places:
+                result.topic.partitions.add(partition=place.partition, leader=1)
+            if not places:
+                result.error.CopyFrom(encode_error(UnknownTopicOrPartition("no such topic")))
+        return response
+
+    async def list_offsets(
+        self, request: log_pb2.ListOffsetsRequest, context: CallContext
+    ) -> log_pb2.ListOffsetsResponse:
+        response = log_pb2.ListOffsetsResponse()
+        for asked in request.partitions:
+            place = TopicPartition(asked.topic, asked.partition)
+            start, end = self._script.log_starts.get(place, 0), self._script.end(place)
+            match asked.timestamp_ms:
+                case -2:
+                    offset = start
+                case -1:
+                    offset = end
+                case time_ms:
+                    offset = max(time_ms - 1_000, start)
+                    offset = offset if offset < end else -1
+            response.results.add(topic=place.topic, partition=place.partition, offset=offset)
+        return response
+
+    async def subscribe(
+        self,
+        stream: Stream[log_pb2.SubscribeResponse, log_pb2.SubscribeRequest],
+        context: CallContext,
+    ) -> None:
+        request = await stream.receive()
+        assert request is not None
+        place = TopicPartition(request.topic, request.partition)
+        self._script.subscriptions.append(request.offset)
+        fault = self._script.faults.pop(0) if self._script.faults else None
+        if request.offset < self._script.log_starts.get(place, 0):
+            raise OffsetOutOfRange("the log starts later")
+        if fault == "silence":
+            await asyncio.sleep(3600)
+        for batch in self._script.batches[place]:
+            header = parse_header(batch)
+            if header.next_offset <= request.offset or header.base_offset >= request.end_offset:
+                continue
+            await stream.send(
+                log_pb2.SubscribeResponse(batches=batch, next_offset=header.next_offset)
+            )
+            if isinstance(fault, QuorumlogError):
+                raise fault
+            if fault == "early end":
+                return
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    """A broker under `script.address`, which does as the script says."""
+    held = Script()
+    with serving(held):
+        yield held
+
+
+class serving:  # reads as what it does: `with serving(script):`
+    """Serves a script from a thread with a loop of its own."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: real.run(self._main), daemon=True)
+        self._stop: Callable[[], Any] = lambda: None
+
+    def __enter__(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(20), "the stand-in does not start"
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._thread.join(20)
+
+    async def _main(self, runtime: Runtime) -> None:
+        loop = asyncio.get_running_loop()
+        stopped = asyncio.Event()
+        self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
+        listener = await runtime.network.serve("127.0.0.1:0", StandIn(self._script).handlers())
+        self._script.address = listener.address
+        self._ready.set()
+        await stopped.wait()
+        await listener.close(0)

@@ -1,0 +1,256 @@
+"""Planning and reading against a scripted broker: what a task gets, and how it survives faults."""
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import InputPartition
+
+from quorumlog.errors import (
+    InvalidConfig,
+    Lost,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    StreamBroken,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
+from quorumlog.spark.offsets import TopicPartition
+from quorumlog.spark.source import QuorumlogSource
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def source(script: Any, options: Mapping[str, str]) -> QuorumlogSource:
+    return QuorumlogSource({"bootstrap": script.address, "subscribe": "t", **options})
+
+
+def read(script: Any, **options: str) -> pa.Table:
+    """Read as Spark would: plan, ship the reader and each partition, read."""
+    made = source(script, options)
+    schema = made.schema()
+    reader = made.reader(schema)
+    tables = []
+    for partition in pickle.loads(pickle.dumps(reader.partitions())):
+        batches = list(pickle.loads(pickle.dumps(reader)).read(partition))
+        tables += batches
+    return (
+        pa.Table.from_batches(tables) if tables else pa.table({"value": pa.array([], pa.binary())})
+    )
+
+
+def values(table: pa.Table) -> list[str]:
+    return [value.decode() for value in table["value"].to_pylist()]
+
+
+def expected(place: TopicPartition, start: int, end: int) -> list[str]:
+    return [f"{place}@{offset}" for offset in range(start, end)]
+
+
+def test_a_read_gives_every_record_once_in_order_with_all_columns(script: Any) -> None:
+    script.add(A, 5, 7)
+    script.add(B, 3)
+    table = read(script)
+    assert values(table) == expected(A, 0, 12) + expected(B, 0, 3)
+    assert table.column_names == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType",
+    ]  # fmt: skip
+    row = table.slice(12, 1).to_pylist()[0]
+    assert (row["topic"], row["partition"], row["offset"]) == ("t", 1, 0)
+    assert row["timestamp"].timestamp() == 1.0
+
+
+def test_bounds_inside_batches_are_exact(script: Any) -> None:
+    script.add(A, 10, 10, 10)
+    table = read(script, startingOffsets='{"t": {"0": 4}}', endingOffsets='{"t": {"0": 26}}')
+    assert values(table) == expected(A, 4, 26)
+
+
+def test_split_ranges_give_the_same_records(script: Any) -> None:
+    script.add(A, *[10] * 10)
+    script.add(B, 2)
+    options = {"minPartitions": "7"}
+    assert len(source(script, options).reader(source(script, options).schema()).partitions()) >= 7
+    assert values(read(script, minPartitions="7")) == expected(A, 0, 100) + expected(B, 0, 2)
+    assert values(read(script, maxRecordsPerPartition="9")) == values(read(script))
+
+
+def test_large_batches_are_sliced_and_small_ones_joined(script: Any) -> None:
+    script.add(A, 80_000, *[100] * 150)
+    made = source(script, {})
+    reader = made.reader(made.schema())
+    (task,) = reader.partitions()
+    sizes = [batch.num_rows for batch in reader.read(task)]
+    assert sizes == [65_000, 15_000, 10_000, 5_000]
+
+
+def test_times_become_offsets(script: Any) -> None:
+    script.add(A, 10)
+    assert values(read(script, startingTimestamp="1004", endingTimestamp="1008")) == expected(
+        A, 4, 8
+    )
+    with pytest.raises(OffsetOutOfRange, match="no record is at or after 5000 ms"):
+        read(script, startingTimestamp="5000")
+    latest = {"startingTimestamp": "5000", "startingOffsetsByTimestampStrategy": "latest"}
+    assert values(read(script, **latest)) == []
+
+
+def test_an_empty_plan_reads_nothing(script: Any) -> None:
+    """Spark replaces an empty list of partitions by one without a value."""
+    script.add(A)
+    made = source(script, {})
+    reader = made.reader(made.schema())
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_pattern_and_assignment_select_partitions(script: Any) -> None:
+    script.add(A, 2)
+    script.add(B, 3)
+    script.add(TopicPartition("u", 0), 4)
+    made = QuorumlogSource({"bootstrap": script.address, "subscribePattern": "[tu]"})
+    assert len(made.reader(made.schema()).partitions()) == 3
+    made = QuorumlogSource({"bootstrap": script.address, "subscribePattern": "nothing"})
+    assert made.reader(made.schema()).partitions() == []
+    made = QuorumlogSource({"bootstrap": script.address, "assign": '{"t": [1]}'})
+    (task,) = made.reader(made.schema()).partitions()
+    assert task.value.range.place == B
+
+
+def test_unknown_topics_and_partitions_are_named(script: Any) -> None:
+    script.add(A, 1)
+    made = QuorumlogSource({"bootstrap": script.address, "subscribe": "t, nowhere"})
+    with pytest.raises(UnknownTopicOrPartition, match="nowhere: the topic does not exist"):
+        made.reader(made.schema()).partitions()
+    made = QuorumlogSource({"bootstrap": script.address, "assign": '{"t": [0, 9]}'})
+    with pytest.raises(UnknownTopicOrPartition, match="t-9: option 'assign' names"):
+        made.reader(made.schema()).partitions()
+
+
+@pytest.mark.slow
+def test_a_bootstrap_where_nobody_listens_is_named() -> None:
+    made = QuorumlogSource({"bootstrap": "127.0.0.1:1", "subscribe": "t"})
+    with pytest.raises(Lost, match=r"no broker answers at 127\.0\.0\.1:1"):
+        made.reader(made.schema()).partitions()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        StreamBroken("reset"),
+        NotLeaderOrFollower("moved"),
+        "early end",
+    ],
+)
+def test_a_task_resumes_where_a_stream_broke(script: Any, fault: Any) -> None:
+    script.add(A, 10, 10, 10)
+    script.faults += [fault, fault]
+    assert values(read(script)) == expected(A, 0, 30)
+    assert script.subscriptions == [0, 10, 20]
+
+
+def test_a_fault_that_stays_ends_the_task(script: Any) -> None:
+    script.add(A, 10)
+    script.log_starts[A] = 0
+    script.faults += [InvalidConfig("no")]
+    script.add(A, 10)
+    with pytest.raises(InvalidConfig, match="no"):
+        read(script)
+
+
+def test_a_silent_broker_ends_the_task_in_time(script: Any) -> None:
+    script.add(A, 10)
+    script.faults += ["silence"]
+    with pytest.raises(TimedOut, match="'pollTimeoutMs'"):
+        read(script, pollTimeoutMs="300")
+
+
+def test_records_removed_after_planning_fail_the_task_or_are_skipped(script: Any) -> None:
+    script.add(A, 10, 10)
+    for keep in ("true", "false"):
+        made = source(script, {"failOnDataLoss": keep})
+        reader = made.reader(made.schema())
+        (task,) = reader.partitions()
+        script.log_starts[A] = 10
+        if keep == "true":
+            with pytest.raises(OffsetOutOfRange, match="set failOnDataLoss to false"):
+                list(reader.read(task))
+        else:
+            assert values(pa.Table.from_batches(reader.read(task))) == expected(A, 10, 20)
+        script.log_starts[A] = 0
+
+
+def test_a_task_left_early_leaves_no_thread(script: Any) -> None:
+    import threading
+
+    script.add(A, 70_000, 70_000, 70_000)
+    made = source(script, {})
+    reader = made.reader(made.schema())
+    (task,) = reader.partitions()
+    batches = reader.read(task)
+    assert next(batches).num_rows == 65_000
+    batches.close()  # type: ignore[attr-defined]  # a generator, which Spark may drop early
+    assert not [one for one in threading.enumerate() if one.name.startswith("quorumlog-ahead")]
+
+
+# --- streams -----------------------------------------------------------------------------------
+
+
+def stream(script: Any, **options: str) -> Any:
+    made = source(script, {"startingOffsets": "earliest", **options})
+    return made.streamReader(made.schema())
+
+
+def test_a_stream_walks_from_earliest_to_latest(script: Any) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    script.add(A, 10)
+    script.add(B, 3)
+    reader = stream(script)
+    start = reader.initialOffset()
+    assert start == {"t": {"0": 0, "1": 0}}
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {"t": {"0": 10, "1": 3}}
+    assert [task.value.range.size for task in reader.partitions(start, end)] == [10, 3]
+    assert reader.partitions(end, end) == []
+    assert reader.reportLatestOffset() == end
+
+
+def test_a_stream_is_limited_and_a_prepared_one_ends(script: Any) -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    script.add(A, 10)
+    reader = stream(script, maxOffsetsPerTrigger="4")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(4)
+    reader.prepareForTriggerAvailableNow()
+    script.add(A, 10)
+    at = reader.initialOffset()
+    seen = []
+    while (following := reader.latestOffset(at, limit)) != at:
+        seen.append(following["t"]["0"])
+        at = following
+    assert seen == [4, 8, 10]
+
+
+def test_a_stream_beyond_the_end_raises(script: Any) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    script.add(A, 10)
+    with pytest.raises(OffsetOutOfRange, match="offset 11, beyond the end of the log at 10"):
+        stream(script, startingOffsets='{"t": {"0": 11}}').initialOffset()
+    reader = stream(script)
+    with pytest.raises(OffsetOutOfRange, match="offset 99, beyond the end of the log at 10"):
+        reader.latestOffset({"t": {"0": 99}}, ReadAllAvailable())
+    with pytest.raises(OffsetOutOfRange, match="beyond the end of this micro-batch at 13"):
+        reader.partitions({"t": {"0": 20}}, {"t": {"0": 13}})
+
+
+def test_a_partition_that_appears_is_read_from_its_start(script: Any) -> None:
+    script.add(A, 10)
+    reader = stream(script)
+    script.add(B, 4)
+    tasks = reader.partitions({"t": {"0": 10}}, {"t": {"0": 10, "1": 4}})
+    assert [(task.value.range.start, task.value.range.end) for task in tasks] == [(0, 4)]
