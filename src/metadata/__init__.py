@@ -1,0 +1,74 @@
+"""What the cluster is: brokers, topics, partitions, configs, and who may change them.
+
+A state machine over a log of records: `decide` turns a command into records, `replay` alone turns
+records into the next immutable image. It would work over any replicated log; `shell` hangs it on
+the quorum's.
+"""
+
+from .commands import (
+    BrokerStopping,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    Done,
+    FenceBroker,
+    RegisterBroker,
+    Reply,
+    TopicCreated,
+    TopicDeleted,
+    UnfenceBroker,
+)
+from .controller import ControllerConfig, Decision, decide
+from .delta import DeltaBuilder, ImageDelta, PartitionChange
+from .image import (
+    EMPTY_IMAGE,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    replay,
+    replay_batch,
+)
+from .sessions import BrokerSessions
+from .topic_configs import (
+    TOPIC_CONFIGS,
+    ConfigType,
+    TopicConfig,
+    check_config,
+    effective_configs,
+)
+from .topic_names import check_topic_name
+
+__all__ = [
+    "EMPTY_IMAGE",
+    "TOPIC_CONFIGS",
+    "BrokerImage",
+    "BrokerSessions",
+    "BrokerStopping",
+    "Command",
+    "ConfigType",
+    "ControllerConfig",
+    "CreateTopic",
+    "Decision",
+    "DeleteTopic",
+    "DeltaBuilder",
+    "Done",
+    "FenceBroker",
+    "ImageDelta",
+    "MetadataImage",
+    "PartitionChange",
+    "PartitionImage",
+    "RegisterBroker",
+    "Reply",
+    "TopicConfig",
+    "TopicCreated",
+    "TopicDeleted",
+    "TopicImage",
+    "UnfenceBroker",
+    "check_config",
+    "check_topic_name",
+    "decide",
+    "effective_configs",
+    "replay",
+    "replay_batch",
+]

@@ -35,29 +35,44 @@ class CommitListener(Protocol):
 class Proposal:
     """A batch of this life on its way to being committed."""
 
-    __slots__ = ("base_offset", "committed", "epoch", "next_offset", "values")
+    __slots__ = ("_error", "_waiters", "base_offset", "epoch", "is_done", "next_offset", "values")
 
-    def __init__(
-        self, entry: Entry, values: list[bytes] | None, committed: asyncio.Future[None]
-    ) -> None:
+    def __init__(self, entry: Entry, values: list[bytes] | None) -> None:
         self.base_offset = entry.base_offset
         self.next_offset = entry.next_offset
         self.epoch = entry.epoch
         self.values = values  # None: the no-op that opens the epoch
-        # Done once the batch is committed and was delivered to the listener; NotController when
-        # the leadership was lost before that was known: the outcome is then unknown.
-        self.committed = committed
+        self.is_done = False  # committed and delivered, or given up
+        self._error: QuorumlogError | None = None
+        self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def last_offset(self) -> Offset:
         """Offset of its last record."""
         return Offset(self.next_offset - 1)
 
-    def fail(self, error: QuorumlogError) -> None:
-        """Tell the proposer, if it still waits."""
-        if not self.committed.done():
-            self.committed.set_exception(error)
-            self.committed.exception()  # the proposer may be gone: nobody else is to be warned
+    async def wait_committed(self) -> None:
+        """Return once the batch is committed and was delivered to the listener.
+
+        Raises what ended the leadership before that was known: the outcome is then unknown. Any
+        number may wait; a cancelled one takes nothing along.
+        """
+        if not self.is_done:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if self._error is not None:
+            raise self._error
+
+    def finish(self, error: QuorumlogError | None = None) -> None:
+        """Let those who wait go on; a second call does nothing."""
+        if self.is_done:
+            return
+        self.is_done, self._error = True, error
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
 
 
 class Delivery:
@@ -97,7 +112,7 @@ class Delivery:
     def fail(self, error: QuorumlogError) -> None:
         """Give up on every undelivered proposal; what commits later is delivered all the same."""
         for proposal in self._tail:
-            proposal.fail(error)
+            proposal.finish(error)
 
     def close(self) -> None:
         """End run()."""
@@ -147,5 +162,4 @@ class Delivery:
             self._applied(self._end)
             if proposal.values is None:
                 self._opened(proposal.epoch)
-            if not proposal.committed.done():
-                proposal.committed.set_result(None)
+            proposal.finish()

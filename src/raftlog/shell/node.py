@@ -177,11 +177,11 @@ class RaftNode:
         too much is uncommitted, Stopping at the end of the node.
         """
         proposal = self.propose_nowait(values)
-        await proposal.committed
+        await proposal.wait_committed()
         return proposal.last_offset
 
     def propose_nowait(self, values: list[bytes]) -> Proposal:
-        """Append one batch and return its place at once; `committed` tells when it is done."""
+        """Append one batch and return its place at once; `wait_committed` says when it is done."""
         if self._ended is not None:
             raise self._ended
         if not self.is_leader:
@@ -193,8 +193,7 @@ class RaftNode:
         now = self._runtime.clock.wall_ms()
         payload = encode_batch([_record(now, None, value) for value in values])
         entry = self._raft.propose(count=len(values), payload=payload)
-        committed = asyncio.get_running_loop().create_future()
-        proposal = Proposal(entry, values, committed)
+        proposal = Proposal(entry, values)
         self._proposals[entry.base_offset] = proposal
         self._pump()
         return proposal
@@ -218,10 +217,7 @@ class RaftNode:
             self._report(event)
         for entry in ready.append:
             proposal = self._proposals.pop(entry.base_offset, None)
-            if proposal is None:
-                opening = asyncio.get_running_loop().create_future()
-                proposal = Proposal(entry, None, opening)
-            self._delivery.remember(proposal)
+            self._delivery.remember(proposal or Proposal(entry, None))
         if ready.token is not None:
             assert self._write is None, "two writes in flight"
             self._write = ready
@@ -240,7 +236,7 @@ class RaftNode:
         if self._ended is None:
             self._ended = error
         for proposal in self._proposals.values():
-            proposal.fail(error)
+            proposal.finish(error)
         self._delivery.fail(error)
         self._delivery.close()
         self._led.set()

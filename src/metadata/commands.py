@@ -1,0 +1,90 @@
+"""What the controller can be asked to decide, and what it answers. Frozen values."""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ..ids import DirectoryId, NodeId, Offset, TopicId
+from .image import TopicImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBroker:
+    """A process announces itself; a repeat of the same incarnation changes nothing."""
+
+    broker_id: NodeId
+    incarnation_id: bytes  # 16 bytes
+    directory_id: DirectoryId
+    grpc_address: str
+    rack: str = ""
+    boot_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceBroker:
+    """A broker has been silent for too long, or ended."""
+
+    broker_id: NodeId
+    broker_epoch: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfenceBroker:
+    """A broker has caught up with the metadata up to its own registration."""
+
+    broker_id: NodeId
+    broker_epoch: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStopping:
+    """A broker wants to stop: its leaderships move away."""
+
+    broker_id: NodeId
+    broker_epoch: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    """Create one topic."""
+
+    name: str
+    topic_id: TopicId  # 16 bytes drawn by who asks: a repeat with the same id is a success
+    partitions: int = 0  # 0: the default
+    replication_factor: int = 0  # 0: the default
+    configs: tuple[tuple[str, str], ...] = field(default=())
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopic:
+    """Delete one topic, by name, by id, or by both if they belong together."""
+
+    name: str = ""  # empty: by id alone
+    topic_id: TopicId | None = None
+
+
+Command: TypeAlias = (
+    RegisterBroker | FenceBroker | UnfenceBroker | BrokerStopping | CreateTopic | DeleteTopic
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """Nothing more to say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreated:
+    """The topic as it is now (or would be)."""
+
+    topic: TopicImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeleted:
+    """The topic as it was."""
+
+    topic: TopicImage
+
+
+Reply: TypeAlias = Done | TopicCreated | TopicDeleted

@@ -1,0 +1,126 @@
+"""What changed from one image to a later one, found from the records and not by comparison: the
+cost is that of the change, whatever the cluster's size."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..ids import NodeId, TopicId
+from ..proto import metadata_records_pb2 as pb
+from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage, replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChange:
+    """A partition before and after; one of the two may be absent."""
+
+    topic: TopicImage  # after the change, or before it when the topic was deleted
+    index: int
+    before: PartitionImage | None
+    after: PartitionImage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDelta:
+    """Two images and which parts of them may differ, in the order in which they first changed."""
+
+    before: MetadataImage
+    after: MetadataImage
+    touched_topics: tuple[TopicId, ...]
+    touched_partitions: tuple[tuple[TopicId, int], ...]  # besides created and deleted topics' ones
+    touched_brokers: tuple[NodeId, ...]
+
+    def created_topics(self) -> list[TopicImage]:
+        """Topics that only `after` has."""
+        after = self.after.topics_by_id
+        return [
+            after[topic_id]
+            for topic_id in self.touched_topics
+            if topic_id in after and topic_id not in self.before.topics_by_id
+        ]
+
+    def deleted_topics(self) -> list[TopicImage]:
+        """Topics that only `before` has, as they were."""
+        before = self.before.topics_by_id
+        return [
+            before[topic_id]
+            for topic_id in self.touched_topics
+            if topic_id in before and topic_id not in self.after.topics_by_id
+        ]
+
+    def changed_topics(self) -> list[tuple[TopicImage, TopicImage]]:
+        """Topics of both that differ in configs or partitions, as (before, after)."""
+        before, after = self.before.topics_by_id, self.after.topics_by_id
+        both = (t for t in self.touched_topics if t in before and t in after)
+        return [(before[t], after[t]) for t in both if before[t] is not after[t]]
+
+    def changed_partitions(self) -> Iterator[PartitionChange]:
+        """Partitions that were created, changed or deleted (with their topic or not)."""
+        for topic in self.deleted_topics():
+            for index, partition in topic.sorted_partitions():
+                yield PartitionChange(topic=topic, index=index, before=partition, after=None)
+        for topic_id, index in self.touched_partitions:
+            topic_after = self.after.topics_by_id.get(topic_id)
+            if topic_after is None:
+                continue
+            before = self.before.partition(topic_id, index)
+            after = topic_after.partitions.get(index)
+            if before != after:
+                yield PartitionChange(topic=topic_after, index=index, before=before, after=after)
+
+    def changed_brokers(self) -> list[tuple[BrokerImage | None, BrokerImage | None]]:
+        """Brokers that differ, as (before, after)."""
+        pairs = (
+            (self.before.brokers.get(node), self.after.brokers.get(node))
+            for node in self.touched_brokers
+        )
+        return [(before, after) for before, after in pairs if before != after]
+
+
+class DeltaBuilder:
+    """Follows the log from one image on and remembers what it touches."""
+
+    __slots__ = ("_brokers", "_partitions", "_topics", "before", "image")
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.before = image
+        self.image = image  # after what was replayed so far
+        # Dicts serve as ordered sets: the order is that of the log on every node.
+        self._topics: dict[TopicId, None] = {}
+        self._partitions: dict[tuple[TopicId, int], None] = {}
+        self._brokers: dict[NodeId, None] = {}
+
+    def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
+        """Replay one record into the image; raises CorruptionError as `image.replay` does."""
+        self.image = replay(self.image, record, offset=offset, epoch=epoch)
+        match record.WhichOneof("record"):
+            case "broker":
+                self._brokers[NodeId(record.broker.id)] = None
+            case "broker_change":
+                self._brokers[NodeId(record.broker_change.id)] = None
+            case "topic":
+                self._topics[TopicId(record.topic.topic_id)] = None
+            case "remove_topic":
+                self._topics[TopicId(record.remove_topic.topic_id)] = None
+            case "topic_config":
+                self._topics[TopicId(record.topic_config.topic_id)] = None
+            case "partition":
+                self._touch(record.partition)
+            case "partition_change":
+                self._touch(record.partition_change)
+            case _:
+                pass  # a no-op touches nothing; an unknown record was refused above
+
+    def build(self) -> ImageDelta:
+        """Return the delta so far."""
+        return ImageDelta(
+            before=self.before,
+            after=self.image,
+            touched_topics=tuple(self._topics),
+            touched_partitions=tuple(self._partitions),
+            touched_brokers=tuple(self._brokers),
+        )
+
+    def _touch(self, record: pb.PartitionRecord | pb.PartitionChangeRecord) -> None:
+        topic_id = TopicId(record.topic_id)
+        self._topics[topic_id] = None
+        self._partitions[topic_id, record.partition] = None

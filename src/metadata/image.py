@@ -1,0 +1,292 @@
+"""The whole cluster state as one immutable value over persistent maps.
+
+A snapshot of the state is a reference, speculation a variable, roll-back an assignment. Nothing
+but `replay` makes a new image from an old one, equally on the active controller and on every node
+that follows the log (KIP-630's image, ControllerResult's replay).
+
+`immutables.Map` iterates in hash order: whoever decides or writes by iteration sorts first, as the
+`sorted_` methods here do.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Final
+
+from immutables import Map
+
+from ..errors import CorruptionError
+from ..ids import NO_EPOCH, NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
+from ..proto import metadata_records_pb2 as pb
+from .topic_names import collision_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerImage:
+    """A registered broker."""
+
+    id: NodeId
+    epoch: Offset  # offset of its registration record: fences its past lives
+    incarnation_id: bytes  # 16 bytes, one a process life
+    directory_id: DirectoryId
+    grpc_address: str  # "host:port" for clients
+    rack: str  # failure zone; empty: none
+    boot_id: str
+    fenced: bool
+    stopping: bool  # controlled shutdown under way
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead and take new replicas."""
+        return not self.fenced and not self.stopping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionImage:
+    """A partition's place and leadership."""
+
+    replicas: tuple[NodeId, ...]  # the preferred leader first
+    isr: tuple[NodeId, ...]  # a subset of replicas, never empty
+    leader: NodeId  # a member of isr, NO_NODE: none
+    leader_epoch: Epoch  # counts the leaderships
+    partition_epoch: int  # counts the changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    """A topic with its partitions and what was configured for it."""
+
+    id: TopicId
+    name: str
+    partitions: Map[int, PartitionImage]
+    configs: Map[str, str]  # what was set, not the defaults
+
+    def sorted_partitions(self) -> list[tuple[int, PartitionImage]]:
+        """Partitions by ascending index."""
+        return sorted(self.partitions.items(), key=itemgetter(0))
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of partition 0; every partition of a topic is created with as many."""
+        first = self.partitions.get(0)
+        return len(first.replicas) if first is not None else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    """Everything the metadata log says up to `offset`."""
+
+    offset: Offset  # of the last record replayed, -1: none
+    epoch: Epoch  # leader epoch of that record's batch
+    brokers: Map[NodeId, BrokerImage]
+    topics_by_id: Map[TopicId, TopicImage]
+    topics_by_name: Map[str, TopicId]
+    # By collision key: names that differ only in '.' and '_' are one key.
+    topics_by_key: Map[str, TopicId]
+
+    def topic(self, name: str) -> TopicImage | None:
+        """The topic of a name."""
+        topic_id = self.topics_by_name.get(name)
+        return None if topic_id is None else self.topics_by_id[topic_id]
+
+    def topic_of_id(self, topic_id: bytes) -> TopicImage | None:
+        """The topic of an id."""
+        return self.topics_by_id.get(TopicId(topic_id))
+
+    def partition(self, topic_id: TopicId, index: int) -> PartitionImage | None:
+        """A partition of a topic."""
+        topic = self.topics_by_id.get(topic_id)
+        return None if topic is None else topic.partitions.get(index)
+
+    def broker(self, node_id: int) -> BrokerImage | None:
+        """The broker of a node id."""
+        return self.brokers.get(NodeId(node_id))
+
+    def sorted_brokers(self) -> list[BrokerImage]:
+        """Brokers by ascending id."""
+        return [broker for _, broker in sorted(self.brokers.items(), key=itemgetter(0))]
+
+    def sorted_topics(self) -> list[TopicImage]:
+        """Topics by ascending name."""
+        names = sorted(self.topics_by_name.items(), key=itemgetter(0))
+        return [self.topics_by_id[topic_id] for _, topic_id in names]
+
+
+EMPTY_IMAGE: Final = MetadataImage(
+    offset=Offset(-1),
+    epoch=NO_EPOCH,
+    brokers=Map(),
+    topics_by_id=Map(),
+    topics_by_name=Map(),
+    topics_by_key=Map(),
+)
+
+
+def replay(
+    image: MetadataImage, record: pb.MetadataRecord, *, offset: int, epoch: int
+) -> MetadataImage:
+    """Return the image after the record at `offset`, written in `epoch`.
+
+    Raises CorruptionError when the record does not fit, which ends a node: a replica of the state
+    with a gap must not go on (KAFKA-14275).
+    """
+    if offset <= image.offset or epoch < image.epoch:
+        raise CorruptionError(
+            f"metadata record {offset} of epoch {epoch} follows record {image.offset} of epoch"
+            f" {image.epoch}"
+        )
+    after = _replay_one(image, record, Offset(offset))
+    return replace(after, offset=Offset(offset), epoch=Epoch(epoch))
+
+
+def replay_batch(
+    image: MetadataImage, records: Iterable[pb.MetadataRecord], *, base_offset: int, epoch: int
+) -> MetadataImage:
+    """Return the image after records at consecutive offsets from `base_offset` on."""
+    for offset, record in enumerate(records, base_offset):
+        image = replay(image, record, offset=offset, epoch=epoch)
+    return image
+
+
+def _replay_one(image: MetadataImage, record: pb.MetadataRecord, offset: Offset) -> MetadataImage:
+    match record.WhichOneof("record"):
+        case "broker":
+            return _replay_broker(image, record.broker, offset)
+        case "broker_change":
+            return _replay_broker_change(image, record.broker_change)
+        case "topic":
+            return _replay_topic(image, record.topic)
+        case "remove_topic":
+            return _replay_remove_topic(image, record.remove_topic)
+        case "partition":
+            return _replay_partition(image, record.partition)
+        case "partition_change":
+            return _replay_partition_change(image, record.partition_change)
+        case "topic_config":
+            return _replay_topic_config(image, record.topic_config)
+        case "no_op":
+            return image
+        case _:
+            raise CorruptionError(
+                f"metadata record {offset} is of a kind this version does not know: it was written"
+                " by a newer one; upgrade this node"
+            )
+
+
+def _replay_broker(image: MetadataImage, record: pb.BrokerRecord, offset: Offset) -> MetadataImage:
+    broker = BrokerImage(
+        id=NodeId(record.id),
+        epoch=offset,
+        incarnation_id=record.incarnation_id,
+        directory_id=DirectoryId(record.directory_id),
+        grpc_address=record.grpc_address,
+        rack=record.rack,
+        boot_id=record.boot_id,
+        fenced=record.fenced,
+        stopping=False,
+    )
+    return replace(image, brokers=image.brokers.set(broker.id, broker))
+
+
+def _replay_broker_change(image: MetadataImage, record: pb.BrokerChangeRecord) -> MetadataImage:
+    broker = image.broker(record.id)
+    if broker is None or broker.epoch != record.broker_epoch:
+        raise CorruptionError(f"broker {record.id} has no registration {record.broker_epoch}")
+    broker = replace(
+        broker,
+        fenced=record.fenced if record.HasField("fenced") else broker.fenced,
+        stopping=record.stopping if record.HasField("stopping") else broker.stopping,
+    )
+    return replace(image, brokers=image.brokers.set(broker.id, broker))
+
+
+def _replay_topic(image: MetadataImage, record: pb.TopicRecord) -> MetadataImage:
+    topic_id = TopicId(record.topic_id)
+    if topic_id in image.topics_by_id or record.name in image.topics_by_name:
+        raise CorruptionError(f"topic {record.name} is created twice")
+    topic = TopicImage(id=topic_id, name=record.name, partitions=Map(), configs=Map())
+    return replace(
+        image,
+        topics_by_id=image.topics_by_id.set(topic_id, topic),
+        topics_by_name=image.topics_by_name.set(topic.name, topic_id),
+        topics_by_key=image.topics_by_key.set(collision_key(topic.name), topic_id),
+    )
+
+
+def _replay_remove_topic(image: MetadataImage, record: pb.RemoveTopicRecord) -> MetadataImage:
+    topic = _topic(image, record.topic_id)
+    return replace(
+        image,
+        topics_by_id=image.topics_by_id.delete(topic.id),
+        topics_by_name=image.topics_by_name.delete(topic.name),
+        topics_by_key=image.topics_by_key.delete(collision_key(topic.name)),
+    )
+
+
+def _replay_partition(image: MetadataImage, record: pb.PartitionRecord) -> MetadataImage:
+    topic = _topic(image, record.topic_id)
+    if record.partition in topic.partitions:
+        raise CorruptionError(f"partition {topic.name}-{record.partition} is created twice")
+    partition = PartitionImage(
+        replicas=tuple(NodeId(node) for node in record.replicas),
+        isr=tuple(NodeId(node) for node in record.isr),
+        leader=NodeId(record.leader),
+        leader_epoch=Epoch(record.leader_epoch),
+        partition_epoch=record.partition_epoch,
+    )
+    return _with_partition(image, topic, record.partition, partition)
+
+
+def _replay_partition_change(
+    image: MetadataImage, record: pb.PartitionChangeRecord
+) -> MetadataImage:
+    topic = _topic(image, record.topic_id)
+    partition = topic.partitions.get(record.partition)
+    if partition is None:
+        raise CorruptionError(f"partition {topic.name}-{record.partition} does not exist")
+    isr = tuple(NodeId(node) for node in record.isr) or partition.isr
+    leader, leader_epoch = partition.leader, partition.leader_epoch
+    if record.HasField("leader"):
+        leader, leader_epoch = NodeId(record.leader), Epoch(leader_epoch + 1)
+    changed = replace(
+        partition,
+        isr=isr,
+        leader=leader,
+        leader_epoch=leader_epoch,
+        partition_epoch=partition.partition_epoch + 1,
+    )
+    return _with_partition(image, topic, record.partition, changed)
+
+
+def _replay_topic_config(image: MetadataImage, record: pb.TopicConfigRecord) -> MetadataImage:
+    topic = _topic(image, record.topic_id)
+    if record.HasField("value"):
+        configs = topic.configs.set(record.name, record.value)
+    else:
+        configs = (
+            topic.configs.delete(record.name) if record.name in topic.configs else topic.configs
+        )
+    return _with_topic(image, replace(topic, configs=configs))
+
+
+def _topic(image: MetadataImage, topic_id: bytes) -> TopicImage:
+    topic = image.topic_of_id(topic_id)
+    if topic is None:
+        raise CorruptionError(f"topic id {topic_id.hex()} does not exist")
+    return topic
+
+
+def _with_topic(image: MetadataImage, topic: TopicImage) -> MetadataImage:
+    return replace(image, topics_by_id=image.topics_by_id.set(topic.id, topic))
+
+
+def _with_partition(
+    image: MetadataImage, topic: TopicImage, index: int, partition: PartitionImage
+) -> MetadataImage:
+    if partition.leader != NO_NODE and partition.leader not in partition.isr:
+        raise CorruptionError(f"{topic.name}-{index}: leader {partition.leader} is not in its ISR")
+    if not partition.isr or any(node not in partition.replicas for node in partition.isr):
+        raise CorruptionError(
+            f"{topic.name}-{index}: ISR {partition.isr} is not among replicas {partition.replicas}"
+        )
+    return _with_topic(image, replace(topic, partitions=topic.partitions.set(index, partition)))

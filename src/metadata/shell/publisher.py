@@ -1,0 +1,114 @@
+"""The metadata as this node has applied it: follows the committed log, hands every change to the
+subscribers in order, and says how far they are.
+
+Owns the committed image of the node. `image` is what every subscriber has applied; what was
+committed meanwhile is gathered into one delta for the next round.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from ...errors import StaleMetadata
+from ...ids import Offset
+from ...proto import metadata_records_pb2 as pb
+from ..delta import DeltaBuilder, ImageDelta
+from ..image import EMPTY_IMAGE, MetadataImage
+
+Subscriber: TypeAlias = Callable[[ImageDelta], Awaitable[None] | None]
+
+
+class MetadataPublisher:
+    """Applies committed records; run() must run for anything to be published."""
+
+    def __init__(self) -> None:
+        self._image = EMPTY_IMAGE  # applied by all subscribers
+        self._builder = DeltaBuilder(EMPTY_IMAGE)  # committed since
+        self._subscribers: list[Subscriber] = []
+        self._applied_listeners: list[Callable[[Offset], None]] = []
+        self._moved = asyncio.Event()
+        self._closed = False
+        self._waiters: list[tuple[Offset, asyncio.Future[None]]] = []
+
+    @property
+    def image(self) -> MetadataImage:
+        """What every subscriber has applied."""
+        return self._image
+
+    @property
+    def committed_image(self) -> MetadataImage:
+        """What is committed, applied or not."""
+        return self._builder.image
+
+    @property
+    def applied_offset(self) -> Offset:
+        """Offset of the last record that every subscriber has applied, -1: none."""
+        return self._image.offset
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call with every delta from now on, in order and one at a time, awaiting what it returns.
+
+        Subscribers are called in the order of subscription; subscribe before run() to see all. An
+        error of one ends run(): a node with half a metadata change must not go on.
+        """
+        self._subscribers.append(subscriber)
+
+    def on_applied(self, listener: Callable[[Offset], None]) -> None:
+        """Call with `applied_offset` whenever it has moved."""
+        self._applied_listeners.append(listener)
+
+    def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
+        """Take one committed batch of records; raises CorruptionError when one does not fit."""
+        for index, value in enumerate(values):
+            record = pb.MetadataRecord.FromString(value)
+            self._builder.replay(record, offset=base_offset + index, epoch=epoch)
+        self._moved.set()
+
+    async def run(self) -> None:
+        """Publish until close()."""
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            if self._closed:
+                return
+            if self._builder.image is not self._image:
+                await self._publish()
+
+    def close(self) -> None:
+        """End run()."""
+        self._closed = True
+        self._moved.set()
+
+    async def wait_applied(self, offset: int, timeout_ms: int) -> None:
+        """Return once this node has applied the metadata up to the offset (inclusive); raises
+        StaleMetadata after `timeout_ms`."""
+        if self.applied_offset >= offset:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append((Offset(offset), waiter))
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await waiter
+        except TimeoutError:
+            raise StaleMetadata(
+                f"this broker has applied the metadata up to offset {self.applied_offset}, not"
+                f" {offset}, within {timeout_ms} ms: repeat the request"
+            ) from None
+        finally:
+            self._waiters = [pair for pair in self._waiters if pair[1] is not waiter]
+
+    async def _publish(self) -> None:
+        delta = self._builder.build()
+        self._builder = DeltaBuilder(delta.after)
+        for subscriber in self._subscribers:
+            waiting = subscriber(delta)
+            if waiting is not None:
+                await waiting
+        self._image = delta.after
+        if self._builder.image is not self._image:
+            self._moved.set()
+        for offset, waiter in self._waiters:
+            if offset <= self._image.offset and not waiter.done():
+                waiter.set_result(None)
+        for listener in self._applied_listeners:
+            listener(self._image.offset)

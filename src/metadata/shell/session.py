@@ -1,0 +1,282 @@
+"""The broker's side of its session with the active controller: registers, reports how far it has
+applied the metadata, relays changes, and asks leave before it stops.
+
+Owns the stream and the channel to the controllers. One incarnation id a process life: connecting
+again with it changes nothing at the controller.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import (
+    InconsistentClusterId,
+    InvalidRequest,
+    Lost,
+    NotController,
+    NotSent,
+    QuorumlogError,
+    TimedOut,
+)
+from ...ids import ClusterId, DirectoryId, NodeId, Offset
+from ...proto import admin_pb2
+from ...proto import controller_pb2 as pb
+from ...runtime import Channel, Runtime, Scope, Stream
+from ...services import CONTROLLER_BROKER_SESSION, CONTROLLER_RELAY
+from .publisher import MetadataPublisher
+
+_LOG = logging.getLogger("quorumlog.metadata")
+
+SessionStream = Stream[pb.BrokerSessionRequest, pb.BrokerSessionResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSessionConfig:
+    """Who the broker is and where the controllers are."""
+
+    cluster_id: ClusterId
+    broker_id: NodeId
+    directory_id: DirectoryId
+    grpc_address: str  # "host:port" that clients are told
+    controllers: Mapping[NodeId, str]  # "host:port" of each controller
+    rack: str = ""
+    boot_id: str = ""
+    clean_start: bool = False  # the previous life ended with the clean marker
+    heartbeat_interval_ms: int = 500  # broker.heartbeat.interval.ms
+    session_timeout_ms: int = 3000  # broker.session.timeout.ms, equal on the controllers
+    backoff_ms_min: int = 50  # between two attempts to connect
+    backoff_ms_max: int = 500
+
+
+class BrokerSession:
+    """One broker's session; run() must run."""
+
+    def __init__(
+        self, runtime: Runtime, *, config: BrokerSessionConfig, publisher: MetadataPublisher
+    ) -> None:
+        if not config.controllers:
+            raise InvalidRequest("a broker needs the address of at least one controller")
+        self._runtime = runtime
+        self._config = config
+        self._publisher = publisher
+        self._entropy = runtime.entropy.stream("metadata.session")
+        self.incarnation_id = self._entropy.token(16)
+        self.unfenced = asyncio.Event()  # set while the controller counts on this broker
+        self.broker_epoch = Offset(-1)  # of the present registration, -1: never registered
+        self._addresses = [address for _, address in sorted(config.controllers.items())]
+        self._channels: list[Channel | None] = [None] * len(self._addresses)
+        self._current = 0  # index of the controller that is believed to be the active one
+        self._wake = asyncio.Event()  # there is something to report
+        self._want_shutdown = False
+        self._granted = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._scope: Scope | None = None  # of the present connection
+        self._sequence = 0
+        self._sent_ms: dict[int, int] = {}  # send time of every unanswered heartbeat
+        self._answered_ms: int | None = None  # send time of the newest answered heartbeat
+        publisher.on_applied(lambda _: self._wake.set())
+
+    @property
+    def controller_id(self) -> NodeId:
+        """The controller that the session talks to."""
+        return sorted(self._config.controllers)[self._current]
+
+    def is_lapsed(self, now_ms: int) -> bool:
+        """Whether the controller may have given this broker up: the newest heartbeat that was
+        answered was sent longer ago than the session time-out."""
+        answered_ms = self._answered_ms
+        return answered_ms is None or now_ms - answered_ms > self._config.session_timeout_ms
+
+    # --- life ----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep a session with the active controller until close().
+
+        Raises InconsistentClusterId: this node's configuration is wrong. Everything else is tried
+        again, at the next controller, after a back-off.
+        """
+        attempt = 0
+        while not self._is_closed():
+            try:
+                registered = await self._connect_once()
+                attempt = 0 if registered else attempt + 1
+            except InconsistentClusterId:
+                raise
+            except QuorumlogError as error:
+                if self._is_closed():
+                    return
+                level = logging.INFO if error.retriable else logging.WARNING
+                _LOG.log(level, "broker.session_ended id=%d: %s", self._config.broker_id, error)
+                attempt = 0 if self.unfenced.is_set() else attempt + 1
+            self.unfenced.clear()
+            self._current = (self._current + 1) % len(self._addresses)
+            await self._pause(attempt)
+
+    async def shutdown(self, timeout_ms: int) -> bool:
+        """Ask for leave to stop: leaderships move away first. Return whether it was granted within
+        `timeout_ms`; then close() follows either way."""
+        self._want_shutdown = True
+        self._wake.set()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._granted.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End run() and the present connection."""
+        self._closed.set()
+        self._wake.set()
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def _is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    async def _pause(self, attempt: int) -> None:
+        config = self._config
+        longest = min(config.backoff_ms_min * 2 ** min(attempt, 10), config.backoff_ms_max)
+        delay_ms = longest * self._entropy.uniform(0.5, 1.0)
+        try:
+            async with asyncio.timeout(delay_ms / 1000):
+                await self._closed.wait()
+        except TimeoutError:
+            return
+
+    # --- one connection ------------------------------------------------------------------------
+
+    async def _connect_once(self) -> bool:
+        """Register and report until the stream ends; return whether it got that far."""
+        stream = await self._channel(self._current).stream(CONTROLLER_BROKER_SESSION, timeout_ms=0)
+        try:
+            await stream.send(pb.BrokerSessionRequest(registration=self._registration()))
+            if not await self._receive(stream):
+                return False
+            async with self._runtime.tasks.scope("broker.session") as scope:
+                self._scope = scope
+                scope.spawn(self._report(stream), name="broker.session.report")
+                scope.spawn(self._listen(stream, scope), name="broker.session.listen")
+            return True
+        finally:
+            self._scope = None
+            self._sent_ms.clear()
+            stream.abort("the broker's session is over")
+
+    async def _report(self, stream: SessionStream) -> None:
+        """Send a heartbeat whenever the applied offset moved, and regularly."""
+        while not self._is_closed():
+            self._wake.clear()
+            self._sequence += 1
+            self._sent_ms[self._sequence] = self._runtime.clock.now_ms()
+            heartbeat = pb.BrokerHeartbeat(
+                sequence=self._sequence,
+                applied_offset=self._publisher.applied_offset,
+                want_shutdown=self._want_shutdown,
+            )
+            await stream.send(pb.BrokerSessionRequest(heartbeat=heartbeat))
+            try:
+                async with asyncio.timeout(self._config.heartbeat_interval_ms / 1000):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _listen(self, stream: SessionStream, scope: Scope) -> None:
+        while await self._receive(stream):
+            if self._granted.is_set():
+                await stream.finish()
+                break
+        scope.cancel()
+
+    async def _receive(self, stream: SessionStream) -> bool:
+        """Take one answer in; False when the controller ended the stream. A silent one is lost:
+        a cut link without reset looks like that."""
+        try:
+            async with asyncio.timeout(self._config.session_timeout_ms / 1000):
+                response = await stream.receive()
+        except TimeoutError:
+            raise Lost(f"controller {self.controller_id} is silent") from None
+        if response is None:
+            return False
+        sent_ms = self._sent_ms.pop(response.sequence, None)
+        if sent_ms is not None:
+            self._answered_ms = sent_ms
+        self.broker_epoch = Offset(response.broker_epoch)
+        if response.fenced:
+            self.unfenced.clear()
+        else:
+            self.unfenced.set()
+        if response.shutdown_granted:
+            self._granted.set()
+        return True
+
+    def _registration(self) -> pb.BrokerRegistration:
+        config = self._config
+        return pb.BrokerRegistration(
+            cluster_id=config.cluster_id,
+            broker_id=config.broker_id,
+            incarnation_id=self.incarnation_id,
+            directory_id=config.directory_id,
+            grpc_address=config.grpc_address,
+            rack=config.rack,
+            boot_id=config.boot_id,
+            clean_start=config.clean_start,
+        )
+
+    def _channel(self, index: int) -> Channel:
+        channel = self._channels[index]
+        if channel is None:
+            channel = self._runtime.network.channel(self._addresses[index])
+            self._channels[index] = channel
+        return channel
+
+    # --- changes that clients ask for ----------------------------------------------------------
+
+    async def create_topic(
+        self, request: admin_pb2.CreateTopicRequest, *, timeout_ms: int
+    ) -> admin_pb2.CreateTopicResponse:
+        """Have the active controller create a topic; raises its typed errors, TimedOut, or Lost.
+
+        A request without a topic id gets one here, so that asking again is harmless.
+        """
+        if not request.topic_id:
+            request.topic_id = self._entropy.token(16)
+        relayed = pb.RelayRequest(create_topic=request)
+        response = await self._relay(relayed, timeout_ms=timeout_ms, repeatable=True)
+        return response.create_topic
+
+    async def delete_topic(
+        self, request: admin_pb2.DeleteTopicRequest, *, timeout_ms: int
+    ) -> admin_pb2.DeleteTopicResponse:
+        """Have the active controller delete a topic; raises its typed errors, TimedOut, or
+        Lost."""
+        relayed = pb.RelayRequest(delete_topic=request)
+        response = await self._relay(relayed, timeout_ms=timeout_ms, repeatable=False)
+        return response.delete_topic
+
+    async def _relay(
+        self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
+    ) -> pb.RelayResponse:
+        """Call the active controller, trying again what was certainly not done, and what may be
+        repeated."""
+        request.cluster_id = self._config.cluster_id
+        request.broker_id = self._config.broker_id
+        deadline_ms = self._runtime.clock.now_ms() + timeout_ms
+        attempt = 0
+        while True:
+            left_ms = deadline_ms - self._runtime.clock.now_ms()
+            if left_ms <= 0:
+                raise TimedOut(f"no active controller answered within {timeout_ms} ms")
+            index = (self._current + attempt) % len(self._addresses)
+            try:
+                return await self._channel(index).call(
+                    CONTROLLER_RELAY, request, timeout_ms=left_ms
+                )
+            except (NotController, NotSent):
+                pass
+            except Lost:
+                if not repeatable:
+                    raise
+            attempt += 1
+            await self._pause(attempt)

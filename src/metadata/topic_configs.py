@@ -1,0 +1,269 @@
+"""THE table of topic configs: name, type, default, range, unit and meaning of each.
+
+Validation, effective values, the documentation and what the tools list all come from here. Values
+travel and are kept as text, in the canonical form that `check_config` returns.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ..errors import InvalidConfig
+
+INT64_MAX: Final = 2**63 - 1
+INT32_MAX: Final = 2**31 - 1
+
+
+class ConfigType(StrEnum):
+    """How a value is written."""
+
+    WHOLE = "whole number"
+    CHOICE = "one of a list"
+    SWITCH = "true or false"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """One row of the table."""
+
+    name: str
+    type: ConfigType
+    default: str  # "" where it depends on the topic: see effective_configs
+    doc: str  # one or two sentences, with the trade-off
+    unit: str = ""
+    low: int = 0  # of a whole number, inclusive
+    high: int = INT64_MAX
+    choices: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()  # legal in the field, refused until they are implemented
+    since: str | None = "0.1"  # version in which it takes effect; None: accepted, no effect yet
+
+
+def _whole(
+    name: str,
+    default: int,
+    doc: str,
+    *,
+    unit: str,
+    low: int,
+    high: int = INT64_MAX,
+    since: str | None = "0.1",
+) -> TopicConfig:
+    return TopicConfig(
+        name=name,
+        type=ConfigType.WHOLE,
+        default=str(default),
+        doc=doc,
+        unit=unit,
+        low=low,
+        high=high,
+        since=since,
+    )
+
+
+def _choice(
+    name: str,
+    default: str,
+    doc: str,
+    *,
+    choices: tuple[str, ...],
+    planned: tuple[str, ...] = (),
+) -> TopicConfig:
+    return TopicConfig(
+        name=name,
+        type=ConfigType.CHOICE,
+        default=default,
+        doc=doc,
+        choices=choices,
+        planned=planned,
+    )
+
+
+_ROWS: Final = (
+    _choice(
+        "cleanup.policy",
+        "delete",
+        "What happens to old records: delete drops whole segments by age or size.",
+        choices=("delete",),
+        planned=("compact", "compact,delete", "delete,compact"),
+    ),
+    _choice(
+        "compression.type",
+        "producer",
+        "How batches are kept: producer keeps them as they came, without touching a byte.",
+        choices=("producer",),
+        planned=("uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    ),
+    _choice(
+        "flush.policy",
+        "",
+        "When a record counts as stored: replicated acknowledges when the in-sync replicas have it"
+        " in memory, fsync when they have it on disk. Default: fsync when the smaller of"
+        " replication factor and min.insync.replicas is 1, else replicated.",
+        choices=("replicated", "fsync"),
+    ),
+    _whole(
+        "index.interval.bytes",
+        4096,
+        "One index entry per so many bytes of log: fewer save memory, more shorten searches.",
+        unit="bytes",
+        low=0,
+        high=INT32_MAX,
+    ),
+    _whole(
+        "max.message.bytes",
+        1024 * 1024 + 12,
+        "Largest record batch that a producer may send, compressed.",
+        unit="bytes",
+        low=61,
+        high=INT32_MAX,
+    ),
+    _choice(
+        "message.timestamp.type",
+        "CreateTime",
+        "Whose clock a record's timestamp is: CreateTime keeps the producer's.",
+        choices=("CreateTime",),
+        planned=("LogAppendTime",),
+    ),
+    TopicConfig(
+        name="min.insync.replicas",
+        type=ConfigType.WHOLE,
+        default="",
+        doc="With acks=all a write needs so many in-sync replicas: more lose less, fewer stay"
+        " writable longer. Default: 2 from three replicas on, else 1.",
+        unit="replicas",
+        low=1,
+        high=INT32_MAX,
+    ),
+    _choice(
+        "record.validation",
+        "full",
+        "What is checked in a producer's batch: full walks every record, inflating compressed"
+        " ones; header checks sizes, CRC and counts alone.",
+        choices=("full", "header"),
+    ),
+    _whole(
+        "retention.bytes",
+        -1,
+        "Oldest segments are dropped while the partition is larger; -1: no limit.",
+        unit="bytes",
+        low=-1,
+        since=None,
+    ),
+    _whole(
+        "retention.ms",
+        7 * 24 * 3600 * 1000,
+        "Segments whose newest record is older are dropped; -1: never.",
+        unit="ms",
+        low=-1,
+        since=None,
+    ),
+    _whole(
+        "segment.bytes",
+        1024 * 1024 * 1024,
+        "A segment is closed before it grows beyond: retention works by whole segments.",
+        unit="bytes",
+        low=1024,
+        high=INT32_MAX,
+    ),
+    _whole(
+        "segment.index.bytes",
+        10 * 1024 * 1024,
+        "A segment is closed when one of its indexes is this large.",
+        unit="bytes",
+        low=12,
+        high=INT32_MAX,
+    ),
+    _whole(
+        "segment.ms",
+        7 * 24 * 3600 * 1000,
+        "A segment is closed when its records span more time.",
+        unit="ms",
+        low=1,
+    ),
+    TopicConfig(
+        name="unclean.leader.election.enable",
+        type=ConfigType.SWITCH,
+        default="false",
+        doc="Whether a replica outside the ISR may lead when no other is left, at the price of"
+        " acknowledged records.",
+        planned=("true",),
+    ),
+)
+
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _ROWS}
+"""By name, ascending."""
+
+
+def check_config(name: str, value: str) -> str:
+    """Return the value in canonical form; raises InvalidConfig for an unknown name (naming the
+    nearest) and for a value out of range."""
+    row = TOPIC_CONFIGS.get(name)
+    if row is None:
+        raise InvalidConfig(f"there is no topic config {name!r}{_suggestion(name)}")
+    text = value.strip()
+    if text in row.planned:
+        raise InvalidConfig(f"{name}={text} is not implemented yet: leave it out")
+    match row.type:
+        case ConfigType.WHOLE:
+            return _check_whole(row, text)
+        case ConfigType.CHOICE:
+            if text not in row.choices:
+                raise InvalidConfig(f"{name} must be one of {', '.join(row.choices)}, not {text!r}")
+            return text
+        case ConfigType.SWITCH:
+            if text.lower() not in ("true", "false"):
+                raise InvalidConfig(f"{name} must be true or false, not {text!r}")
+            return text.lower()
+
+
+def check_configs(
+    configs: Iterable[tuple[str, str]], *, replication_factor: int
+) -> list[tuple[str, str]]:
+    """Return all of a new topic's configs in canonical form, by ascending name; raises
+    InvalidConfig, also for a name given twice and for more in-sync replicas than replicas."""
+    checked: dict[str, str] = {}
+    for name, value in configs:
+        if name in checked:
+            raise InvalidConfig(f"{name} is given twice")
+        checked[name] = check_config(name, value)
+    in_sync = int(checked.get("min.insync.replicas", "1"))
+    if in_sync > replication_factor:
+        raise InvalidConfig(
+            f"min.insync.replicas={in_sync} is above the replication factor {replication_factor}:"
+            " no write with acks=all could ever succeed"
+        )
+    return sorted(checked.items())
+
+
+def effective_configs(configs: Mapping[str, str], *, replication_factor: int) -> dict[str, str]:
+    """Return every config of the table with its value for a topic, by ascending name: what was
+    set, else the default."""
+    values = {name: configs.get(name, row.default) for name, row in TOPIC_CONFIGS.items()}
+    if not values["min.insync.replicas"]:
+        values["min.insync.replicas"] = "2" if replication_factor >= 3 else "1"
+    if not values["flush.policy"]:
+        copies = min(replication_factor, int(values["min.insync.replicas"]))
+        values["flush.policy"] = "fsync" if copies == 1 else "replicated"
+    return values
+
+
+def _check_whole(row: TopicConfig, text: str) -> str:
+    try:
+        number = int(text)
+    except ValueError:
+        raise InvalidConfig(
+            f"{row.name} must be a whole number of {row.unit}, not {text!r}"
+        ) from None
+    if not row.low <= number <= row.high:
+        raise InvalidConfig(
+            f"{row.name} must be in [{row.low}, {row.high}] {row.unit}, not {number}"
+        )
+    return str(number)
+
+
+def _suggestion(name: str) -> str:
+    import difflib  # only on this error path: it is not cheap to import
+
+    near = difflib.get_close_matches(name, list(TOPIC_CONFIGS), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else f": known are {', '.join(TOPIC_CONFIGS)}"

@@ -1,0 +1,89 @@
+"""Between the messages that brokers send to the controller and its commands and replies."""
+
+from typing import assert_never
+
+from ..errors import InvalidRequest
+from ..ids import Offset, TopicId
+from ..proto import admin_pb2, controller_pb2
+from ..runtime import Entropy
+from .commands import Command, CreateTopic, DeleteTopic, Done, Reply, TopicCreated, TopicDeleted
+from .image import BrokerImage, TopicImage
+
+
+def command_of(request: controller_pb2.RelayRequest, entropy: Entropy) -> Command:
+    """Return the command of a relayed request; a topic without an id gets one drawn."""
+    match request.WhichOneof("command"):
+        case "create_topic":
+            return _create_topic(request.create_topic, entropy)
+        case "delete_topic":
+            delete = request.delete_topic
+            topic_id = TopicId(delete.topic_id) if delete.topic_id else None
+            return DeleteTopic(name=delete.name, topic_id=topic_id)
+        case _:
+            raise InvalidRequest("the relayed request carries no command known here")
+
+
+def response_of(reply: Reply, *, offset: Offset, applied: bool) -> controller_pb2.RelayResponse:
+    """Return the answer to a relayed request."""
+    match reply:
+        case TopicCreated(topic=topic):
+            return controller_pb2.RelayResponse(
+                create_topic=admin_pb2.CreateTopicResponse(
+                    topic=describe_topic(topic), usable=applied, metadata_offset=offset
+                )
+            )
+        case TopicDeleted(topic=topic):
+            return controller_pb2.RelayResponse(
+                delete_topic=admin_pb2.DeleteTopicResponse(
+                    topic_id=topic.id, applied=applied, metadata_offset=offset
+                )
+            )
+        case Done():
+            raise AssertionError("no relayed command is answered without a topic")
+    assert_never(reply)
+
+
+def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
+    """Return a topic as admin clients see it."""
+    return admin_pb2.TopicDescription(
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=[
+            admin_pb2.PartitionDescription(
+                partition=index,
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                replicas=partition.replicas,
+                isr=partition.isr,
+            )
+            for index, partition in topic.sorted_partitions()
+        ],
+        configs=[
+            admin_pb2.ConfigEntry(name=name, value=value)
+            for name, value in sorted(topic.configs.items())
+        ],
+    )
+
+
+def describe_broker(broker: BrokerImage) -> admin_pb2.BrokerDescription:
+    """Return a broker as admin clients see it."""
+    return admin_pb2.BrokerDescription(
+        id=broker.id,
+        grpc_address=broker.grpc_address,
+        rack=broker.rack,
+        fenced=broker.fenced,
+        broker_epoch=broker.epoch,
+    )
+
+
+def _create_topic(request: admin_pb2.CreateTopicRequest, entropy: Entropy) -> CreateTopic:
+    topic_id = request.topic_id or entropy.token(16)
+    return CreateTopic(
+        name=request.name,
+        topic_id=TopicId(topic_id),
+        partitions=request.partitions,
+        replication_factor=request.replication_factor,
+        configs=tuple((entry.name, entry.value) for entry in request.configs),
+        validate_only=request.validate_only,
+    )
