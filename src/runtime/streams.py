@@ -1,17 +1,25 @@
 """One side of a stream, over a transport that moves raw messages: what both sides share.
 
 Adds to the transport what the port promises and grpc does not give: sends of several tasks go one
-after the other, a cancelled `receive` loses no message (the read under way is kept for the next
-one), and a stream that was broken says so instead of looking like a cancelled task.
+after the other, a cancelled `receive` loses no message, and a stream that was broken says so
+instead of looking like a cancelled task.
+
+One task a stream reads ahead, up to READ_AHEAD_BYTES that nobody has received yet; beyond them the
+transport's own flow control paces the peer. It also hides the transport's wake-up behind the work
+on the message before.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
-from ..errors import StreamBroken
+from ..errors import QuorumlogError, StreamBroken
+
+READ_AHEAD_BYTES: Final = 64 << 10  # one message may pass the bound
+MESSAGE_OVERHEAD: Final = 64  # bytes that an empty message counts for
 
 
 class RawStream(Protocol):
@@ -38,11 +46,15 @@ class MessageStream:
         self._parse = parse
         self._raw = raw
         self._sending = asyncio.Lock()
-        self._reading: asyncio.Task[bytes | None] | None = None  # outlives a cancelled receive
-        self._is_receiving = False
         self._finished = False
-        self._peer_finished = False
         self._broken = ""  # why this side broke it
+        self._inbox: deque[bytes] = deque()
+        self._inbox_bytes = 0  # with MESSAGE_OVERHEAD for each
+        self._pump: asyncio.Task[None] | None = None  # fills the inbox from the first receive on
+        self._peer_finished = False
+        self._failure: QuorumlogError | None = None  # why the peer's messages ended otherwise
+        self._receiver: asyncio.Future[None] | None = None  # waits for the inbox to fill
+        self._room: asyncio.Future[None] | None = None  # the pump waits for the inbox to empty
 
     async def send(self, message: Message) -> None:
         """Return when the message is in the peer's window; raises StreamBroken.
@@ -59,33 +71,22 @@ class MessageStream:
                 if is_cancelled_from_outside():
                     self.abort("a send was cancelled")
                     raise
-                raise StreamBroken(f"{self._path}: {self._broken or 'closed'}") from None
+                raise self._breakage() from None
 
     async def receive(self) -> Any:
         """Return the next message or None; raises StreamBroken, at the caller also the handler's
-        error."""
-        assert not self._is_receiving, f"{self._path}: two readers of one stream"
-        if self._peer_finished:
-            return None
-        self._raise_broken()
-        reading = self._reading
-        if reading is None:
-            reading = asyncio.get_running_loop().create_task(_read(self._raw))
-            reading.add_done_callback(_retrieve)
-            self._reading = reading
-        self._is_receiving = True
-        try:
-            raw = await asyncio.shield(reading)
-        except asyncio.CancelledError:
-            if is_cancelled_from_outside() or not reading.cancelled():
-                raise
-            raise StreamBroken(f"{self._path}: {self._broken or 'closed'}") from None
-        finally:
-            self._is_receiving = False
-        self._reading = None
-        if raw is None:
-            self._peer_finished = True
-            return None
+        error. What arrived before the end is received before it."""
+        assert self._receiver is None, f"{self._path}: two readers of one stream"
+        while not self._inbox:
+            if self._failure is not None:
+                raise self._failure
+            if self._peer_finished:
+                return None
+            await self._wait_pump()
+        raw = self._inbox.popleft()
+        self._inbox_bytes -= len(raw) + MESSAGE_OVERHEAD
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
         return self._parse(raw)
 
     async def finish(self) -> None:
@@ -103,24 +104,57 @@ class MessageStream:
             self._raw.abort(reason)
 
     async def settle(self) -> None:
-        """End the read that a cancelled receive left behind. The stream is over."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        """End the reading. The stream is over."""
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    async def _wait_pump(self) -> None:
+        """Return when the pump has got something; raises StreamBroken when it has ended."""
+        loop = asyncio.get_running_loop()
+        if self._pump is None:
+            self._raise_broken()
+            self._pump = loop.create_task(self._read_ahead(), name=f"{self._path} reading")
+        if self._pump.done():
+            raise self._breakage()
+        self._receiver = loop.create_future()
+        try:
+            await self._receiver
+        finally:
+            self._receiver = None
+
+    async def _read_ahead(self) -> None:
+        try:
+            while (raw := await self._raw.read()) is not None:
+                self._inbox.append(raw)
+                self._inbox_bytes += len(raw) + MESSAGE_OVERHEAD
+                self._wake_receiver()
+                if self._inbox_bytes >= READ_AHEAD_BYTES:
+                    await self._wait_room()
+            self._peer_finished = True
+        except QuorumlogError as error:
+            self._failure = error
+        finally:
+            self._wake_receiver()
+
+    async def _wait_room(self) -> None:
+        while self._inbox_bytes >= READ_AHEAD_BYTES:
+            self._room = asyncio.get_running_loop().create_future()
+            try:
+                await self._room
+            finally:
+                self._room = None
+
+    def _wake_receiver(self) -> None:
+        if self._receiver is not None and not self._receiver.done():
+            self._receiver.set_result(None)
 
     def _raise_broken(self) -> None:
         if self._broken:
-            raise StreamBroken(f"{self._path}: {self._broken}")
+            raise self._breakage()
 
-
-async def _read(raw: RawStream) -> bytes | None:
-    return await raw.read()
-
-
-def _retrieve(reading: "asyncio.Task[bytes | None]") -> None:
-    """Look at the error, which nobody else may do when the stream is dropped."""
-    if not reading.cancelled():
-        reading.exception()
+    def _breakage(self) -> StreamBroken:
+        return StreamBroken(f"{self._path}: {self._broken or 'the channel was closed'}")
 
 
 def is_cancelled_from_outside() -> bool:
