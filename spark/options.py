@@ -182,6 +182,11 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
     )
 }
 
+_CATALOG_TABLE: Final = (
+    "Spark keeps no options of a catalog table whose source is in Python, so the table could never "
+    "be read; use CREATE TEMPORARY VIEW ... USING quorumlog OPTIONS (...)"
+)
+
 _SELECTIONS: Final = ("assign", "subscribe", "subscribePattern")
 _NUMBER_MAX: Final = 2**63 - 1
 
@@ -196,6 +201,8 @@ _STREAM_LATEST: Final = (
 def check_names(options: Mapping[str, str]) -> None:
     """Refuse every option that is not offered, naming it and what would be right; raises
     InvalidConfig."""
+    if any(key.lower() == "provider" for key in options):
+        raise InvalidConfig(_CATALOG_TABLE)
     for key in options:
         name = key.lower()
         if name in _OFFERED:
@@ -218,6 +225,8 @@ def parse_include_headers(options: Mapping[str, str]) -> bool | None:
 def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
     """Check all options of a read; raises InvalidConfig naming the first wrong one."""
     check_names(options)
+    if not options:
+        raise InvalidConfig(f"no option is given. Is this a catalog table? {_CATALOG_TABLE}")
     given = _Given(options)
     for name in options:
         option = _OFFERED[name.lower()]

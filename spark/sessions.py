@@ -55,6 +55,7 @@ def session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {UNIX_SOCKETS: "true", "spark.ui.enabled": "false"}
     if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in (settings | dict(config or {})).items():

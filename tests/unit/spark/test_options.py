@@ -17,6 +17,7 @@ from quorumlog.spark.options import (
     ReadOptions,
     Subscribed,
     SubscribedPattern,
+    check_names,
     parse_options,
 )
 
@@ -206,3 +207,12 @@ def test_wrong_assignments_are_refused(assign: str) -> None:
 def test_a_pattern_that_does_not_compile_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="not a regular expression"):
         parse_options({"bootstrap": "a:1", "subscribePattern": "("}, Mode.BATCH)
+
+
+def test_a_catalog_table_is_refused_since_spark_would_lose_its_options() -> None:
+    """Spark 4.3 shows CREATE TABLE's options to schema() and none of them to reader()."""
+    created = LEAST | {"provider": "quorumlog", "option.subscribe": "flights", "owner": "me"}
+    with pytest.raises(InvalidConfig, match="use CREATE TEMPORARY VIEW"):
+        check_names(created)
+    with pytest.raises(InvalidConfig, match="use CREATE TEMPORARY VIEW"):
+        parse_options({}, Mode.BATCH)
