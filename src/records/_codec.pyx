@@ -18,12 +18,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_FillInfo
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
+from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from .columns import BinaryColumn, DecodedColumns, HeaderColumn
-from .record import ColumnTooLarge, Malformed, Record
+from .record import Body, ColumnTooLarge, Malformed, Record
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -31,6 +32,17 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
+    #include <stdint.h>
+    #include <sys/mman.h>
+    /* Large fresh memory costs more in page faults than in copying: ask for huge pages. */
+    static void ql_want_huge_pages(char *data, Py_ssize_t size) {
+    #ifdef MADV_HUGEPAGE
+        const uintptr_t huge = (uintptr_t)2 << 20;
+        uintptr_t start = ((uintptr_t)data + huge - 1) & ~(huge - 1);
+        uintptr_t end = ((uintptr_t)data + (uintptr_t)size) & ~(huge - 1);
+        if (start < end) (void)madvise((void *)start, end - start, MADV_HUGEPAGE);
+    #endif
+    }
     #define ql_add_overflows(a, b, r) __builtin_add_overflow((int64_t)(a), (int64_t)(b), (r))
     #define ql_sub_overflows(a, b, r) __builtin_sub_overflow((int64_t)(a), (int64_t)(b), (r))
     #define ql_likely(x) __builtin_expect(!!(x), 1)
@@ -38,6 +50,7 @@ cdef extern from *:
     #define ql_varint_size(raw) \
         (((Py_ssize_t)(63 - __builtin_clzll((unsigned long long)(raw) | 1)) * 9 + 73) >> 6)
     """
+    void ql_want_huge_pages(char* data, Py_ssize_t size) noexcept nogil
     bint ql_add_overflows(int64_t a, int64_t b, int64_t* r) noexcept nogil
     bint ql_sub_overflows(int64_t a, int64_t b, int64_t* r) noexcept nogil
     bint ql_likely(bint x) noexcept nogil
@@ -87,6 +100,7 @@ WANT_NUMBERS = {
     "WANT_HEADERS": WANT_HEADERS,
 }
 
+cdef Py_ssize_t HUGE_SIZE_MIN = 16 * 1024 * 1024
 cdef int64_t RECORD_SIZE_MIN = 7
 cdef int64_t INT32_LAST = 2147483647
 cdef int64_t TIMESTAMP_MS_LAST = INT64_MAX // 1000
@@ -128,6 +142,8 @@ cdef int grow(Growing* block, Py_ssize_t more) except -1:
     data = <char*> PyMem_RawRealloc(block.data, capacity)
     if data == NULL:
         raise MemoryError(f"{capacity} bytes for a column")
+    if capacity >= HUGE_SIZE_MIN:
+        ql_want_huge_pages(data, capacity)
     block.data = data
     block.capacity = capacity
     return 0
@@ -369,18 +385,23 @@ cdef struct Bounds:
 cdef int bound(Held held, object body, Bounds* bounds) except -1:
     """Fill `bounds` from a `record.Body`; raises Malformed when the count is impossible."""
     cdef Py_ssize_t size, start, end
-    cdef bytes_t data = held.hold(body.buffer, 0, &size)
-    start, end = body.start, body.end
+    cdef bytes_t data
+    if type(body) is not Body:
+        raise TypeError(f"a {type(body).__name__} is no Body")
+    data = held.hold(<object> PyTuple_GET_ITEM(body, 0), 0, &size)
+    start = <object> PyTuple_GET_ITEM(body, 1)
+    end = <object> PyTuple_GET_ITEM(body, 2)
     if not 0 <= start <= end <= size:
         raise ValueError(f"records [{start}, {end}) are not in a buffer of {size} bytes")
     bounds.start = data + start
     bounds.end = data + end
-    bounds.record_count = body.record_count
-    bounds.base_offset = body.base_offset
-    bounds.last_offset_delta = body.last_offset_delta
-    bounds.base_timestamp = body.base_timestamp
-    bounds.is_append_time = body.append_timestamp is not None
-    bounds.append_timestamp = body.append_timestamp if bounds.is_append_time else 0
+    bounds.record_count = <object> PyTuple_GET_ITEM(body, 3)
+    bounds.base_offset = <object> PyTuple_GET_ITEM(body, 4)
+    bounds.last_offset_delta = <object> PyTuple_GET_ITEM(body, 5)
+    bounds.base_timestamp = <object> PyTuple_GET_ITEM(body, 6)
+    append_timestamp = <object> PyTuple_GET_ITEM(body, 7)
+    bounds.is_append_time = append_timestamp is not None
+    bounds.append_timestamp = append_timestamp if bounds.is_append_time else 0
     if not 0 <= bounds.base_offset <= INT64_MAX - max(0, bounds.last_offset_delta):
         raise ValueError(f"base offset {bounds.base_offset} is impossible")
     if bounds.record_count < 0 or bounds.record_count > (end - start) // RECORD_SIZE_MIN:
@@ -1008,7 +1029,7 @@ cdef int open_binary(Held held, object column, Source* source) except -1:
     return 0
 
 
-cdef int open_table(Held held, object columns, object rows, Table* table) except -1:
+cdef int open_table(Held held, object columns, Table* table) except -1:
     """Hold the buffers of a RecordColumns; raises ValueError for ones that are too short."""
     cdef Py_ssize_t size, end
     open_binary(held, columns.values, &table.values)
@@ -1037,7 +1058,6 @@ cdef int open_table(Held held, object columns, object rows, Table* table) except
         table.header_validity = held.hold(lists.validity, (end + 7) // 8, &size)
         open_binary(held, lists.keys, &table.header_keys)
         open_binary(held, lists.values, &table.header_values)
-    table.rows = held.hold(rows, 0, &size)
     return 0
 
 
@@ -1232,52 +1252,63 @@ cdef uint8_t* put_body(const Table* table, const Plan* plan, uint8_t* p) noexcep
 cdef Py_ssize_t HEADER_SIZE = 61
 
 
-def write_columns(
-    object columns, object rows, int64_t first, int64_t end, Py_ssize_t body_limit, object seal
-):
-    """Encode rows from `first` on into one body of at most `body_limit` bytes, at least one row.
+cdef class ColumnWriter:
+    """Encodes rows of columns into bodies; `rows` (int64) lists the rows to take, None for all.
 
-    `rows` (int64) lists the rows to take, else they are taken in order; [first, end) counts in it.
-    Returns (bytes, next, base timestamp, max timestamp): the body, or with `seal` the whole batch.
-    Raises ValueError when a column's offsets leave its data.
+    Raises ValueError when buffers are shorter than their column.
     """
-    cdef Held held = Held()
+
+    cdef Held held
     cdef Table table
-    cdef Plan plan
-    cdef Py_ssize_t room = 0 if seal is None else HEADER_SIZE
-    cdef uint8_t* start
-    cdef uint8_t* stop
-    cdef bytes batch, header
-    cdef int wrong
-    cdef int64_t count
-    open_table(held, columns, rows, &table)
-    count = table.length if rows is None else memoryview(rows).nbytes // 8
-    if not 0 <= first < end <= count:
-        raise ValueError(f"rows [{first}, {end}) are not in a table of {count}")
-    plan.first = first
-    plan.base_timestamp = plan.max_timestamp = 0
-    with nogil:
-        wrong = plan_body(&table, end, body_limit, &plan)
-    if wrong == BAD_SIZE:
-        raise OverflowError("a record of 2 GiB does not fit its length field")
-    if wrong:
-        raise ValueError(f"row {plan.next}: {BAD_TEXT[wrong]}")
-    batch = PyBytes_FromStringAndSize(NULL, room + plan.size)
-    start = <uint8_t*> PyBytes_AS_STRING(batch) + room
-    with nogil:
-        stop = put_body(&table, &plan, start)
-    assert stop == start + plan.size, f"{stop - start} bytes written, {plan.size} planned"
-    if seal is not None:
-        # The batch is ours alone until it is returned, so its header may still be written.
-        header = seal(
-            memoryview(batch)[HEADER_SIZE:],
-            plan.next - first,
-            plan.base_timestamp,
-            plan.max_timestamp,
-        )
-        assert PyBytes_GET_SIZE(header) == HEADER_SIZE, f"a header of {len(header)} bytes"
-        memcpy(PyBytes_AS_STRING(batch), PyBytes_AS_STRING(header), HEADER_SIZE)
-    return batch, plan.next, plan.base_timestamp, plan.max_timestamp
+    cdef readonly int64_t count  # rows to take
+
+    def __init__(self, object columns, object rows):
+        cdef Py_ssize_t size
+        self.held = Held()
+        self.count = 0
+        open_table(self.held, columns, &self.table)
+        self.table.rows = self.held.hold(rows, 0, &size)
+        self.count = self.table.length if rows is None else size // 8
+
+    def write(self, int64_t first, int64_t end, Py_ssize_t body_limit, object seal):
+        """Encode rows from `first` on into one body of at most `body_limit` bytes, one row at least.
+
+        [first, end) counts in the rows to take. Returns (bytes, next, base timestamp, max
+        timestamp): the body, or with `seal` the whole batch. Raises ValueError for a row that is
+        not in the columns or cannot be encoded.
+        """
+        cdef Plan plan
+        cdef Py_ssize_t room = 0 if seal is None else HEADER_SIZE
+        cdef uint8_t* start
+        cdef uint8_t* stop
+        cdef bytes batch, header
+        cdef int wrong
+        if not 0 <= first < end <= self.count:
+            raise ValueError(f"rows [{first}, {end}) are not in a table of {self.count}")
+        plan.first = first
+        plan.base_timestamp = plan.max_timestamp = 0
+        with nogil:
+            wrong = plan_body(&self.table, end, body_limit, &plan)
+        if wrong == BAD_SIZE:
+            raise OverflowError("a record of 2 GiB does not fit its length field")
+        if wrong:
+            raise ValueError(f"row {plan.next}: {BAD_TEXT[wrong]}")
+        batch = PyBytes_FromStringAndSize(NULL, room + plan.size)
+        start = <uint8_t*> PyBytes_AS_STRING(batch) + room
+        with nogil:
+            stop = put_body(&self.table, &plan, start)
+        assert stop == start + plan.size, f"{stop - start} bytes written, {plan.size} planned"
+        if seal is not None:
+            # The batch is ours alone until it is returned, so its header may still be written.
+            header = seal(
+                memoryview(batch)[HEADER_SIZE:],
+                plan.next - first,
+                plan.base_timestamp,
+                plan.max_timestamp,
+            )
+            assert PyBytes_GET_SIZE(header) == HEADER_SIZE, f"a header of {len(header)} bytes"
+            memcpy(PyBytes_AS_STRING(batch), PyBytes_AS_STRING(header), HEADER_SIZE)
+        return batch, plan.next, plan.base_timestamp, plan.max_timestamp
 
 
 # --- partitioning ------------------------------------------------------------------------------

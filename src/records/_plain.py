@@ -339,43 +339,47 @@ def _check_timestamp(timestamp_ms: int, delta: int) -> None:
 # --- writing from columns ----------------------------------------------------------------------
 
 
-def write_columns(
-    columns: RecordColumns,
-    rows: Buffer | None,
-    first: int,
-    end: int,
-    body_limit: int,
-    seal: Seal | None,
-) -> tuple[bytes, int, int, int]:
-    """Encode rows from `first` on into one body of at most `body_limit` bytes, at least one row.
+class ColumnWriter:
+    """Encodes rows of columns into bodies; `rows` (int64) lists the rows to take, None for all."""
 
-    `rows` (int64) lists the rows to take, else they are taken in order; [first, end) counts in it.
-    Returns (bytes, next, base timestamp, max timestamp): the body, or with `seal` the whole batch.
-    Raises ValueError when a column's offsets leave its data.
-    """
-    take = memoryview(rows).cast("B").cast("q") if rows is not None else range(columns.length)
-    if not 0 <= first < end <= len(take):
-        raise ValueError(f"rows [{first}, {end}) are not in a table of {len(take)}")
-    output = bytearray()
-    base_timestamp = max_timestamp = 0
-    position = first
-    while position < end:
-        record = _row(columns, take[position])
-        if position == first:
-            base_timestamp = max_timestamp = record.timestamp_ms
-        delta = record.timestamp_ms - base_timestamp
-        _check_timestamp(record.timestamp_ms, delta)
-        size = len(output)
-        _put_record(output, delta, position - first, record)
-        if len(output) > body_limit and position > first:
-            del output[size:]
-            break
-        max_timestamp = max(max_timestamp, record.timestamp_ms)
-        position += 1
-    body = bytes(output)
-    if seal is not None:
-        body = seal(memoryview(body), position - first, base_timestamp, max_timestamp) + body
-    return body, position, base_timestamp, max_timestamp
+    def __init__(self, columns: RecordColumns, rows: Buffer | None) -> None:
+        self.columns = columns
+        self.take: Sequence[int] = (
+            range(columns.length) if rows is None else memoryview(rows).cast("B").cast("q")
+        )
+        self.count = len(self.take)
+
+    def write(
+        self, first: int, end: int, body_limit: int, seal: Seal | None
+    ) -> tuple[bytes, int, int, int]:
+        """Encode rows from `first` on into one body of at most `body_limit` bytes, or one row.
+
+        [first, end) counts in the rows to take. Returns (bytes, next, base timestamp, max
+        timestamp): the body, or with `seal` the whole batch. Raises ValueError for a row that is
+        not in the columns or cannot be encoded.
+        """
+        if not 0 <= first < end <= self.count:
+            raise ValueError(f"rows [{first}, {end}) are not in a table of {self.count}")
+        output = bytearray()
+        base_timestamp = max_timestamp = 0
+        position = first
+        while position < end:
+            record = _row(self.columns, self.take[position])
+            if position == first:
+                base_timestamp = max_timestamp = record.timestamp_ms
+            delta = record.timestamp_ms - base_timestamp
+            _check_timestamp(record.timestamp_ms, delta)
+            size = len(output)
+            _put_record(output, delta, position - first, record)
+            if len(output) > body_limit and position > first:
+                del output[size:]
+                break
+            max_timestamp = max(max_timestamp, record.timestamp_ms)
+            position += 1
+        body = bytes(output)
+        if seal is not None:
+            body = seal(memoryview(body), position - first, base_timestamp, max_timestamp) + body
+        return body, position, base_timestamp, max_timestamp
 
 
 def _row(columns: RecordColumns, row: int) -> Record:

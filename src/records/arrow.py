@@ -202,9 +202,14 @@ def encode_arrow(
     table = record_columns(
         values, keys=keys, timestamps_ms=timestamps_ms, headers=headers, timestamp_ms=timestamp_ms
     )
-    return record_codec.encode_columns(
-        table, envelope=envelope or Envelope(codec=codec), batch_bytes=batch_bytes
-    )
+    return _encode(table, envelope=envelope or Envelope(codec=codec), batch_bytes=batch_bytes)
+
+
+def _encode(columns: RecordColumns, **how: Any) -> list[bytes]:
+    try:
+        return record_codec.encode_columns(columns, **how)
+    except ValueError as error:  # a header without a key, timestamps 292 million years apart
+        raise InvalidRequest(f"the table cannot be encoded: {error}") from None
 
 
 def encode_partitions(
@@ -224,7 +229,7 @@ def encode_partitions(
         raise InvalidRequest("rows are partitioned by key, and there is no key column")
     rows, bounds = record_codec.partition_rows(columns.keys, partitions, null_start)
     return [
-        record_codec.encode_columns(
+        _encode(
             columns,
             envelope=envelope,
             batch_bytes=batch_bytes,
@@ -359,13 +364,19 @@ def _header_column(array: Any) -> HeaderColumn:
         or {element.field(index).name for index in range(element.num_fields)} != {"key", "value"}
     ):
         raise InvalidRequest(f"headers are list<struct<key: string, value: binary>>, not {kind}")
-    entries = array.values
+    keys, values = _header_fields(array.values)
     validity, offsets = array.buffers()[:2]
     return HeaderColumn(
         length=len(array),
         offsets=_unwrap(offsets),
-        keys=_binary_column(entries.field("key")),
-        values=_binary_column(entries.field("value")),
+        keys=_binary_column(keys),
+        values=_binary_column(values),
         validity=_validity(array, validity),
         start=array.offset,
     )
+
+
+def _header_fields(entries: Any) -> tuple[Any, Any]:
+    """Return the (keys, values) of a struct array; a null struct becomes a null key."""
+    fields = dict(zip((field.name for field in entries.type), entries.flatten(), strict=True))
+    return fields["key"], fields["value"]

@@ -33,7 +33,7 @@ from .batch import (
 )
 from .columns import DecodedColumns, RecordColumns
 from .compression import INFLATE_LIMIT, Buffer, Codec, codec_of, compress, decompress
-from .record import INT32_MAX, Body, Malformed, Record
+from .record import INT32_MAX, Body, Malformed, Record, Seal
 
 if TYPE_CHECKING:
     from . import _plain as _kernel  # the other has the same functions, see `_codec.pyi`
@@ -42,6 +42,11 @@ else:
         from . import _codec as _kernel
     except ImportError:
         from . import _plain as _kernel
+
+LENGTH_MIN: Final = HEADER_SIZE - LENGTH_END
+CRC_POSITION: Final = CRC_START - 4
+UNUSUAL_BITS: Final = 0x07 | TIMESTAMP_TYPE_BIT | CONTROL_BIT
+OFFSET_END: Final = OFFSET_MAX  # exclusive: nobody reaches the last offset of 64 bits
 
 COMPILED: Final = _kernel.__name__.endswith("._codec")
 """Whether the compiled codec is there."""
@@ -151,63 +156,49 @@ def encode_columns(
     batch. `rows` (int64 buffer) lists the rows to take, [first, end) counts in that list; without
     it, in the columns. Base offsets and base sequences continue from batch to batch.
     """
+    writer = _kernel.ColumnWriter(columns, rows)
     if end is None:
-        end = columns.length if rows is None else memoryview(rows).nbytes // 8
+        end = writer.count
+    limit = max(0, min(batch_bytes, INT32_MAX) - HEADER_SIZE)
     batches = []
+    begin = first
     while first < end:
-        batch, following = _encode_some(columns, envelope, batch_bytes, rows, first, end)
+        seal = _seal(envelope, first - begin)
+        batch, first = _encode_next(writer, first, end, limit, envelope.codec, seal)
         batches.append(batch)
-        envelope = _advance(envelope, following - first)
-        first = following
     return batches
 
 
-def _advance(envelope: Envelope, count: int) -> Envelope:
-    """Return the envelope of the batch behind one of `count` records."""
-    sequence = envelope.base_sequence
-    return Envelope(
-        codec=envelope.codec,
-        base_offset=envelope.base_offset + count,
-        leader_epoch=envelope.leader_epoch,
-        producer_id=envelope.producer_id,
-        producer_epoch=envelope.producer_epoch,
-        base_sequence=sequence if sequence < 0 else (sequence + count) & INT32_MAX,
-        is_transactional=envelope.is_transactional,
-        is_control=envelope.is_control,
-        log_append_time=envelope.log_append_time,
-    )
-
-
-def _encode_some(
-    columns: RecordColumns,
-    envelope: Envelope,
-    batch_bytes: int,
-    rows: Buffer | None,
-    first: int,
-    end: int,
-) -> tuple[bytes, int]:
-    """Return the next batch and the row behind it."""
+def _seal(envelope: Envelope, ahead: int) -> Seal:
+    """Return what makes the header of a batch with `ahead` records of its envelope before it."""
 
     def seal(body: memoryview, count: int, base_timestamp: int, max_timestamp: int) -> bytes:
         return _header(
             envelope,
             body,
+            ahead=ahead,
             count=count,
             last_delta=count - 1,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
         )
 
-    limit = max(0, min(batch_bytes, INT32_MAX) - HEADER_SIZE)
-    is_plain = envelope.codec is Codec.NONE
+    return seal
+
+
+def _encode_next(
+    writer: _kernel.ColumnWriter, first: int, end: int, limit: int, codec: Codec, seal: Seal
+) -> tuple[bytes, int]:
+    """Return the next batch and the row behind it."""
+    is_plain = codec is Codec.NONE
     try:
-        batch, following, base_timestamp, max_timestamp = _kernel.write_columns(
-            columns, rows, first, end, limit, seal if is_plain else None
+        batch, following, base_timestamp, max_timestamp = writer.write(
+            first, end, limit, seal if is_plain else None
         )
     except OverflowError as error:
         raise MessageTooLarge(f"{error}") from None
     if not is_plain:
-        packed = compress(envelope.codec, batch)
+        packed = compress(codec, batch)
         header = seal(memoryview(packed), following - first, base_timestamp, max_timestamp)
         batch = header + packed
     return batch, following
@@ -221,24 +212,30 @@ def _header(
     last_delta: int,
     base_timestamp: int,
     max_timestamp: int,
+    ahead: int = 0,
 ) -> bytes:
     """Return the 61 bytes in front of `body`; raises MessageTooLarge when it is 2 GiB."""
     length = HEADER_SIZE - LENGTH_END + len(body)
     if length > INT32_MAX:
         raise MessageTooLarge(f"a batch of {length} bytes does not fit its length field")
-    fields = (
+    sequence = envelope.base_sequence
+    header = HEADER.pack(
+        envelope.base_offset + ahead,
+        length,
+        envelope.leader_epoch,
+        MAGIC,
+        0,
         envelope.attributes,
         last_delta,
         base_timestamp,
         max_timestamp,
         envelope.producer_id,
         envelope.producer_epoch,
-        envelope.base_sequence,
+        sequence if sequence < 0 else (sequence + ahead) & INT32_MAX,  # wraps to 0
         count,
     )
-    header = HEADER.pack(envelope.base_offset, length, envelope.leader_epoch, MAGIC, 0, *fields)
-    crc = crc32c(body, crc32c(header[CRC_START:]))
-    return HEADER.pack(envelope.base_offset, length, envelope.leader_epoch, MAGIC, crc, *fields)
+    covered = header[CRC_START:]
+    return header[:CRC_POSITION] + crc32c(body, crc32c(covered)).to_bytes(4, "big") + covered
 
 
 def record_size_max(
@@ -263,9 +260,9 @@ def decode_batch(
     records: list[Record] = []
     body = batch_body(buffer, position, header, inflate_limit=inflate_limit)
     try:
-        _kernel.read_records(body, 0, OFFSET_MAX, records)
+        _kernel.read_records(body, 0, OFFSET_END, records)
     except Malformed as fault:
-        raise corrupt(fault, header, position) from None
+        raise _corrupt(fault, body, position) from None
     return records
 
 
@@ -284,12 +281,11 @@ def decode_all(
     """
     first, end = _interval(start_offset, end_offset)
     records: list[Record] = []
-    for position, header in _batches(buffer, first, end, with_control=with_control):
-        body = batch_body(buffer, position, header, inflate_limit=inflate_limit)
+    for position, body in _bodies(buffer, first, end, with_control, inflate_limit):
         try:
             _kernel.read_records(body, first, end, records)
         except Malformed as fault:
-            raise corrupt(fault, header, position) from None
+            raise _corrupt(fault, body, position) from None
     return records
 
 
@@ -310,12 +306,11 @@ def decode_columns(
     """
     first, end = _interval(start_offset, end_offset)
     builder = _kernel.ColumnBuilder(wanted, len(buffer), data_limit)
-    for position, header in _batches(buffer, first, end, with_control=with_control):
-        body = batch_body(buffer, position, header, inflate_limit=inflate_limit)
+    for position, body in _bodies(buffer, first, end, with_control, inflate_limit):
         try:
             builder.append(body, first, end)
         except Malformed as fault:
-            raise corrupt(fault, header, position) from None
+            raise _corrupt(fault, body, position) from None
     return builder.finish()
 
 
@@ -335,28 +330,56 @@ def find_timestamp(
     try:
         return _kernel.find_timestamp(body, timestamp_ms, start_offset)
     except Malformed as fault:
-        raise corrupt(fault, header, position) from None
+        raise _corrupt(fault, body, position) from None
 
 
 def _interval(start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
     first = 0 if start_offset is None else max(0, start_offset)
-    end = OFFSET_MAX if end_offset is None else max(0, min(end_offset, OFFSET_MAX))
+    end = OFFSET_END if end_offset is None else max(0, min(end_offset, OFFSET_END))
     return first, end
 
 
-def _batches(
-    buffer: Buffer, start_offset: int, end_offset: int, *, with_control: bool
-) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield the batches that have offsets of the interval; their CRC is checked."""
-    position = 0
-    size = len(buffer)
+def _bodies(
+    buffer: Buffer, start_offset: int, end_offset: int, with_control: bool, inflate_limit: int
+) -> Iterator[tuple[int, Body]]:
+    """Yield (position, body) of the batches that have offsets of the interval; CRCs are checked.
+
+    Reads the headers without making an object of each, since small batches would feel it; what is
+    wrong is left to the functions of `batch` to say.
+    """
+    view = memoryview(buffer)
+    position, size = 0, len(view)
     while position < size:
-        header = parse_header(buffer, position)
-        end = position + header.size
-        if end > size or (header.last_offset >= start_offset and header.base_offset < end_offset):
-            check_crc(buffer, position, header)
-            if with_control or not header.is_control:
-                yield position, header
+        if size - position < HEADER_SIZE:
+            parse_header(view, position)
+        base_offset, length, _, magic, crc, attributes, last_delta, base_timestamp, *rest = (
+            HEADER.unpack_from(view, position)
+        )
+        end = position + length + LENGTH_END
+        if magic != MAGIC or length < LENGTH_MIN or end > size:
+            check_crc(view, position, parse_header(view, position))
+        is_impossible = base_offset < 0 or last_delta < 0
+        if is_impossible or start_offset - last_delta <= base_offset < end_offset:
+            if crc32c(view[position + CRC_START : end]) != crc:
+                check_crc(view, position, parse_header(view, position))
+            if attributes & UNUSUAL_BITS or is_impossible:
+                header = parse_header(view, position)
+                if with_control or not header.is_control:
+                    yield position, batch_body(view, position, header, inflate_limit=inflate_limit)
+            else:
+                yield (
+                    position,
+                    Body(
+                        view,
+                        position + HEADER_SIZE,
+                        end,
+                        count,
+                        base_offset,
+                        last_delta,
+                        base_timestamp,
+                        None,
+                    ),
+                )
         position = end
 
 
@@ -364,9 +387,11 @@ def batch_body(
     buffer: Buffer, position: int, header: BatchHeader, *, inflate_limit: int = INFLATE_LIMIT
 ) -> Body:
     """Return the records of a batch inflated; its CRC has been checked by the caller."""
-    if not 0 <= header.base_offset <= OFFSET_MAX - max(0, header.last_offset_delta):
+    delta = header.last_offset_delta
+    if delta < 0 or not 0 <= header.base_offset <= OFFSET_MAX - delta:
         raise CorruptionError(
-            f"base offset {header.base_offset} of a batch is impossible", position=position
+            f"a batch from offset {header.base_offset} to {header.last_offset} is impossible",
+            position=position,
         )
     start, end = position + HEADER_SIZE, position + header.size
     codec = codec_of(header.attributes)
@@ -385,9 +410,9 @@ def batch_body(
     )
 
 
-def corrupt(fault: Malformed, header: BatchHeader, position: int) -> CorruptionError:
+def _corrupt(fault: Malformed, body: Body, position: int) -> CorruptionError:
     """Return the error for a malformed record of the batch at `position`."""
-    return CorruptionError(f"batch at offset {header.base_offset}: {fault}", position=position)
+    return CorruptionError(f"batch at offset {body.base_offset}: {fault}", position=position)
 
 
 def walk(body: Body, *, max_timestamp: int, keys_required: bool) -> None:

@@ -5,7 +5,8 @@ unwraps arrays into them, without copying either way.
 
 Layout (the Arrow columnar format): a validity bitmap is least-significant-bit first, 1 = present,
 and None when nothing is null; a binary column has length + 1 offsets into its data. `start` is the
-first element that counts, so that a slice shares its parent's buffers.
+first element that counts, so that a slice shares its parent's buffers. Buffers too short for their
+column raise ValueError when it is made.
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,13 @@ class BinaryColumn:
     start: int = 0
     is_wide: bool = False
 
+    def __post_init__(self) -> None:
+        width = 8 if self.is_wide else 4
+        _check_slice(self.start, self.length)
+        if self.length:
+            _check_size("offsets", self.offsets, width * (self.start + self.length + 1))
+        _check_validity(self.validity, self.start + self.length)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Int64Column:
@@ -33,6 +41,11 @@ class Int64Column:
     values: Buffer
     validity: Buffer | None = None
     start: int = 0
+
+    def __post_init__(self) -> None:
+        _check_slice(self.start, self.length)
+        _check_size("values", self.values, 8 * (self.start + self.length))
+        _check_validity(self.validity, self.start + self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +58,12 @@ class HeaderColumn:
     values: BinaryColumn
     validity: Buffer | None = None
     start: int = 0
+
+    def __post_init__(self) -> None:
+        _check_slice(self.start, self.length)
+        if self.length:
+            _check_size("offsets", self.offsets, 4 * (self.start + self.length + 1))
+        _check_validity(self.validity, self.start + self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +86,24 @@ class RecordColumns:
             column = getattr(self, name)
             if column is not None and column.length != self.length:
                 raise ValueError(f"{name} has {column.length} rows, values has {self.length}")
+        if not -(2**63) <= self.timestamp_ms < 2**63:
+            raise ValueError(f"timestamp {self.timestamp_ms} has more than 64 bits")
+
+
+def _check_slice(start: int, length: int) -> None:
+    if start < 0 or length < 0:
+        raise ValueError(f"a column of {length} rows from {start}")
+
+
+def _check_size(name: str, buffer: Buffer, least: int) -> None:
+    size = memoryview(buffer).nbytes
+    if size < least:
+        raise ValueError(f"{name} has {size} bytes, {least} are needed")
+
+
+def _check_validity(validity: Buffer | None, rows: int) -> None:
+    if validity is not None:
+        _check_size("validity", validity, (rows + 7) // 8)
 
 
 WANT_KEY = 1
