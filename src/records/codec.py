@@ -367,18 +367,10 @@ def _bodies(
                 if with_control or not header.is_control:
                     yield position, batch_body(view, position, header, inflate_limit=inflate_limit)
             else:
+                start = position + HEADER_SIZE
                 yield (
                     position,
-                    Body(
-                        view,
-                        position + HEADER_SIZE,
-                        end,
-                        count,
-                        base_offset,
-                        last_delta,
-                        base_timestamp,
-                        None,
-                    ),
+                    Body(view, start, end, rest[-1], base_offset, last_delta, base_timestamp, None),
                 )
         position = end
 
