@@ -1,0 +1,69 @@
+"""quorumlog: a replicated commit log with a Raft metadata quorum.
+
+```python
+import quorumlog
+
+with quorumlog.connect("127.0.0.1:9094") as log:
+    log.admin.create_topic("flights", partitions=4)
+    with log.producer() as producer:
+        producer.send("flights", key=b"UA", value=b"...")
+    for record in log.consumer("flights", until_end=True):
+        print(record.offset, record.value)
+```
+
+Importing this package imports nothing else: each name below is loaded at its first use.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import aio as aio
+    from . import errors as errors
+    from .clients import ClientConfig as ClientConfig
+    from .clients import ConsumerConfig as ConsumerConfig
+    from .clients import ConsumerRecord as ConsumerRecord
+    from .clients import Delivered as Delivered
+    from .clients import DeliveredRange as DeliveredRange
+    from .clients import ProducerConfig as ProducerConfig
+    from .clients.blocking import Log as Log
+    from .clients.blocking import connect as connect
+    from .errors import QuorumlogError as QuorumlogError
+    from .records.record import Record as Record
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ClientConfig": ".clients",
+    "ConsumerConfig": ".clients",
+    "ConsumerRecord": ".clients",
+    "Delivered": ".clients",
+    "DeliveredRange": ".clients",
+    "Log": ".clients.blocking",
+    "ProducerConfig": ".clients",
+    "QuorumlogError": ".errors",
+    "Record": ".records.record",
+    "connect": ".clients.blocking",
+}
+_MODULES = ("aio", "errors")
+
+__all__ = [*_HOMES, *_MODULES]
+
+
+if not TYPE_CHECKING:  # a checker must go on refusing names that do not exist
+
+    def __getattr__(name: str) -> object:
+        """Load a public name at its first use (PEP 562)."""
+        from importlib import import_module
+
+        if name in _MODULES:
+            return import_module(f".{name}", __name__)
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(home, __name__), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted([*globals(), *__all__])

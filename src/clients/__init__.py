@@ -1,0 +1,35 @@
+"""Clients of the log: producer, consumer, admin; asyncio first, a blocking face over the same code.
+
+They know the protocol and the record batch, and no room of the server. `log.AsyncLog` takes a
+`Runtime` and so runs on the real and on the simulated one. Repeats after an unknown outcome may
+store records twice, until producers are idempotent.
+"""
+
+from .admin import AsyncAdmin, Broker, Cluster, Partition, Topic, TopicListing
+from .arrow_producer import DeliveredRange
+from .batches import Delivered, Delivery
+from .config import ClientConfig, ConsumerConfig, ProducerConfig
+from .consumer import AsyncConsumer, ConsumerRecord
+from .log import AsyncLog
+from .offsets import Position
+from .producer import AsyncProducer
+
+__all__ = [
+    "AsyncLog",
+    "AsyncProducer",
+    "AsyncConsumer",
+    "AsyncAdmin",
+    "ClientConfig",
+    "ProducerConfig",
+    "ConsumerConfig",
+    "ConsumerRecord",
+    "Delivered",
+    "Delivery",
+    "DeliveredRange",
+    "Position",
+    "Broker",
+    "Cluster",
+    "Topic",
+    "TopicListing",
+    "Partition",
+]

@@ -1,0 +1,150 @@
+"""What a client may be told: frozen, validated once, one field = name, unit, default, trade-off.
+
+Names follow the field's with the unit last; the comment gives the field's own name.
+"""
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from ..errors import InvalidConfig
+from ..records.compression import Codec, codec_named
+
+KIB = 1024
+MIB = 1024 * KIB
+
+ACKS: tuple[str, ...] = ("all", "leader", "none")
+OUT_OF_RANGE: tuple[str, ...] = ("raise", "earliest", "latest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What holds for every call of one client."""
+
+    connect_timeout_ms: int = 5_000  # until the first broker must have answered
+    request_timeout_ms: int = 30_000  # request.timeout.ms: one attempt of one call
+    call_timeout_ms: int = 60_000  # default.api.timeout.ms: a call with all its attempts
+    retry_backoff_ms_min: int = 50  # retry.backoff.ms: before the first repeat, with jitter
+    retry_backoff_ms_max: int = 1_000  # retry.backoff.max.ms: doubling ends here
+    metadata_age_ms_max: int = 300_000  # metadata.max.age.ms: leaders are looked up again after it
+
+    def __post_init__(self) -> None:
+        for name in (
+            "connect_timeout_ms",
+            "request_timeout_ms",
+            "call_timeout_ms",
+            "retry_backoff_ms_min",
+            "retry_backoff_ms_max",
+            "metadata_age_ms_max",
+        ):
+            _at_least(name, getattr(self, name), 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """How a producer gathers, compresses and delivers records."""
+
+    acks: str = "all"  # acks: "all" in-sync replicas, "leader" alone, "none" (no answer awaited)
+    linger_ms: int = 5  # linger.ms: a batch that is not full leaves after it; 0: at once
+    batch_size: int = 960 * KIB  # batch.size before compression; below the usual max.message.bytes
+    compression: str = "none"  # compression.type: none, gzip, snappy, lz4, zstd
+    buffer_size: int = 64 * MIB  # buffer.memory, bytes of records not yet acknowledged
+    request_size_max: int = 8 * MIB  # max.request.size, bytes of one request to one broker
+    block_ms_max: int = 60_000  # max.block.ms: send() waits so long for room or metadata
+    delivery_timeout_ms: int = 120_000  # delivery.timeout.ms: from send() to the outcome
+
+    def __post_init__(self) -> None:
+        _one_of("acks", self.acks, ACKS)
+        codec_named(self.compression)
+        _at_least("linger_ms", self.linger_ms, 0)
+        _at_least("batch_size", self.batch_size, 1)
+        _at_least("buffer_size", self.buffer_size, 1)
+        _at_least("request_size_max", self.request_size_max, KIB)
+        _at_least("block_ms_max", self.block_ms_max, 0)
+        _at_least("delivery_timeout_ms", self.delivery_timeout_ms, 1)
+
+    @property
+    def codec(self) -> Codec:
+        """The codec that `compression` names."""
+        return codec_named(self.compression)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """How a consumer reads ahead."""
+
+    fetch_wait_ms_max: int = 500  # fetch.max.wait.ms: a long poll without news ends after it
+    fetch_bytes_min: int = 1  # fetch.min.bytes: the broker waits for so much
+    fetch_bytes_max: int = 16 * MIB  # fetch.max.bytes of one answer
+    partition_bytes_max: int = 2 * MIB  # max.partition.fetch.bytes of one answer
+    prefetch_bytes_max: int = 2 * MIB  # a partition with more undelivered bytes is not fetched
+    poll_records_max: int = 500  # max.poll.records: records of one poll()
+    on_out_of_range: str = "raise"  # auto.offset.reset, when the position is gone
+
+    def __post_init__(self) -> None:
+        _one_of("on_out_of_range", self.on_out_of_range, OUT_OF_RANGE)
+        _at_least("fetch_wait_ms_max", self.fetch_wait_ms_max, 0)
+        _at_least("fetch_bytes_min", self.fetch_bytes_min, 0)
+        _at_least("fetch_bytes_max", self.fetch_bytes_max, KIB)
+        _at_least("partition_bytes_max", self.partition_bytes_max, KIB)
+        _at_least("prefetch_bytes_max", self.prefetch_bytes_max, 1)
+        _at_least("poll_records_max", self.poll_records_max, 1)
+
+
+class ClientSettings(TypedDict, total=False):
+    """The fields of `ClientConfig` as keyword arguments."""
+
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    call_timeout_ms: int
+    retry_backoff_ms_min: int
+    retry_backoff_ms_max: int
+    metadata_age_ms_max: int
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The fields of `ProducerConfig` as keyword arguments."""
+
+    acks: str
+    linger_ms: int
+    batch_size: int
+    compression: str
+    buffer_size: int
+    request_size_max: int
+    block_ms_max: int
+    delivery_timeout_ms: int
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """The fields of `ConsumerConfig` as keyword arguments."""
+
+    fetch_wait_ms_max: int
+    fetch_bytes_min: int
+    fetch_bytes_max: int
+    partition_bytes_max: int
+    prefetch_bytes_max: int
+    poll_records_max: int
+    on_out_of_range: str
+
+
+def parse_bootstrap(bootstrap: str) -> tuple[str, ...]:
+    """Split "host:port,host:port" into addresses; raises InvalidConfig for anything else."""
+    addresses = tuple(part.strip() for part in bootstrap.split(",") if part.strip())
+    if not addresses:
+        raise InvalidConfig("the bootstrap address is empty: give host:port, e.g. 127.0.0.1:9094")
+    for address in addresses:
+        host, colon, port = address.rpartition(":")
+        if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+            raise InvalidConfig(
+                f"{address!r} is not a bootstrap address: give host:port, e.g. 127.0.0.1:9094"
+            )
+    return addresses
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise InvalidConfig(f"{name} is {value}: give {least} or more")
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidConfig(f"{name} is {value!r}: give one of {', '.join(choices)}")

@@ -1,0 +1,242 @@
+"""A client's way to the cluster: channels by address, the topology, and calls that are repeated.
+
+Owns the channels. Every wait has a deadline, every retriable error is repeated within it (see
+`retry`), and the metadata offset of each answer is presented with the next read, so that a client
+sees its own changes whichever broker it asks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from ..errors import (
+    Lost,
+    NotLeaderOrFollower,
+    QuorumlogError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from ..proto import admin_pb2
+from ..runtime import Channel, Method, Runtime
+from ..runtime.error_detail import decode_error
+from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS
+from .config import ClientConfig
+from .retry import Backoff, Retrier, is_retriable
+from .topology import Leader, TopicLayout, Topology
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+UNKNOWN_TOPIC_TIMEOUT_MS = 1_000  # a topic that is still absent after it does not exist
+
+
+class Connection:
+    """See the module. One for each open client."""
+
+    def __init__(self, runtime: Runtime, addresses: Sequence[str], config: ClientConfig) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.topology = Topology()
+        self._bootstrap = tuple(addresses)
+        self._channels: dict[str, Channel] = {}
+        self._next_broker = 0  # index into _any_addresses(), moved on when a broker fails
+        self._refreshing = asyncio.Lock()
+        self.backoff = Backoff(
+            runtime.entropy.stream("retry"),
+            config.retry_backoff_ms_min,
+            config.retry_backoff_ms_max,
+        )
+        self._retrier = Retrier(runtime.clock, self.backoff)
+
+    async def open(self) -> None:
+        """Learn who the brokers are; raises Lost when none answers within connect_timeout_ms."""
+        deadline_ms = self.runtime.clock.now_ms() + self.config.connect_timeout_ms
+        try:
+            answer = await self.call_any(
+                ADMIN_DESCRIBE_CLUSTER,
+                admin_pb2.DescribeClusterRequest(),
+                deadline_ms=deadline_ms,
+            )
+        except Lost as error:
+            raise type(error)(
+                f"no broker answers at {','.join(self._bootstrap)} ({error.message}): check the "
+                "address, or start one with `quorumlog dev`"
+            ) from error
+        self.topology.saw_offset(answer.metadata_offset)
+        self.topology.saw_brokers(answer.brokers)
+
+    async def close(self) -> None:
+        """Break what is under way and free the channels."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+    def channel(self, address: str) -> Channel:
+        """Return the one channel to an address."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = self.runtime.network.channel(address)
+        return channel
+
+    # --- calls -------------------------------------------------------------------------------
+
+    async def call_any(
+        self,
+        method: Method[Q, R],
+        request: Q,
+        *,
+        deadline_ms: int | None = None,
+        retry_on: Callable[[BaseException], bool] = is_retriable,
+    ) -> R:
+        """Call whichever broker answers, repeating retriable errors until the deadline."""
+
+        async def attempt(remaining_ms: int) -> R:
+            addresses = self._any_addresses()
+            address = addresses[self._next_broker % len(addresses)]
+            timeout_ms = min(remaining_ms, self.config.request_timeout_ms)
+            try:
+                return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
+            except QuorumlogError as error:
+                if error.retriable:
+                    self._next_broker += 1
+                raise
+
+        return await self._retrier.run(
+            attempt, deadline_ms=self._deadline_ms(deadline_ms), retry_on=retry_on
+        )
+
+    async def call_leader(
+        self,
+        topic: str,
+        partition: int,
+        call: Callable[[Leader, int], Awaitable[T]],
+        *,
+        deadline_ms: int | None = None,
+    ) -> T:
+        """Run `call(leader, timeout_ms)` for a partition, following it when it moves.
+
+        Raises UnknownTopicOrPartition as soon as the metadata says that it does not exist.
+        """
+        deadline = self._deadline_ms(deadline_ms)
+        absent: QuorumlogError | None = None
+
+        async def attempt(remaining_ms: int) -> T:
+            nonlocal absent
+            try:
+                leader = await self.leader(topic, partition, deadline_ms=deadline)
+            except UnknownTopicOrPartition as error:
+                absent = error
+                raise
+            try:
+                return await call(leader, min(remaining_ms, self.config.request_timeout_ms))
+            except QuorumlogError as error:
+                if error.retriable:
+                    self.doubt(topic)
+                raise
+
+        return await self._retrier.run(
+            attempt,
+            deadline_ms=deadline,
+            retry_on=lambda error: error is not absent and is_retriable(error),
+        )
+
+    # --- topology ----------------------------------------------------------------------------
+
+    async def layout(self, topic: str, *, deadline_ms: int | None = None) -> TopicLayout:
+        """Return a topic's layout, asking for it when it is unknown or too old.
+
+        Raises UnknownTopicOrPartition when the topic does not appear within a second.
+        """
+        known = self.topology.topic(topic)
+        if known is not None and self._is_fresh(known):
+            return known
+        return await self.refresh(topic, deadline_ms=deadline_ms)
+
+    async def refresh(self, topic: str, *, deadline_ms: int | None = None) -> TopicLayout:
+        """Ask for a topic's layout now; callers at one time share an answer."""
+        asked_ms = self.runtime.clock.now_ms()
+        deadline_ms = self._deadline_ms(deadline_ms)
+        unknown_until_ms = min(deadline_ms, asked_ms + UNKNOWN_TOPIC_TIMEOUT_MS)
+
+        def retry_on(error: BaseException) -> bool:
+            if isinstance(error, UnknownTopicOrPartition | UnknownTopicId):
+                return self.runtime.clock.now_ms() < unknown_until_ms
+            return is_retriable(error)
+
+        async def attempt(_: int) -> TopicLayout:
+            async with self._refreshing:
+                known = self.topology.topic(topic)
+                if known is not None and known.refreshed_ms >= asked_ms:
+                    return known
+                return await self._describe(topic, deadline_ms)
+
+        try:
+            return await self._retrier.run(attempt, deadline_ms=deadline_ms, retry_on=retry_on)
+        except UnknownTopicOrPartition:
+            self.topology.forget(topic)
+            raise
+
+    async def leader(self, topic: str, partition: int, *, deadline_ms: int | None = None) -> Leader:
+        """Return a partition's leader, asking when it is unknown; raises NotLeaderOrFollower when
+        it has none (retriable), UnknownTopicOrPartition when it does not exist."""
+        layout = await self.layout(topic, deadline_ms=deadline_ms)
+        if not 0 <= partition < len(layout.partitions):
+            layout = await self.refresh(topic, deadline_ms=deadline_ms)
+        if not 0 <= partition < len(layout.partitions):
+            raise UnknownTopicOrPartition(
+                f"the topic has {len(layout.partitions)} partitions, numbered from 0",
+                topic=topic,
+                partition=partition,
+            )
+        leader = self.topology.leader(topic, partition)
+        if leader is None:
+            self.doubt(topic)
+            raise NotLeaderOrFollower(
+                "the partition has no leader now: its replicas are down or being elected",
+                topic=topic,
+                partition=partition,
+            )
+        return leader
+
+    def leader_now(self, topic: str, partition: int) -> Leader | None:
+        """Return a partition's leader if it is known and neither doubted nor too old."""
+        layout = self.topology.topic(topic)
+        if layout is None or not self._is_fresh(layout):
+            return None
+        return self.topology.leader(topic, partition)
+
+    def doubt(self, topic: str) -> None:
+        """Something said that the layout is old: the next use of the topic asks again."""
+        self.topology.doubt(topic)
+
+    def _is_fresh(self, layout: TopicLayout) -> bool:
+        age_ms = self.runtime.clock.now_ms() - layout.refreshed_ms
+        return age_ms < self.config.metadata_age_ms_max
+
+    async def _describe(self, topic: str, deadline_ms: int) -> TopicLayout:
+        answer = await self.call_any(
+            ADMIN_DESCRIBE_TOPICS,
+            admin_pb2.DescribeTopicsRequest(
+                names=[topic], min_metadata_offset=self.topology.metadata_offset
+            ),
+            deadline_ms=deadline_ms,
+        )
+        self.topology.saw_offset(answer.metadata_offset)
+        self.topology.saw_brokers(answer.brokers)
+        result = answer.results[0]
+        if result.HasField("error"):
+            raise decode_error(result.error)
+        return self.topology.saw_topic(result.topic, self.runtime.clock.now_ms())
+
+    def _any_addresses(self) -> tuple[str, ...]:
+        """Bootstrap addresses first, then the brokers known beyond them."""
+        more = (a for a in self.topology.addresses() if a not in self._bootstrap)
+        return (*self._bootstrap, *more)
+
+    def _deadline_ms(self, deadline_ms: int | None) -> int:
+        if deadline_ms is not None:
+            return deadline_ms
+        return self.runtime.clock.now_ms() + self.config.call_timeout_ms

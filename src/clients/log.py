@@ -1,0 +1,231 @@
+"""The asyncio client: one object for a cluster, from which producers, consumers and admin come.
+
+It owns a scope for all background tasks of its producers and consumers and the channels to the
+brokers, and runs on whatever runtime it is given, the simulated one too.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ..errors import InvalidRequest, Stopping
+from ..runtime import Runtime, Scope
+from .admin import AsyncAdmin
+from .config import (
+    ClientConfig,
+    ClientSettings,
+    ConsumerConfig,
+    ConsumerSettings,
+    ProducerConfig,
+    ProducerSettings,
+    parse_bootstrap,
+)
+from .connection import Connection
+from .consumer import AsyncConsumer
+from .offsets import Position, resolve
+from .partitioner import Partitioner
+from .producer import AsyncProducer, Threading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+READ_ARROW_COLUMNS = ("key", "value", "partition", "offset", "timestamp")
+
+Assignment = Mapping[str, Sequence[int] | None]
+"""Partitions by topic; None stands for all of them."""
+
+
+class AsyncLog:
+    """A client of one cluster, for one loop's thread.
+
+    ```python
+    async with quorumlog.aio.connect("127.0.0.1:9094") as log: ...
+    log = await quorumlog.aio.connect("127.0.0.1:9094")  # then: await log.close()
+    ```
+    Entering (or awaiting) it finds a broker, or raises Lost. Leaving closes the producers and
+    consumers that came from it, newest first.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        bootstrap: str,
+        config: ClientConfig,
+        *,
+        on_close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.admin: AsyncAdmin
+        self._runtime = runtime
+        self._connection = Connection(runtime, parse_bootstrap(bootstrap), config)
+        self.admin = AsyncAdmin(self._connection)
+        self._on_close = on_close  # ends the runtime, where it was made for this client
+        self._stack = AsyncExitStack()
+        self._scope: Scope | None = None
+        self._children: dict[AsyncProducer | AsyncConsumer, None] = {}
+
+    @classmethod
+    def open(
+        cls, runtime: Runtime, bootstrap: str, **settings: Unpack[ClientSettings]
+    ) -> "AsyncLog":
+        """Return a client on a given runtime for the cluster behind "host:port,host:port", to be
+        entered or awaited; `settings` are the fields of `ClientConfig`."""
+        return cls(runtime, bootstrap, ClientConfig(**settings))
+
+    # --- what comes from it ------------------------------------------------------------------
+
+    def producer(
+        self,
+        *,
+        partitioner: Partitioner | None = None,
+        threading: Threading | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> AsyncProducer:
+        """Return a producer; `settings` are the fields of `ProducerConfig` (acks, linger_ms,
+        batch_size, compression, ...). Use it in `async with`, or close it."""
+        producer = AsyncProducer(
+            self._connection,
+            self._open_scope(),
+            ProducerConfig(**settings),
+            partitioner=partitioner,
+            threading=threading,
+            on_close=self._forget,
+        )
+        self._children[producer] = None
+        return producer
+
+    def consumer(
+        self,
+        topics: str | Sequence[str] = (),
+        *,
+        assign: Assignment | None = None,
+        start: Position = "earliest",
+        until_end: bool = False,
+        **settings: Unpack[ConsumerSettings],
+    ) -> AsyncConsumer:
+        """Return a consumer of all partitions of `topics`, or of those of `assign`, from `start`.
+
+        `start` is "earliest", "latest", an offset, or a datetime; with `until_end` reading ends
+        where the partitions ended when it began. `settings` are the fields of `ConsumerConfig`.
+        """
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        assignment: dict[str, Sequence[int] | None] = dict.fromkeys(names)
+        assignment |= assign or {}
+        if not assignment:
+            raise InvalidRequest("a consumer needs topics or an assignment")
+        consumer = AsyncConsumer(
+            self._connection,
+            self._open_scope(),
+            ConsumerConfig(**settings),
+            assignment,
+            start=start,
+            until_end=until_end,
+            on_close=self._forget,
+        )
+        self._children[consumer] = None
+        return consumer
+
+    async def read_arrow(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        start: Position = "earliest",
+        end: Position | None = None,
+        columns: Sequence[str] = READ_ARROW_COLUMNS,
+    ) -> "pa.Table":
+        """Return the records of [start, end) of a partition as one Arrow table.
+
+        `end` is at most, and by default, what is committed when the call begins. Columns: key,
+        value (binary), topic, partition, offset, timestamp (microseconds, UTC), timestamp_type,
+        headers. Raises OffsetOutOfRange for a start before the log's or behind its end.
+        """
+        from .arrow_reader import read_arrow
+
+        self._open_scope()
+        return await read_arrow(
+            self._connection, topic, partition=partition, start=start, end=end, columns=columns
+        )
+
+    async def partitions(self, topic: str) -> int:
+        """Return the number of a topic's partitions; raises UnknownTopicOrPartition."""
+        return len((await self._connection.layout(topic)).partitions)
+
+    async def list_offsets(
+        self,
+        topic: str,
+        *,
+        at: Position = "latest",
+        partitions: Sequence[int] | None = None,
+    ) -> dict[int, int]:
+        """Return the offset of a position in each partition (default: all of them).
+
+        "earliest" is the first offset that is left, "latest" the end of what is committed, a
+        datetime the first offset at or after it (the end where there is none).
+        """
+        if partitions is None:
+            partitions = range(await self.partitions(topic))
+        return await resolve(self._connection, topic, partitions, at)
+
+    # --- life --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find a broker; raises Lost when none answers within connect_timeout_ms."""
+        assert self._scope is None, "the client is open already"
+        async with AsyncExitStack() as stack:
+            if self._on_close is not None:
+                stack.push_async_callback(self._on_close)
+            stack.push_async_callback(self._connection.close)
+            scope = await stack.enter_async_context(self._runtime.tasks.scope("client"))
+            await self._connection.open()
+            self._scope = scope
+            self._stack = stack.pop_all()
+
+    async def close(self) -> None:
+        """Close all that came from it, then the connections. Repeating is fine.
+
+        Raises the first failure of a record that nobody has looked at (see `AsyncProducer`).
+        """
+        await self.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> "AsyncLog":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if self._scope is None:
+            return False
+        scope, self._scope = self._scope, None
+        async with self._stack:
+            # The scope is left by the same error as the block: it may be its own interruption.
+            try:
+                await self._close_children(flush=error is None)
+            finally:
+                scope.cancel()
+            if error is not None:
+                raise error
+        return True
+
+    def __await__(self) -> Generator[Any, None, "AsyncLog"]:
+        yield from self.start().__await__()
+        return self
+
+    def _open_scope(self) -> Scope:
+        if self._scope is None:
+            raise Stopping("the client is closed, or was never entered")
+        return self._scope
+
+    async def _close_children(self, *, flush: bool) -> None:
+        for child in reversed(list(self._children)):
+            if isinstance(child, AsyncProducer):
+                await child.close(flush=flush)
+            else:
+                await child.close()
+
+    def _forget(self, child: AsyncProducer | AsyncConsumer) -> None:
+        self._children.pop(child, None)

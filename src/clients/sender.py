@@ -1,0 +1,200 @@
+"""Carries closed batches from the accumulator to the partitions' leaders.
+
+One coordinator task routes queues that have something to send, closes batches whose linger has
+ended, parks queues that must wait and fails what is too late. One `LeaderLink` for each broker (see
+`leader_link`) keeps the Produce stream. A queue is in exactly one place: listed in the accumulator,
+offered to a link, in flight there, or parked here; so a partition never has two requests at a time
+and its order is kept across repeats.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from ..errors import QuorumlogError, TimedOut, UnknownTopicOrPartition
+from ..runtime import Scope
+from .accumulator import Accumulator, PartitionQueue
+from .batches import Batch
+from .config import ProducerConfig
+from .connection import Connection
+from .leader_link import LeaderLink
+
+IDLE_WAIT_MS = 60_000  # nothing is due: look again after it, though every change wakes the task
+
+
+class Sender:
+    """See the module. Lives in the client's scope; `run` is its coordinator."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        accumulator: Accumulator,
+        config: ProducerConfig,
+        *,
+        scope: Scope,
+        lock: AbstractContextManager[object],
+    ) -> None:
+        self._connection = connection
+        self._clock = connection.runtime.clock
+        self._accumulator = accumulator
+        self._config = config
+        self._scope = scope
+        self._lock = lock
+        self._links: dict[str, LeaderLink] = {}  # by address
+        self._parked: dict[PartitionQueue, int] = {}  # until when, on now_ms()
+        self._refreshing: dict[str, None] = {}  # topics being looked up, in order
+        self._work = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []
+
+    # --- called by the producer --------------------------------------------------------------
+
+    def wake(self) -> None:
+        """The accumulator has something to do. On the loop's thread."""
+        self._work.set()
+
+    async def wait_change(self) -> None:
+        """Return when batches have got their outcome, and so room is free, after this call."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    async def run(self) -> None:
+        """Coordinate until cancelled."""
+        while True:
+            self._work.clear()
+            wake_ms = self._step(self._clock.now_ms())
+            wait_ms = max(1, wake_ms - self._clock.now_ms())
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._work.wait()
+            except TimeoutError:
+                pass
+
+    async def close(self) -> None:
+        """End the links; what is in flight gets no outcome from here any more."""
+        for link in self._links.values():
+            await link.close()
+
+    # --- called by the links -----------------------------------------------------------------
+
+    def on_stored(self, queue: PartitionQueue, base_offset: int) -> None:
+        """A queue's request was stored from `base_offset` on; -1: nobody will say."""
+        with self._lock:
+            batches = self._accumulator.stored(queue)
+        for batch in batches:
+            batch.complete(base_offset)
+            if base_offset >= 0:
+                base_offset += batch.count
+        self._announce()
+
+    def on_refused(self, queue: PartitionQueue, error: QuorumlogError) -> None:
+        """A queue's request failed, nothing of it was stored, or (Lost, StreamBroken, TimedOut)
+        whether it was is unknown: repeat it if that may help."""
+        if not error.retriable:
+            with self._lock:
+                batches = self._accumulator.refused(queue)
+            self._fail(batches, error)
+            return
+        with self._lock:
+            self._accumulator.put_back(queue, error)
+        self._connection.doubt(queue.topic)
+        self._park(queue)
+
+    # --- coordination ------------------------------------------------------------------------
+
+    def _step(self, now_ms: int) -> int:
+        """Do all that can be done now; return when to look again."""
+        for queue in [queue for queue, until_ms in self._parked.items() if until_ms <= now_ms]:
+            del self._parked[queue]
+            with self._lock:
+                self._accumulator.unpark(queue)
+        with self._lock:
+            linger_end_ms = self._accumulator.close_due(now_ms)
+            late, deadline_ms = self._accumulator.expired(now_ms)
+            ready = list(self._accumulator.ready)
+            self._accumulator.ready.clear()
+        for batch in late:
+            self._expire(batch)
+        for queue in ready:
+            self._route(queue)
+        times = [linger_end_ms, deadline_ms, *self._parked.values()]
+        times.extend(link.check_deadline(now_ms) for link in self._links.values())
+        return min((time for time in times if time is not None), default=now_ms + IDLE_WAIT_MS)
+
+    def _route(self, queue: PartitionQueue) -> None:
+        """Offer a listed queue to its leader's link; park it while the leader is unknown."""
+        leader = self._connection.leader_now(queue.topic, queue.partition)
+        if leader is None:
+            with self._lock:
+                self._accumulator.park(queue)
+            self._look_up(queue.topic)
+            self._park(queue)
+            return
+        link = self._links.get(leader.address)
+        if link is None:
+            link = LeaderLink(
+                self, self._connection, self._accumulator, self._config, leader.address
+            )
+            link.start(self._scope, self._lock)
+            self._links[leader.address] = link
+        link.offer(queue)
+
+    def _park(self, queue: PartitionQueue) -> None:
+        wait_ms = self._connection.backoff.wait_ms(max(1, queue.failures))
+        self._parked[queue] = self._clock.now_ms() + wait_ms
+        self._work.set()
+
+    def _expire(self, batch: Batch) -> None:
+        queue = batch.queue
+        cause = queue.last_error
+        because = f"; the last attempt: {cause.message}" if cause is not None else ""
+        error = TimedOut(
+            f"not acknowledged within {self._config.delivery_timeout_ms} ms{because}",
+            topic=queue.topic,
+            partition=queue.partition,
+        )
+        error.__cause__ = cause
+        self._fail([batch], error)
+
+    def _fail(self, batches: Sequence[Batch], error: QuorumlogError) -> None:
+        for batch in batches:
+            batch.fail(error)
+        self._announce()
+
+    def _announce(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- looking up leaders ------------------------------------------------------------------
+
+    def _look_up(self, topic: str) -> None:
+        """Have the topic's layout refreshed, once at a time."""
+        if topic not in self._refreshing:
+            self._refreshing[topic] = None
+            self._scope.spawn(self._refresh(topic), name=f"look-up {topic}")
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            layout = await self._connection.refresh(topic)
+        except UnknownTopicOrPartition as error:
+            with self._lock:
+                batches = self._accumulator.forget_topic(topic)
+            self._fail(batches, error)
+        except QuorumlogError:
+            pass  # the queues stay parked: their next turn asks again, until their deadline
+        else:
+            with self._lock:
+                self._accumulator.admit(topic, len(layout.partitions))
+            self._unpark(topic)
+        finally:
+            del self._refreshing[topic]
+
+    def _unpark(self, topic: str) -> None:
+        """The topic's leaders are known again: those who only waited for that go at once."""
+        now_ms = self._clock.now_ms()
+        for queue in self._parked:
+            if queue.topic == topic and not queue.failures:
+                self._parked[queue] = now_ms
+        self._work.set()

@@ -1,0 +1,108 @@
+"""Who leads what, as far as a client knows: topics, their partitions' leaders, brokers' addresses.
+
+Pure. Filled from DescribeTopics answers; an answer that is older than what is known (a smaller
+leader epoch of the same topic id) never replaces it. It must not know how answers are obtained.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..ids import NO_NODE, Epoch, NodeId
+from ..proto import admin_pb2
+
+DOUBTED_MS = -(2**62)  # before every time: whatever the age allowed, it is over
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Where a partition's calls go now."""
+
+    address: str  # "host:port" of the leading broker
+    epoch: Epoch  # the leader epoch, sent along so that a deposed leader refuses
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLeadership:
+    """What the metadata said of one partition."""
+
+    leader: NodeId  # NO_NODE when there is none
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """A topic as the metadata described it."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionLeadership, ...]  # by partition index, without gaps
+    refreshed_ms: int  # Clock.now_ms() of the answer
+
+
+class Topology:
+    """The cache. Bounded by the topics that this client uses."""
+
+    __slots__ = ("_addresses", "_topics", "metadata_offset")
+
+    def __init__(self) -> None:
+        self._topics: dict[str, TopicLayout] = {}
+        self._addresses: dict[NodeId, str] = {}
+        self.metadata_offset = 0  # newest seen; presented with every read (read-your-writes)
+
+    def topic(self, name: str) -> TopicLayout | None:
+        """Return what is known of the topic, however old; None when nothing is."""
+        return self._topics.get(name)
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics known, in the order of their first use."""
+        return tuple(self._topics)
+
+    def leader(self, name: str, partition: int) -> Leader | None:
+        """Return the partition's leader; None when unknown, absent, or without an address."""
+        layout = self._topics.get(name)
+        if layout is None or not 0 <= partition < len(layout.partitions):
+            return None
+        leadership = layout.partitions[partition]
+        address = self._addresses.get(leadership.leader)
+        if leadership.leader == NO_NODE or address is None:
+            return None
+        return Leader(address, leadership.epoch)
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of the brokers known, by ascending node id."""
+        return tuple(self._addresses[node] for node in sorted(self._addresses))
+
+    def doubt(self, name: str) -> None:
+        """Note that what is known of the topic is old; its epochs still win over older ones."""
+        known = self._topics.get(name)
+        if known is not None:
+            self._topics[name] = replace(known, refreshed_ms=DOUBTED_MS)
+
+    def forget(self, name: str) -> None:
+        """Drop a topic that is gone."""
+        self._topics.pop(name, None)
+
+    def saw_offset(self, metadata_offset: int) -> None:
+        """Note the metadata offset stamped on an answer."""
+        self.metadata_offset = max(self.metadata_offset, metadata_offset)
+
+    def saw_brokers(self, brokers: Iterable[admin_pb2.BrokerDescription]) -> None:
+        """Note addresses; brokers not named keep theirs."""
+        for broker in brokers:
+            if broker.grpc_address:
+                self._addresses[NodeId(broker.id)] = broker.grpc_address
+
+    def saw_topic(self, topic: admin_pb2.TopicDescription, now_ms: int) -> TopicLayout:
+        """Take an answer over and return what is now known, the newer epoch winning."""
+        known = self._topics.get(topic.name)
+        news = [
+            PartitionLeadership(NodeId(entry.leader), Epoch(entry.leader_epoch))
+            for entry in sorted(topic.partitions, key=lambda entry: entry.partition)
+        ]
+        if known is not None and known.topic_id == topic.topic_id:
+            for index, old in enumerate(known.partitions[: len(news)]):
+                if old.epoch > news[index].epoch:
+                    news[index] = old
+        layout = TopicLayout(topic.name, topic.topic_id, tuple(news), now_ms)
+        self._topics[topic.name] = layout
+        return layout
