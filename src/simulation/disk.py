@@ -106,10 +106,13 @@ class FileBody:
         if last < first:  # inside one sector: it is written whole or not at all
             return
         boundary = (first + entropy.below(last - first + 1)) * SECTOR - write.position
-        if entropy.chance(0.75):
-            _apply(self.durable, Write(write.position, write.data[:boundary]))
-        else:  # the later sectors came first
+        if entropy.chance(0.25):  # the later sectors came first
             _apply(self.durable, Write(write.position + boundary, write.data[boundary:]))
+            return
+        _apply(self.durable, Write(write.position, write.data[:boundary]))
+        missing = write.position + len(write.data) - len(self.durable)
+        if missing > 0 and entropy.chance(0.5):  # the size came before the bytes: they are zeros
+            self.durable.extend(bytes(missing))
 
 
 @dataclass(slots=True, eq=False)

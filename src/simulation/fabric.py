@@ -92,6 +92,8 @@ class Link:
         """Put a frame in flight, or break the link at it."""
         if sender.knows or not sender.process.alive:
             return
+        if self.fabric.on_sent is not None:
+            self.fabric.on_sent(sender.process, frame)
         if self.broken:
             self._sent_into_silence(sender)
             return
@@ -230,6 +232,7 @@ class Fabric:
         self._links: dict[Link, None] = {}
         self._links_made = 0
         self._ports_given = 0
+        self.on_sent: Callable[[Process, Frame], None] | None = None  # a scenario's observer
 
     # --- addresses ---
 

@@ -53,6 +53,8 @@ class SimNode:
         self.process: Process | None = None  # the last one, alive or dead
         self.root: asyncio.Task[Any] | None = None  # its main task
         self.stops: list[str] = []  # reasons given to stop_node()
+        self.killed = False  # how the last process ended: by the scenario or a crash point ...
+        self.exit_error: BaseException | None = None  # ... or by itself, with this error
 
     @property
     def alive(self) -> bool:
@@ -81,6 +83,7 @@ class SimNode:
         number = 1 if self.process is None else self.process.incarnation + 1
         process = self.process = Process(self.name, self.machine, number)
         self._runtime = self._world.runtime_of(process, self)
+        self.killed, self.exit_error = False, None
         self._world.record(process, "start", self.device.boot_id)
         return process
 
@@ -102,6 +105,7 @@ class SimNode:
         """Kill the process: no clean-up runs, the disk loses nothing."""
         assert self.process is not None, f"{self.name} was never started"
         if self.process.alive:
+            self.killed = True
             self._world.record(self.process, "crash", "")
             self._world.kill(self.process, silent=None)
 
@@ -109,6 +113,7 @@ class SimNode:
         """Cut the machine's power: the process dies, what was not durable suffers."""
         assert self.machine.powered, f"{self.name} has no power already"
         if self.process is not None and self.process.alive:
+            self.killed = True
             self._world.record(self.process, "power-cut", "")
             self._world.kill(self.process, silent=True)
         self.machine.powered = False
@@ -149,8 +154,8 @@ class SimNode:
     def _exited(self, process: Process, task: "asyncio.Task[Any]") -> None:
         """The root task ended: so does its process, as a real one would."""
         if process.alive:
-            failure = None if task.cancelled() else task.exception()
-            self._world.record(process, "exit", type(failure).__name__)
+            self.exit_error = None if task.cancelled() else task.exception()
+            self._world.record(process, "exit", type(self.exit_error).__name__)
             self._world.kill(process, silent=False)
 
 

@@ -1,0 +1,214 @@
+"""`python -m quorumlog.simulation`: play seeds, each under two hash seeds, and compare.
+
+Two worker processes with different PYTHONHASHSEEDs play the same seeds side by side, each seed in a
+forked child that leaves by os._exit, so that no crashed node's clean-up ever runs. A seed fails
+when its scenario fails, when its two event hashes differ, or when it takes too long.
+"""
+
+import argparse
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import zip_longest
+from typing import IO, Any, Final
+
+from .runs import LEVELS, Outcome, play_seed, scenario_of
+
+HASH_SEEDS: Final = ("1", "2")
+WALL_S_MAX: Final = 120  # of one seed; far beyond what a healthy one takes
+
+
+def main() -> int:
+    """Parse the command line and play; the exit code."""
+    options = _parse()
+    if options.worker:
+        _work(options)
+        return 0
+    seeds = range(options.first, options.first + options.seeds)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
+    return _play_all(options.level, seeds)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m quorumlog.simulation", description=__doc__)
+    parser.add_argument("--level", choices=LEVELS, default="node", help="what is simulated")
+    parser.add_argument("--seeds", type=int, default=50, help="how many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, default=None, help="replay this seed alone")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--trace", default="", help=argparse.SUPPRESS)  # file for every event
+    return parser.parse_args()
+
+
+# --- the parent ----------------------------------------------------------------------------------
+
+
+def _play_all(level: str, seeds: range) -> int:
+    """Play the seeds under both hash seeds; print a line each and a summary."""
+    began_s = time.monotonic()
+    workers = [_start_worker(level, seeds, hash_seed) for hash_seed in HASH_SEEDS]
+    print(f"{'seed':>8} {'events':>8} {'virtual s':>9} {'wall s':>7}  {'event hash':<16}  result")
+    failed: list[int] = []
+    events, virtual_ms = 0, 0
+    try:
+        results = [_results(worker) for worker in workers]
+        for seed, pair in zip(seeds, zip_longest(*results), strict=True):
+            problem = _judge(level, seed, pair)
+            first: dict[str, Any] = pair[0] or {}
+            events += first.get("events", 0)
+            virtual_ms += first.get("virtual_ms", 0)
+            print(_line(seed, pair, problem), flush=True)
+            if problem:
+                failed.append(seed)
+                print(_explain(level, seed, pair, problem), flush=True)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    wall_s = time.monotonic() - began_s
+    print(
+        f"\n{len(seeds)} seeds, {len(failed)} failed{f': {failed}' if failed else ''}; each under "
+        f"{len(HASH_SEEDS)} hash seeds; {events:,} events, {virtual_ms / 1000:,.0f} virtual "
+        f"seconds, {wall_s:.1f} s of wall time"
+    )
+    return 1 if failed else 0
+
+
+def _start_worker(
+    level: str, seeds: range, hash_seed: str, trace: str = ""
+) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "quorumlog.simulation", "--worker", "--level", level]
+    command += ["--first", str(seeds.start), "--seeds", str(len(seeds)), "--trace", trace]
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def _results(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
+    assert worker.stdout is not None, "a worker without a pipe"
+    for line in worker.stdout:
+        yield json.loads(line)
+
+
+def _judge(level: str, seed: int, pair: Sequence[dict[str, Any] | None]) -> str:
+    """What is wrong with a seed, "" when nothing is."""
+    outcomes = [outcome for outcome in pair if outcome is not None]
+    if len(outcomes) < len(HASH_SEEDS):
+        return "a worker ended early"
+    for outcome in outcomes:
+        assert outcome["seed"] == seed, f"seed {outcome['seed']} where {seed} was due"
+        if outcome["failure"]:
+            return str(outcome["failure"])
+    hashes = [outcome["event_hash"] for outcome in outcomes]
+    if len(set(hashes)) > 1:
+        return f"not deterministic: event hashes {hashes}\n{_first_difference(level, seed)}"
+    return ""
+
+
+def _line(seed: int, pair: Sequence[dict[str, Any] | None], problem: str) -> str:
+    outcome = pair[0]
+    if outcome is None:
+        return f"{seed:>8} no result"
+    facts = " ".join(f"{name}={count}" for name, count in outcome["facts"].items())
+    return (
+        f"{seed:>8} {outcome['events']:>8} {outcome['virtual_ms'] / 1000:>9.1f} "
+        f"{outcome['wall_s']:>7.2f}  {outcome['event_hash'][:16]:<16}  "
+        f"{'FAILED' if problem else 'ok ' + facts}"
+    )
+
+
+def _explain(level: str, seed: int, pair: Sequence[dict[str, Any] | None], problem: str) -> str:
+    outcome = next((one for one in pair if one is not None and one["failure"]), pair[0]) or {}
+    events = "\n".join(f"  {line}" for line in outcome.get("last_events", []))
+    return (
+        f"--- seed {seed} of level {level} failed\n{problem}\n"
+        f"options: {outcome.get('options', 'unknown')}\nlast events:\n{events}\n"
+        f"replay:  make simulate LEVEL={level} SEED={seed}\n---"
+    )
+
+
+def _first_difference(level: str, seed: int) -> str:
+    """Play a seed again under both hash seeds with every event written down; where they part."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [f"{folder}/{hash_seed}" for hash_seed in HASH_SEEDS]
+        for path, hash_seed in zip(paths, HASH_SEEDS, strict=True):
+            _start_worker(level, range(seed, seed + 1), hash_seed, path).communicate()
+        with open(paths[0]) as first, open(paths[1]) as second:
+            return _compare(first, second)
+
+
+def _compare(first: IO[str], second: IO[str]) -> str:
+    for number, (one, other) in enumerate(zip_longest(first, second, fillvalue="(the end)\n")):
+        if one != other:
+            return f"event {number} differs:\n  {one}  {other}"
+    return "the two runs agreed when they were repeated"
+
+
+# --- a worker ------------------------------------------------------------------------------------
+
+
+def _work(options: argparse.Namespace) -> None:
+    """Play seeds one after the other, each in a child; one line of JSON each."""
+    logging.getLogger().addHandler(logging.NullHandler())
+    scenario_of(options.level)  # imported once, before the forks
+    for seed in range(options.first, options.first + options.seeds):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            _play_in_child(options, seed, writing)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            text = pipe.read()
+        _, status = os.waitpid(child, 0)
+        print(text or json.dumps(_without_result(options.level, seed, status)), flush=True)
+
+
+def _play_in_child(options: argparse.Namespace, seed: int, writing: int) -> None:
+    """Play one seed and leave the process; never returns."""
+    status = 1
+    try:
+        signal.alarm(WALL_S_MAX)
+        began_s = time.monotonic()
+        with open(options.trace or os.devnull, "w") as file:
+            outcome = play_seed(
+                options.level,
+                seed,
+                scenario_of(options.level),
+                trace=(lambda line: print(line, file=file)) if options.trace else None,
+            )
+        result = asdict(outcome) | {"wall_s": time.monotonic() - began_s}
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(result, pipe)
+        status = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(status)  # nothing of a crashed node may clean up
+
+
+def _without_result(level: str, seed: int, status: int) -> dict[str, Any]:
+    late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+    failure = f"took over {WALL_S_MAX} s" if late else f"its process ended with status {status}"
+    outcome = Outcome(
+        level=level,
+        seed=seed,
+        event_hash="",
+        events=0,
+        virtual_ms=0,
+        facts={},
+        options="unknown",
+        failure=failure,
+        last_events=[],
+    )
+    return asdict(outcome) | {"wall_s": float(WALL_S_MAX)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

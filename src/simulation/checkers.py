@@ -1,0 +1,122 @@
+"""What a history of produce calls allows the log to hold, checked against what it holds. Pure.
+
+Anomalies by the names that the field gives them: *lost write* (acknowledged and not there),
+*inconsistent offset* (another record where this one was acknowledged), *gap* (offsets are not
+contiguous), *phantom* (never sent), *duplicate* (stored more often than it was sent), *reordered*
+(one producer's records of a partition in another order than it sent them).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Place: TypeAlias = tuple[str, int]  # topic, partition
+Stored: TypeAlias = Mapping[Place, Sequence[tuple[int, bytes]]]  # (offset, value), as read
+
+ANOMALIES_SHOWN = 10
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The client's side of the truth. Values are unique over a run."""
+
+    asked: dict[bytes, str] = field(default_factory=dict)  # value -> its producer, in order
+    sent: Counter[bytes] = field(default_factory=Counter)  # requests that carried it
+    acknowledged: dict[bytes, tuple[Place, int]] = field(default_factory=dict)  # value -> where
+    failed: Counter[str] = field(default_factory=Counter)  # errors given to the application
+
+    def ask(self, producer: str, value: bytes) -> None:
+        """The application hands a record to its producer."""
+        assert value not in self.asked, f"{_short(value)} is not unique"
+        self.asked[value] = producer
+
+    def acknowledge(self, value: bytes, place: Place, offset: int) -> None:
+        """The producer said where the record is."""
+        assert value not in self.acknowledged, f"{_short(value)} acknowledged twice"
+        self.acknowledged[value] = (place, offset)
+
+
+def anomalies(ledger: Ledger, stored: Stored) -> list[str]:
+    """Return every anomaly as a sentence, the worst kinds first; none when all is well."""
+    found = [*_lost(ledger, stored), *_gaps(stored), *_phantoms(ledger, stored)]
+    found += [*_duplicates(ledger, stored), *_reordered(ledger, stored)]
+    return found
+
+
+def report(found: Sequence[str]) -> str:
+    """The first anomalies as lines, and how many more there are."""
+    more = [f"... and {len(found) - ANOMALIES_SHOWN} more"] if len(found) > ANOMALIES_SHOWN else []
+    return "\n".join([*found[:ANOMALIES_SHOWN], *more])
+
+
+def _lost(ledger: Ledger, stored: Stored) -> list[str]:
+    by_place = {place: dict(records) for place, records in stored.items()}
+    found = []
+    for value, (place, offset) in ledger.acknowledged.items():
+        there = by_place.get(place, {}).get(offset)
+        if there is None:
+            found.append(f"lost write: {_short(value)} was acknowledged at {_where(place, offset)}")
+        elif there != value:
+            where = _where(place, offset)
+            found.append(
+                f"inconsistent offset: {_short(value)} was acknowledged at {where}, "
+                f"which holds {_short(there)}"
+            )
+    return found
+
+
+def _gaps(stored: Stored) -> list[str]:
+    found = []
+    for place, records in stored.items():
+        offsets = [offset for offset, _ in records]
+        if offsets != list(range(len(offsets))):
+            first = next(at for at, offset in enumerate(offsets) if offset != at)
+            found.append(f"gap: {_where(place, first)} is followed by offset {offsets[first]}")
+    return found
+
+
+def _phantoms(ledger: Ledger, stored: Stored) -> list[str]:
+    return [
+        f"phantom: {_where(place, offset)} holds {_short(value)}, which nobody sent"
+        for place, records in stored.items()
+        for offset, value in records
+        if value not in ledger.asked
+    ]
+
+
+def _duplicates(ledger: Ledger, stored: Stored) -> list[str]:
+    seen = Counter(value for records in stored.values() for _, value in records)
+    return [
+        f"duplicate: {_short(value)} was sent {ledger.sent[value]} times, is stored {times} times"
+        for value, times in seen.items()
+        if value in ledger.asked and times > ledger.sent[value]
+    ]
+
+
+def _reordered(ledger: Ledger, stored: Stored) -> list[str]:
+    """First appearances of one producer's records must be in the order of asking."""
+    order = {value: number for number, value in enumerate(ledger.asked)}
+    found = []
+    for place, records in stored.items():
+        last: dict[str, tuple[int, bytes]] = {}
+        seen: set[bytes] = set()  # membership only
+        for offset, value in records:
+            if value in seen or value not in order:
+                continue
+            seen.add(value)
+            producer = ledger.asked[value]
+            before = last.get(producer)
+            if before is not None and before[0] > order[value]:
+                where = _where(place, offset)
+                found.append(f"reordered: {_short(value)} at {where} after {_short(before[1])}")
+            last[producer] = (order[value], value)
+    return found
+
+
+def _short(value: bytes) -> str:
+    return repr(value) if len(value) <= 24 else f"{value[:20]!r}... ({len(value)} bytes)"
+
+
+def _where(place: Place, offset: int) -> str:
+    return f"{place[0]}-{place[1]} offset {offset}"

@@ -1,0 +1,75 @@
+"""Play one seed of a level and say what came out, as data that another process can read."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from .entropy import SimEntropy
+from .faults import Faults
+from .world import SimWorld
+
+LINES_SHOWN: Final = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of a seed."""
+
+    level: str
+    seed: int
+    event_hash: str
+    events: int
+    virtual_ms: int
+    facts: dict[str, int]  # what the scenario counted
+    options: str  # the faults drawn
+    failure: str  # "" when everything held
+    last_events: list[str]  # of a failure
+
+
+Play = Callable[[SimWorld], dict[str, int]]
+
+
+def play_seed(
+    level: str, seed: int, scenario: Play, *, trace: Callable[[str], None] | None = None
+) -> Outcome:
+    """Play a seed; a failure of the scenario is part of the outcome, not an error."""
+    faults = Faults.draw(SimEntropy(f"faults/{level}/{seed}"))
+    failure, facts = "", {}
+    with SimWorld(seed, faults=faults, trace=trace) as world:
+        try:
+            facts = scenario(world)
+        except Exception as error:
+            shown = traceback.format_exception(error, limit=-6)
+            failure = "".join(shown).strip()
+        if not failure and world.loop.complaints:
+            failure = "nobody awaited: " + "; ".join(world.loop.complaints[:3])
+        return Outcome(
+            level=level,
+            seed=seed,
+            event_hash=world.event_hash(),
+            events=world.events.count,
+            virtual_ms=world.now_ms(),
+            facts=facts,
+            options=repr(faults),
+            failure=failure,
+            last_events=list(world.events.last(LINES_SHOWN)) if failure else [],
+        )
+
+
+def scenario_of(level: str) -> Play:
+    """The scenario of a level; imported here, since the whole server hangs on one of them."""
+    match level:
+        case "mini":
+            from .scenarios import mini
+
+            return mini.play
+        case "node":
+            from .scenarios import node
+
+            return node.play
+        case _:
+            raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
+
+
+LEVELS: Final = ("node", "mini")
