@@ -91,6 +91,8 @@ class DeltaBuilder:
 
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
         """Replay one record into the image; raises CorruptionError as `image.replay` does."""
+        if record.WhichOneof("record") == "remove_topic":
+            self._touch_removed(TopicId(record.remove_topic.topic_id))
         self.image = replay(self.image, record, offset=offset, epoch=epoch)
         match record.WhichOneof("record"):
             case "broker":
@@ -99,8 +101,6 @@ class DeltaBuilder:
                 self._brokers[NodeId(record.broker_change.id)] = None
             case "topic":
                 self._topics[TopicId(record.topic.topic_id)] = None
-            case "remove_topic":
-                self._topics[TopicId(record.remove_topic.topic_id)] = None
             case "topic_config":
                 self._topics[TopicId(record.topic_config.topic_id)] = None
             case "partition":
@@ -108,7 +108,7 @@ class DeltaBuilder:
             case "partition_change":
                 self._touch(record.partition_change)
             case _:
-                pass  # a no-op touches nothing; an unknown record was refused above
+                pass  # a no-op touches nothing, a removal did above
 
     def build(self) -> ImageDelta:
         """Return the delta so far."""
@@ -119,6 +119,20 @@ class DeltaBuilder:
             touched_partitions=tuple(self._partitions),
             touched_brokers=tuple(self._brokers),
         )
+
+    def would_recreate(self, record: pb.MetadataRecord) -> bool:
+        """Whether the record creates a topic that this delta has seen removed: such a delta must
+        end before it, or the removal would be lost in it."""
+        if record.WhichOneof("record") != "topic":
+            return False
+        topic_id = TopicId(record.topic.topic_id)
+        return topic_id in self._topics and topic_id not in self.image.topics_by_id
+
+    def _touch_removed(self, topic_id: TopicId) -> None:
+        topic = self.image.topics_by_id.get(topic_id)
+        self._topics[topic_id] = None
+        for index, _ in topic.sorted_partitions() if topic is not None else ():
+            self._partitions[topic_id, index] = None
 
     def _touch(self, record: pb.PartitionRecord | pb.PartitionChangeRecord) -> None:
         topic_id = TopicId(record.topic_id)

@@ -6,6 +6,7 @@ committed meanwhile is gathered into one delta for the next round.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -23,7 +24,8 @@ class MetadataPublisher:
 
     def __init__(self) -> None:
         self._image = EMPTY_IMAGE  # applied by all subscribers
-        self._builder = DeltaBuilder(EMPTY_IMAGE)  # committed since
+        self._builder = DeltaBuilder(EMPTY_IMAGE)  # what was committed last
+        self._earlier: deque[DeltaBuilder] = deque()  # committed before, not yet published
         self._subscribers: list[Subscriber] = []
         self._applied_listeners: list[Callable[[Offset], None]] = []
         self._moved = asyncio.Event()
@@ -61,6 +63,9 @@ class MetadataPublisher:
         """Take one committed batch of records; raises CorruptionError when one does not fit."""
         for index, value in enumerate(values):
             record = pb.MetadataRecord.FromString(value)
+            if self._builder.would_recreate(record):
+                self._earlier.append(self._builder)
+                self._builder = DeltaBuilder(self._builder.image)
             self._builder.replay(record, offset=base_offset + index, epoch=epoch)
         self._moved.set()
 
@@ -69,10 +74,10 @@ class MetadataPublisher:
         while True:
             await self._moved.wait()
             self._moved.clear()
-            if self._closed:
+            if self._is_closed():
                 return
-            if self._builder.image is not self._image:
-                await self._publish()
+            while self.committed_image is not self._image and not self._is_closed():
+                await self._publish(self._next_delta())
 
     def close(self) -> None:
         """End run()."""
@@ -97,16 +102,24 @@ class MetadataPublisher:
         finally:
             self._waiters = [pair for pair in self._waiters if pair[1] is not waiter]
 
-    async def _publish(self) -> None:
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _next_delta(self) -> ImageDelta:
+        """What was committed since the last round, up to where a delta must end."""
+        if self._earlier:
+            return self._earlier.popleft().build()
         delta = self._builder.build()
         self._builder = DeltaBuilder(delta.after)
+        return delta
+
+    async def _publish(self, delta: ImageDelta) -> None:
+        assert delta.before is self._image, f"a delta of {delta.before.offset} was skipped"
         for subscriber in self._subscribers:
             waiting = subscriber(delta)
             if waiting is not None:
                 await waiting
         self._image = delta.after
-        if self._builder.image is not self._image:
-            self._moved.set()
         for offset, waiter in self._waiters:
             if offset <= self._image.offset and not waiter.done():
                 waiter.set_result(None)

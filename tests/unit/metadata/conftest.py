@@ -1,0 +1,82 @@
+"""A cluster of commands: decides and replays as the controller does, without a log."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from quorumlog.ids import DirectoryId, NodeId, Offset, TopicId
+from quorumlog.metadata import (
+    EMPTY_IMAGE,
+    BrokerStopping,
+    Command,
+    ControllerConfig,
+    CreateTopic,
+    Decision,
+    FenceBroker,
+    MetadataImage,
+    PartitionImage,
+    RegisterBroker,
+    TopicImage,
+    UnfenceBroker,
+    decide,
+    replay_batch,
+)
+
+
+@dataclass
+class Cluster:
+    """Commands in, images out; offsets as the log would give them."""
+
+    image: MetadataImage = EMPTY_IMAGE
+    config: ControllerConfig = field(default_factory=ControllerConfig)
+
+    def do(self, command: Command) -> Decision:
+        decision = decide(self.image, command, self.config)
+        base_offset = self.image.offset + 1
+        self.image = replay_batch(self.image, decision.records, base_offset=base_offset, epoch=1)
+        return decision
+
+    def register(self, node: int, incarnation: int = 0) -> Decision:
+        return self.do(
+            RegisterBroker(
+                broker_id=NodeId(node),
+                incarnation_id=bytes([node, incarnation]) * 8,
+                directory_id=DirectoryId(bytes([node]) * 16),
+                grpc_address=f"localhost:{9000 + node}",
+            )
+        )
+
+    def start(self, *nodes: int) -> None:
+        for node in nodes:
+            self.register(node)
+            self.unfence(node)
+
+    def unfence(self, node: int) -> Decision:
+        return self.do(UnfenceBroker(broker_id=NodeId(node), broker_epoch=self.epoch(node)))
+
+    def fence(self, node: int) -> Decision:
+        return self.do(FenceBroker(broker_id=NodeId(node), broker_epoch=self.epoch(node)))
+
+    def stop(self, node: int) -> Decision:
+        return self.do(BrokerStopping(broker_id=NodeId(node), broker_epoch=self.epoch(node)))
+
+    def epoch(self, node: int) -> Offset:
+        return self.image.brokers[NodeId(node)].epoch
+
+    def create(self, name: str, **fields: object) -> Decision:
+        topic_id = TopicId((name.encode() * 16)[:16])
+        command = CreateTopic(**{"name": name, "topic_id": topic_id, **fields})  # type: ignore[arg-type]
+        return self.do(command)
+
+    def topic(self, name: str) -> TopicImage:
+        topic = self.image.topic(name)
+        assert topic is not None
+        return topic
+
+    def partition(self, name: str, index: int = 0) -> PartitionImage:
+        return self.topic(name).partitions[index]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()

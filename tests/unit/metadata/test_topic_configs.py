@@ -1,0 +1,90 @@
+"""The one table of topic configs: what is accepted, refused, and assumed."""
+
+import pytest
+
+from quorumlog.errors import InvalidConfig
+from quorumlog.metadata.topic_configs import (
+    TOPIC_CONFIGS,
+    ConfigType,
+    check_config,
+    check_configs,
+    effective_configs,
+)
+from quorumlog.storage.config import LogConfig
+
+
+@pytest.mark.parametrize("row", TOPIC_CONFIGS.values(), ids=lambda row: row.name)
+def test_every_row_is_complete_and_its_default_is_legal(row) -> None:  # type: ignore[no-untyped-def]
+    assert row.doc.endswith(".")
+    if row.type is ConfigType.WHOLE:
+        assert row.unit
+    if row.default:
+        assert check_config(row.name, row.default) == row.default
+
+
+def test_table_is_in_ascending_order() -> None:
+    assert list(TOPIC_CONFIGS) == sorted(TOPIC_CONFIGS)
+
+
+def test_values_come_back_in_canonical_form() -> None:
+    assert check_config("retention.ms", " 0060000 ") == "60000"
+    assert check_config("unclean.leader.election.enable", "FALSE") == "false"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("retention.mss", "1", "did you mean 'retention.ms'"),
+        ("xyz", "1", "known are cleanup.policy"),
+        ("retention.ms", "soon", "whole number of ms"),
+        ("retention.ms", "-2", r"\[-1, "),
+        ("segment.bytes", "1", "bytes, not 1"),
+        ("min.insync.replicas", "0", r"\[1, "),
+        ("flush.policy", "sometimes", "replicated, fsync"),
+        ("cleanup.policy", "compact", "not implemented yet"),
+        ("cleanup.policy", "shred", "must be one of delete"),
+        ("unclean.leader.election.enable", "yes", "true or false"),
+    ],
+)
+def test_bad_configs_are_refused_with_the_reason(name: str, value: str, why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        check_config(name, value)
+
+
+def test_a_config_given_twice_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="twice"):
+        check_configs([("retention.ms", "1"), ("retention.ms", "2")], replication_factor=1)
+
+
+def test_more_in_sync_replicas_than_replicas_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="replication factor 1"):
+        check_configs([("min.insync.replicas", "2")], replication_factor=1)
+    assert check_configs([("min.insync.replicas", "2")], replication_factor=2)
+
+
+@pytest.mark.parametrize(
+    ("set_configs", "replication_factor", "flush_policy", "in_sync"),
+    [
+        ({}, 1, "fsync", "1"),
+        ({}, 2, "fsync", "1"),
+        ({}, 3, "replicated", "2"),
+        ({"min.insync.replicas": "1"}, 3, "fsync", "1"),
+        ({"min.insync.replicas": "2"}, 2, "replicated", "2"),
+        ({"flush.policy": "replicated"}, 1, "replicated", "1"),
+    ],
+)
+def test_flush_policy_defaults_to_fsync_where_one_copy_may_be_all(
+    set_configs: dict[str, str], replication_factor: int, flush_policy: str, in_sync: str
+) -> None:
+    effective = effective_configs(set_configs, replication_factor=replication_factor)
+    assert effective["flush.policy"] == flush_policy
+    assert effective["min.insync.replicas"] == in_sync
+
+
+def test_storage_takes_every_effective_config() -> None:
+    config = LogConfig.from_topic_configs(effective_configs({}, replication_factor=1))
+    defaults = LogConfig()
+    assert config.flush_policy == "fsync"
+    assert config.segment_bytes == defaults.segment_bytes
+    assert config.message_bytes_max == defaults.message_bytes_max
+    assert config.index_bytes_max == defaults.index_bytes_max
