@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 
 from ...errors import CorruptionError, QuorumlogError, StorageError
-from ...ids import TopicId
+from ...ids import Epoch, TopicId
 from ...runtime import Scope
 from ...storage import FlushPolicy, Log, LogConfig
 from ...storage.shell.directory import Appended, Directory
@@ -26,7 +26,7 @@ class Replica:
         partition: Partition,
         *,
         topic_id: TopicId,
-        leader: LeaderState,
+        leader: LeaderState | None,
         config: LogConfig,
         after: asyncio.Event | None,
     ) -> None:
@@ -91,6 +91,12 @@ class Replica:
             self._log.config = config
             self._take_leadership(self._log)
 
+    def resign(self, error: QuorumlogError, epoch: Epoch) -> None:
+        """Lead no more in the epoch the image has reached; the log stays for the next time."""
+        self._leader = None
+        _wake(self.partition.resign(error, epoch=epoch))
+        self._wake_fetches()
+
     def give_up(self, error: QuorumlogError) -> None:
         """Answer everything that waits, and everything to come, with `error`."""
         if self._error is not None:
@@ -141,6 +147,8 @@ class Replica:
             opened.set()
 
     def _take_leadership(self, log: Log) -> None:
+        if self._leader is None:
+            return
         progress = self.partition.become_leader(
             self._leader,
             log_end_offset=log.log_end_offset,

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 
 from ...errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from ...ids import NodeId
-from ...metadata import EMPTY_IMAGE, ImageDelta, PartitionImage, TopicImage
+from ...metadata import (
+    EMPTY_IMAGE,
+    ImageDelta,
+    PartitionImage,
+    TopicImage,
+    effective_configs,
+)
 from ...runtime import Buffer, Runtime, Scope
 from ...storage import FlushPolicy, LogConfig, Origin
 from ...storage.shell.directory import Directory
@@ -65,9 +71,10 @@ class ReplicaManager:
         replica = self._replicas.get(key)
         if state.leader != self._node_id:
             if replica is not None:
-                replica.give_up(_not_leader(topic.name, index, state))
+                error = _not_leader(topic.name, index, state)
+                replica.resign(error, state.leader_epoch)
             return
-        leader, config = _leadership(topic, state), _log_config(topic, state)
+        leader, config = _settings(topic, state)
         if replica is not None:
             replica.lead(leader, config)
             return
@@ -177,28 +184,19 @@ class ReplicaManager:
         return await self._reads.list_offsets(specs)
 
 
-def _leadership(topic: TopicImage, state: PartitionImage) -> LeaderState:
-    return LeaderState(
+def _settings(topic: TopicImage, state: PartitionImage) -> tuple[LeaderState, LogConfig]:
+    """What the image says of a partition led here, with its topic's configs."""
+    replicas = len(state.replicas)
+    configs = effective_configs(topic.configs, replication_factor=replicas)
+    config = LogConfig.from_topic_configs(configs)
+    leader = LeaderState(
         leader_epoch=state.leader_epoch,
         partition_epoch=state.partition_epoch,
-        isr=tuple(state.isr),
-        min_isr=_min_isr(topic, state),
-        counts_flushed=_log_config(topic, state).flush_policy is FlushPolicy.FSYNC,
+        isr=state.isr,
+        min_isr=min(int(configs["min.insync.replicas"]), replicas),
+        counts_flushed=config.flush_policy is FlushPolicy.FSYNC,
     )
-
-
-def _min_isr(topic: TopicImage, state: PartitionImage) -> int:
-    """min.insync.replicas of the topic, never above its replicas; 2 by default for three."""
-    replicas = len(state.replicas)
-    default = 2 if replicas >= 3 else 1
-    return min(int(topic.configs.get("min.insync.replicas", default)), replicas)
-
-
-def _log_config(topic: TopicImage, state: PartitionImage) -> LogConfig:
-    """The topic's configs; without `flush.policy`, fsync where one lost memory loses the record."""
-    alone = min(len(state.replicas), _min_isr(topic, state)) == 1
-    default = FlushPolicy.FSYNC if alone else FlushPolicy.REPLICATED
-    return LogConfig.from_topic_configs({"flush.policy": default.value, **topic.configs})
+    return leader, config
 
 
 def _unknown(topic: str, partition: int | None) -> UnknownTopicOrPartition:

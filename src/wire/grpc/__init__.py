@@ -5,6 +5,6 @@ runs it as it is.
 """
 
 from .admin_service import AdminService
-from .log_service import LogService
+from .log_service import LogLimits, LogService
 
-__all__ = ["AdminService", "LogService"]
+__all__ = ["AdminService", "LogLimits", "LogService"]

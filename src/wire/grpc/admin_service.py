@@ -5,14 +5,14 @@ caller names. Changes are relayed to the active controller, whose reply is passe
 comes when the change is committed and says whether this broker has applied it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from ...errors import InvalidRequest, UnknownTopicOrPartition
-from ...ids import ClusterId, NodeId
+from ...errors import InvalidRequest, NotController, UnknownTopicOrPartition
+from ...ids import NO_NODE, ClusterId, NodeId
 from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
 from ...metadata.shell.session import BrokerSession
-from ...proto import admin_pb2, controller_pb2
+from ...proto import admin_pb2
 from ...runtime import CallContext, Handler, Runtime
 from ...services import (
     ADMIN_CREATE_TOPIC,
@@ -22,6 +22,7 @@ from ...services import (
     ADMIN_LIST_TOPICS,
 )
 from .translation import broker_description, fill_error, topic_description, topic_listing
+from .validation import left_ms
 
 NAMES_MAX = 10_000  # in one DescribeTopics
 
@@ -33,16 +34,20 @@ class AdminService:
         self,
         runtime: Runtime,
         metadata: MetadataPublisher,
-        session: BrokerSession,
         *,
         cluster_id: ClusterId,
-        controller_id: Callable[[], NodeId],
     ) -> None:
         self._runtime = runtime
         self._metadata = metadata
-        self._session = session
         self._cluster_id = cluster_id
-        self._controller_id = controller_id
+        self._session: BrokerSession | None = None
+
+    def attach(self, session: BrokerSession) -> None:
+        """Relay changes through this session from now on.
+
+        It comes later than the handlers, since it registers the address they are served on.
+        """
+        self._session = session
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the table that `Network.serve` takes."""
@@ -111,8 +116,7 @@ class AdminService:
         """Create one topic; `usable` in the answer means that produce and fetch work at once."""
         check_topic_name(request.name)
         _check_topic_id(request.topic_id)
-        reply = await self._relay(controller_pb2.RelayRequest(create_topic=request), context)
-        return reply.create_topic
+        return await self._relay().create_topic(request, timeout_ms=self._left_ms(context))
 
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest, context: CallContext
@@ -123,19 +127,24 @@ class AdminService:
             check_topic_name(request.name)
         elif not request.topic_id:
             raise InvalidRequest("name and topic_id are both empty; give one")
-        reply = await self._relay(controller_pb2.RelayRequest(delete_topic=request), context)
-        return reply.delete_topic
+        return await self._relay().delete_topic(request, timeout_ms=self._left_ms(context))
 
-    async def _relay(
-        self, command: controller_pb2.RelayRequest, context: CallContext
-    ) -> controller_pb2.RelayResponse:
-        return await self._session.relay(command, timeout_ms=self._left_ms(context))
+    def _relay(self) -> BrokerSession:
+        if self._session is None:
+            raise NotController("the broker is starting and has no controller yet; repeat")
+        return self._session
+
+    def _controller_id(self) -> NodeId:
+        session = self._session
+        if session is None or session.is_lapsed(self._runtime.clock.now_ms()):
+            return NO_NODE
+        return session.controller_id
 
     async def _reach(self, offset: int, context: CallContext) -> None:
         await self._metadata.wait_applied(offset, timeout_ms=self._left_ms(context))
 
     def _left_ms(self, context: CallContext) -> int:
-        return max(1, context.deadline_ms - self._runtime.clock.now_ms())
+        return left_ms(context, self._runtime.clock.now_ms())
 
 
 def _check_topic_id(topic_id: bytes) -> None:

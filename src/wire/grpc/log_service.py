@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...broker import Acks, FetchOutcome, FetchSpec, OffsetSpec
-from ...broker.shell.replicas import PendingAppend, ReplicaManager
+from ...broker.shell.appends import PendingAppend
+from ...broker.shell.replicas import ReplicaManager
 from ...errors import InvalidRequest, QuorumlogError, Stopping
 from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
@@ -67,7 +68,7 @@ class LogService:
         self._stopping = False
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams between two requests
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Take no new work: streams end after what they have under way, long polls answer now."""
         self._stopping = True
         self._replicas.stop_waiting()
@@ -342,7 +343,7 @@ class LogService:
         )
 
     def _left_ms(self, context: CallContext) -> int:
-        return max(0, context.deadline_ms - self._runtime.clock.now_ms())
+        return check.left_ms(context, self._runtime.clock.now_ms())
 
 
 def _stopping() -> Stopping:

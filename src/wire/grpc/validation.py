@@ -11,6 +11,7 @@ from ...broker import EARLIEST, LATEST, MAX_TIMESTAMP, Acks
 from ...errors import InvalidRequest
 from ...metadata import check_topic_name
 from ...proto import log_pb2
+from ...runtime import CallContext
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 600_000
@@ -19,7 +20,7 @@ PARTITION_BYTES_DEFAULT: Final = 1 << 20
 PARTITIONS_MAX: Final = 10_000  # in one request
 RECORDS_MAX: Final = 10_000  # in one Publish: building the batch must not stall the loop
 
-_ACKS: Final = {
+_ACKS: Final[dict[int, Acks]] = {
     log_pb2.ACKS_ALL: Acks.ALL,
     log_pb2.ACKS_NONE: Acks.NONE,
     log_pb2.ACKS_LEADER: Acks.LEADER,
@@ -66,7 +67,7 @@ def check_places(field: str, parts: Iterable[HasPlace]) -> None:
 
 def read_acks(value: int) -> Acks:
     """Translate the enum; raises InvalidRequest for a number that is none."""
-    acks = _ACKS.get(value)  # type: ignore[call-overload]
+    acks = _ACKS.get(value)
     if acks is None:
         raise InvalidRequest(f"acks is {value}; give ACKS_ALL, ACKS_LEADER or ACKS_NONE")
     return acks
@@ -123,6 +124,11 @@ def check_isolation(value: int) -> None:
         raise InvalidRequest(
             f"isolation is {value}; give ISOLATION_READ_UNCOMMITTED or ISOLATION_READ_COMMITTED"
         )
+
+
+def left_ms(context: CallContext, now_ms: int) -> int:
+    """Return how long a handler may still wait: to the caller's deadline, at most ten minutes."""
+    return max(1, min(context.deadline_ms - now_ms, TIMEOUT_MS_MAX))
 
 
 def check_publish(request: log_pb2.PublishRequest) -> None:

@@ -1,0 +1,293 @@
+"""gRPC produce and fetch of 1 MiB batches against a bare one-way Python gRPC stream.
+
+The peer is `grpc.aio` and nothing else: a server that parses each message and forgets it (in), and
+one that sends the same message over and over (out), with the same message types, sizes and client
+loop as ours. Server and client are two processes each; rounds alternate so that a busy machine
+hurts both alike. The topic has `flush.policy=replicated` and full validation of what arrives.
+
+Run: python benchmarks/grpc_throughput.py [--rounds 5] [--messages 400] [--data-dir DIR]
+Goal: produce and fetch at least 0.8 of the bare stream.
+"""
+
+import argparse
+import asyncio
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from grpc import aio
+
+from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.records import COMPILED, Record, encode_batch, parse_header
+from quorumlog.runtime import Channel, Runtime, real
+from quorumlog.services import (
+    ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_TOPIC,
+    LOG_FETCH,
+    LOG_PRODUCE,
+    LOG_SUBSCRIBE,
+)
+
+SIZE = 1 << 20
+RECORD_BYTES = 1000
+INFLIGHT = 8
+WAIT_MS = 120_000
+GOAL = 0.8
+RESULTS = Path(__file__).parent / "results"
+OPTIONS = [
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+]
+NODE = """
+import sys
+from quorumlog.server.main import DevOptions, dev
+sys.exit(dev(DevOptions(data_dir=sys.argv[1], grpc_port=0, controller_port=0), as_json=True))
+"""
+
+
+def batch() -> bytes:
+    """Return one batch as near to SIZE as whole records make it."""
+    record = Record(0, 1, None, bytes(RECORD_BYTES))
+    one = len(encode_batch([record] * 100)) - len(encode_batch([record] * 99))
+    return encode_batch([record] * ((SIZE - 61) // one))
+
+
+# --- the bare stream -----------------------------------------------------------------------------
+
+
+async def bare_server() -> None:
+    """Serve /bare/In and /bare/Out until stdin closes; print the port."""
+    import grpc
+
+    message = log_pb2.FetchResponse()
+    message.results.add(topic="bench", partition=0, records=batch())
+
+    async def take(requests: Any, context: Any) -> bytes:
+        count = 0
+        async for raw in requests:
+            count += len(log_pb2.ProduceRequest.FromString(raw).partitions)
+        return str(count).encode()
+
+    async def give(request: bytes, context: Any) -> None:
+        for _ in range(int(request)):
+            await context.write(message.SerializeToString())
+
+    class Handlers(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> Any:
+            if details.method == "/bare/In":
+                return grpc.stream_unary_rpc_method_handler(take)
+            return grpc.unary_stream_rpc_method_handler(give)
+
+    server = aio.server(options=OPTIONS)
+    server.add_generic_rpc_handlers((Handlers(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(json.dumps({"grpc": f"127.0.0.1:{port}"}), flush=True)
+    await server.wait_for_termination()
+
+
+async def bare_in(address: str, records: bytes, messages: int) -> None:
+    """Send `messages` produce requests one way."""
+    async with aio.insecure_channel(address, options=OPTIONS) as channel:
+        call: Any = channel.stream_unary("/bare/In")()
+        for number in range(messages):
+            await call.write(produce_request(records, number).SerializeToString())
+        await call.done_writing()
+        assert int(await call) == messages
+
+
+async def bare_out(address: str, messages: int) -> None:
+    """Receive `messages` fetch responses one way."""
+    async with aio.insecure_channel(address, options=OPTIONS) as channel:
+        call: Any = channel.unary_stream("/bare/Out")(str(messages).encode())
+        left = messages
+        while left and (raw := await call.read()):
+            left -= len(log_pb2.FetchResponse.FromString(raw).results)
+        assert left == 0
+
+
+# --- ours ----------------------------------------------------------------------------------------
+
+
+def produce_request(records: bytes, number: int) -> log_pb2.ProduceRequest:
+    """Return the message both sides of the comparison send."""
+    request = log_pb2.ProduceRequest(correlation_id=number)
+    request.partitions.add(topic="bench", partition=0, records=records)
+    return request
+
+
+async def produce(runtime: Runtime, channel: Channel, records: bytes, messages: int) -> None:
+    """Produce with acks=all, INFLIGHT requests under way."""
+    stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+    window = asyncio.Semaphore(INFLIGHT)
+
+    async def answers() -> None:
+        count = 0
+        while (response := await stream.receive()) is not None:
+            assert not response.results[0].HasField("error"), response.results[0]
+            count += 1
+            window.release()
+        assert count == messages
+
+    async with runtime.tasks.scope("producer") as scope:
+        scope.spawn(answers(), name="answers")
+        for number in range(messages):
+            await window.acquire()
+            await stream.send(produce_request(records, number))
+        await stream.finish()
+
+
+async def fetch(runtime: Runtime, channel: Channel, step: int, messages: int) -> None:
+    """Fetch batch by batch with two calls under way (the offsets are known)."""
+
+    async def half(first: int) -> None:
+        for number in range(first, messages, 2):
+            request = log_pb2.FetchRequest(max_bytes=SIZE)
+            request.partitions.add(topic="bench", partition=0, offset=number * step, max_bytes=SIZE)
+            response = await channel.call(LOG_FETCH, request, timeout_ms=WAIT_MS)
+            assert len(response.results[0].records) > SIZE // 2
+
+    async with runtime.tasks.scope("consumer") as scope:
+        scope.spawn(half(0), name="even")
+        scope.spawn(half(1), name="odd")
+
+
+async def subscribe(channel: Channel, step: int, messages: int) -> None:
+    """Receive the same batches over one Subscribe stream."""
+    stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+    await stream.send(
+        log_pb2.SubscribeRequest(
+            topic="bench", offset=0, end_offset=step * messages, max_bytes=SIZE
+        )
+    )
+    await stream.finish()
+    size = 0
+    while (response := await stream.receive()) is not None:
+        size += len(response.batches)
+    assert size > messages * (SIZE // 2)
+
+
+async def new_topic(channel: Channel, *, first: bool) -> None:
+    """Start each round with an empty log."""
+    if not first:
+        await channel.call(
+            ADMIN_DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name="bench"), timeout_ms=WAIT_MS
+        )
+    request = admin_pb2.CreateTopicRequest(name="bench")
+    request.configs.add(name="flush.policy", value="replicated")
+    await channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)
+
+
+# --- the run -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def started(*command: str) -> Iterator[str]:
+    """Start a server process; give its address; end it."""
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["grpc"]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def timed(work: Callable[[], Awaitable[None]]) -> float:
+    """Return the seconds it takes."""
+    start = time.perf_counter()
+    await work()
+    return time.perf_counter() - start
+
+
+async def rounds(
+    runtime: Runtime, bare: str, ours: str, *, count: int, messages: int
+) -> dict[str, list[float]]:
+    """Return the MB/s of every row by round; the first, warming round is left out."""
+    records = batch()
+    step = parse_header(records).record_count
+    channel = runtime.network.channel(ours)
+    rows: dict[str, list[float]] = {}
+    for number in range(count + 1):
+        await new_topic(channel, first=number == 0)
+        seconds = {
+            "bare stream in": await timed(lambda: bare_in(bare, records, messages)),
+            "produce": await timed(lambda: produce(runtime, channel, records, messages)),
+            "bare stream out": await timed(lambda: bare_out(bare, messages)),
+            "fetch": await timed(lambda: fetch(runtime, channel, step, messages)),
+            "subscribe": await timed(lambda: subscribe(channel, step, messages)),
+        }
+        if number:
+            for name, value in seconds.items():
+                rows.setdefault(name, []).append(len(records) * messages / value / 1e6)
+    return rows
+
+
+def report(rows: dict[str, list[float]], arguments: argparse.Namespace) -> None:
+    """Print the table and store it."""
+    medians = {name: statistics.median(values) for name, values in rows.items()}
+    peers = {
+        "produce": "bare stream in",
+        "fetch": "bare stream out",
+        "subscribe": "bare stream out",
+    }
+    print(f"{'row':<16} {'median MB/s':>12} {'of bare':>8}   rounds")
+    for name, values in rows.items():
+        ratio = f"{medians[name] / medians[peers[name]]:.2f}" if name in peers else ""
+        print(f"{name:<16} {medians[name]:>12.0f} {ratio:>8}   {[round(v) for v in values]}")
+    ratios = {name: medians[name] / medians[peer] for name, peer in peers.items()}
+    verdict = "reached" if min(ratios.values()) >= GOAL else "missed"
+    print(f"goal {GOAL} of the bare stream: {verdict}")
+    RESULTS.mkdir(exist_ok=True)
+    result = {
+        "benchmark": "grpc_throughput",
+        "goal": GOAL,
+        "ratios": ratios,
+        "median_mb_per_s": medians,
+        "rounds_mb_per_s": rows,
+        "message_bytes": SIZE,
+        "messages_a_round": arguments.messages,
+        "inflight": INFLIGHT,
+        "compiled_codec": COMPILED,
+        "record_validation": "full",
+        "python": platform.python_version(),
+        "machine": platform.platform(),
+    }
+    (RESULTS / "grpc_throughput.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+def main() -> None:
+    """Parse the arguments, run, report."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=400, help="messages a row and round")
+    parser.add_argument("--data-dir", help="where the node keeps its log; default: a new folder")
+    parser.add_argument("--bare-server", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.bare_server:
+        uvloop.run(bare_server())
+        return
+    with ExitStack() as stack:
+        folder = arguments.data_dir or stack.enter_context(tempfile.TemporaryDirectory())
+        bare = stack.enter_context(started(__file__, "--bare-server"))
+        ours = stack.enter_context(started("-c", NODE, str(Path(folder) / "node")))
+        rows = real.run(
+            lambda runtime: rounds(
+                runtime, bare, ours, count=arguments.rounds, messages=arguments.messages
+            )
+        )
+    report(rows, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""One node: every layer wired together, in the order in which each can rely on the one before.
+
+Start: data directory (lock, recovery) -> Raft (a lone voter leads and has delivered its past) ->
+controller and its listener -> broker and its listener -> registered and unfenced -> ready. Stop is
+the reverse: no new work, what is under way ends, logs are flushed, the clean marker is written. The
+same code runs on the real and on the simulated runtime.
+
+A refused start undoes what came before it, in order, so that the directory opens again. A task that
+fails later ends the node without an orderly stop: what broke it must not reach the disk.
+"""
+
+import base64
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from ..broker.shell.replicas import ReplicaManager
+from ..errors import AddressInUse, DirectoryMismatch, QuorumlogError
+from ..ids import ClusterId, NodeId
+from ..metadata.shell import (
+    BrokerSession,
+    BrokerSessionConfig,
+    ControllerShell,
+    ControllerShellConfig,
+    MetadataPublisher,
+)
+from ..raftlog import RaftConfig, Voter
+from ..raftlog.shell import RaftNode
+from ..runtime import Handler, Listener, Runtime, Scope
+from ..storage import DirectoryMeta
+from ..storage.shell.directory import Directory
+from ..wire.grpc import AdminService, LogLimits, LogService
+from .config import NodeConfig
+
+START_TIMEOUT_MS = 30_000  # of one step that needs the quorum
+
+_LOG = logging.getLogger("quorumlog.server")
+
+Closer = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAddresses:
+    """Where a node can be reached; None: not open."""
+
+    data_dir: str
+    grpc: str  # "host:port" for clients
+    controller: str  # "host:port" for brokers and controllers
+    kafka: str | None = None
+    http: str | None = None
+
+
+class Node:
+    """One node's life: `async with Node(runtime, config) as node`, or `start` and `stop` from one
+    task."""
+
+    def __init__(self, runtime: Runtime, config: NodeConfig) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._closers: list[Closer] = []  # of what is open, oldest first
+        self._stack = AsyncExitStack()
+        self._addresses: NodeAddresses | None = None
+
+    async def __aenter__(self) -> "Node":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if error is None:
+            await self._close()
+        swallowed: bool | None = await self._stack.__aexit__(kind, error, traceback)
+        return bool(swallowed)
+
+    async def start(self) -> NodeAddresses:
+        """Come up and return once produce and fetch work.
+
+        Raises one typed error that says what is in the way: DirectoryInUse, DirectoryMismatch,
+        DirectoryNotFormatted, DirectoryUnusable, AddressInUse, CorruptionError.
+        """
+        async with AsyncExitStack() as stack:
+            scope = await stack.enter_async_context(self._runtime.tasks.scope("node"))
+            try:
+                self._addresses = await self._open(scope)
+            except QuorumlogError:
+                await self._close()
+                raise
+            self._stack = stack.pop_all()
+        _LOG.info(
+            "node.ready node=%d grpc=%s controller=%s",
+            self._config.node_id,
+            self._addresses.grpc,
+            self._addresses.controller,
+        )
+        return self._addresses
+
+    async def stop(self) -> None:
+        """Stop in order and leave the clean marker; raises what an earlier failure was."""
+        await self.__aexit__(None, None, None)
+
+    @property
+    def addresses(self) -> NodeAddresses:
+        """Where the node can be reached, once started."""
+        assert self._addresses is not None, "the node is not started"
+        return self._addresses
+
+    # --- up -----------------------------------------------------------------------------------
+
+    async def _open(self, scope: Scope) -> NodeAddresses:
+        directory = await self._open_directory(scope)
+        publisher = MetadataPublisher()
+        replicas = ReplicaManager(
+            self._runtime,
+            scope,
+            directory,
+            NodeId(self._config.node_id),
+            produce_waits_max=self._config.produce_waits_max,
+            fetch_waits_max=self._config.fetch_waits_max,
+        )
+        publisher.subscribe(replicas.apply)
+        controller = await self._open_controller(scope, directory, publisher)
+        controller_listener = await self._listen(
+            self._config.controller_listener, controller.handlers()
+        )
+        return await self._open_broker(
+            scope, directory, publisher, replicas, controller, controller_listener
+        )
+
+    async def _open_directory(self, scope: Scope) -> Directory:
+        config = self._config
+        directory = await Directory.open(self._runtime, scope, config.data_dir)
+        self._closers.append(directory.close)
+        meta = directory.meta
+        if config.cluster_id and meta.cluster_id != config.cluster_id:
+            raise DirectoryMismatch(
+                f"{config.data_dir} belongs to cluster {meta.cluster_id}, cluster.id is "
+                f"{config.cluster_id}; name the right directory or cluster"
+            )
+        if meta.node_id != config.node_id:
+            raise DirectoryMismatch(
+                f"{config.data_dir} belongs to node {meta.node_id}, node.id is {config.node_id}; "
+                "name the right directory or node"
+            )
+        return directory
+
+    async def _open_controller(
+        self, scope: Scope, directory: Directory, publisher: MetadataPublisher
+    ) -> ControllerShell:
+        """Bring the quorum up; everything committed is applied when this returns."""
+        meta, config = directory.meta, self._config
+        controller = ControllerShell(
+            self._runtime,
+            cluster_id=meta.cluster_id,
+            publisher=publisher,
+            config=ControllerShellConfig(session_timeout_ms=config.session_timeout_ms),
+        )
+        me = Voter(meta.node_id, meta.directory_id)
+        raft = await RaftNode.open(
+            self._runtime,
+            scope,
+            directory,
+            config=RaftConfig(node_id=meta.node_id, directory_id=meta.directory_id, voters=(me,)),
+            listener=controller,
+        )
+        controller.attach(raft)
+        self._run(scope, "publisher", publisher.run, publisher.close)
+        await raft.start()
+        self._closers.append(raft.close)
+        self._run(scope, "controller", controller.run, controller.close)
+        await publisher.wait_applied(publisher.committed_image.offset, START_TIMEOUT_MS)
+        return controller
+
+    async def _open_broker(
+        self,
+        scope: Scope,
+        directory: Directory,
+        publisher: MetadataPublisher,
+        replicas: ReplicaManager,
+        controller: ControllerShell,
+        controller_listener: Listener,
+    ) -> NodeAddresses:
+        """Register, serve, and return once the controller counts on this broker."""
+        config, meta = self._config, directory.meta
+        log = LogService(self._runtime, replicas, publisher, self._limits())
+        admin = AdminService(self._runtime, publisher, cluster_id=meta.cluster_id)
+        listener = await self._listen(config.grpc_listener, {**log.handlers(), **admin.handlers()})
+        self._closers.append(log.stop)
+        session = BrokerSession(
+            self._runtime,
+            config=BrokerSessionConfig(
+                cluster_id=meta.cluster_id,
+                broker_id=meta.node_id,
+                directory_id=meta.directory_id,
+                grpc_address=config.advertised_grpc or listener.address,
+                controllers={meta.node_id: controller_listener.address},
+                rack=config.rack,
+                boot_id=self._runtime.files.boot_id(),
+                clean_start=directory.was_clean,
+                session_timeout_ms=config.session_timeout_ms,
+            ),
+            publisher=publisher,
+        )
+        admin.attach(session)
+        self._run(scope, "session", session.run, session.close)
+        await session.unfenced.wait()
+        return NodeAddresses(
+            data_dir=config.data_dir,
+            grpc=listener.address,
+            controller=controller_listener.address,
+        )
+
+    def _limits(self) -> LogLimits:
+        config = self._config
+        return LogLimits(
+            produce_inflight_max=config.produce_inflight_max,
+            fetch_bytes_max=config.fetch_bytes_max,
+            subscribe_heartbeat_ms=config.subscribe_heartbeat_ms,
+        )
+
+    async def _listen(self, address: str, handlers: Mapping[str, Handler]) -> Listener:
+        try:
+            listener = await self._runtime.network.serve(address, handlers)
+        except OSError as error:
+            raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
+        self._closers.append(lambda: listener.close(self._config.shutdown_grace_ms))
+        return listener
+
+    def _run(
+        self,
+        scope: Scope,
+        name: str,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        close: Callable[[], None],
+    ) -> None:
+        """Run a component until it is closed in its turn."""
+        task = scope.spawn(work(), name=name)
+
+        async def end() -> None:
+            close()
+            await task
+
+        self._closers.append(end)
+
+    # --- down ---------------------------------------------------------------------------------
+
+    async def _close(self) -> None:
+        """Close what is open, newest first."""
+        while self._closers:
+            await self._closers.pop()()
+
+
+def is_formatted(runtime: Runtime, config: NodeConfig) -> bool:
+    """Whether the data directory has been formatted."""
+    return Directory.is_formatted(runtime, config.data_dir)
+
+
+async def format_directory(
+    runtime: Runtime, config: NodeConfig, *, cluster_id: str = ""
+) -> DirectoryMeta:
+    """Format the data directory for this node; without a cluster id a new one is drawn.
+
+    Raises DirectoryMismatch when it belongs to another cluster or node, DirectoryUnusable when it
+    cannot be made or written.
+    """
+    drawn = runtime.entropy.stream("cluster-id").token(16)
+    text = cluster_id or base64.urlsafe_b64encode(drawn).decode().rstrip("=")
+    return await Directory.format(
+        runtime, config.data_dir, cluster_id=ClusterId(text), node_id=NodeId(config.node_id)
+    )

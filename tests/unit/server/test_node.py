@@ -1,0 +1,342 @@
+"""The life of one node: start, refused starts, orderly stop, crash, full disk; on both runtimes."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.errors import (
+    AddressInUse,
+    DirectoryInUse,
+    DirectoryMismatch,
+    DirectoryNotFormatted,
+    Lost,
+    QuorumlogError,
+    Stopping,
+    StreamBroken,
+)
+from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.records import Record, decode_all, encode_batch
+from quorumlog.runtime import Channel, Runtime, Stream, real
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.node import Node, format_directory, is_formatted
+from quorumlog.services import (
+    ADMIN_CREATE_TOPIC,
+    LOG_FETCH,
+    LOG_PRODUCE,
+    LOG_SUBSCRIBE,
+)
+from quorumlog.simulation import SimWorld
+
+Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
+Run: TypeAlias = Callable[[Main], None]
+WAIT_MS = 20_000
+
+
+@pytest.fixture(params=["real", "simulated"])
+def run(request: pytest.FixtureRequest) -> Run:
+    return real.run if request.param == "real" else simulation.run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "data")
+
+
+def config_of(folder: str, **settings: Any) -> NodeConfig:
+    places = {"grpc_listener": "127.0.0.1:0", "controller_listener": "127.0.0.1:0"}
+    return NodeConfig(**({"data_dir": folder} | places | settings))
+
+
+async def create(channel: Channel, name: str, **configs: str) -> None:
+    request = admin_pb2.CreateTopicRequest(name=name)
+    for key, value in configs.items():
+        request.configs.add(name=key.replace("_", "."), value=value)
+    await channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)
+
+
+async def produce(
+    channel: Channel, value: bytes, *, topic: str = "t", acks: int = 0
+) -> log_pb2.ProduceResult:
+    stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+    request = log_pb2.ProduceRequest(acks=log_pb2.Acks.ValueType(acks))
+    records = encode_batch([Record(0, 1, None, value)])
+    request.partitions.add(topic=topic, partition=0, records=records)
+    await stream.send(request)
+    await stream.finish()
+    response = await stream.receive()
+    assert response is not None
+    return response.results[0]
+
+
+async def fetch(
+    channel: Channel, *, topic: str = "t", offset: int = 0, max_wait_ms: int = 0
+) -> log_pb2.FetchResult:
+    request = log_pb2.FetchRequest(max_wait_ms=max_wait_ms)
+    request.partitions.add(topic=topic, partition=0, offset=offset)
+    return (await channel.call(LOG_FETCH, request, timeout_ms=WAIT_MS)).results[0]
+
+
+def values(result: log_pb2.FetchResult) -> list[bytes | None]:
+    return [record.value for record in decode_all(result.records)]
+
+
+# --- start and stop ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["fsync", "replicated"])
+def test_after_a_restart_everything_reads_the_same(run: Run, folder: str, policy: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = config_of(folder)
+        await format_directory(runtime, config)
+        before = b""
+        for life in range(3):
+            async with Node(runtime, config) as node:
+                channel = runtime.network.channel(node.addresses.grpc)
+                if life == 0:
+                    await create(channel, "t", flush_policy=policy)
+                result = await fetch(channel)
+                assert (result.records, result.high_watermark) == (before, life * 2)
+                for number in range(2):
+                    produced = await produce(channel, b"%d.%d" % (life, number))
+                    assert produced.base_offset == life * 2 + number
+                before = (await fetch(channel)).records
+                await channel.close()
+
+    run(main)
+
+
+def test_a_stop_ends_streams_and_long_polls_without_waiting_for_them(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = config_of(folder, shutdown_grace_ms=60_000)
+        await format_directory(runtime, config)
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            await create(channel, "t")
+            producing = await channel.stream(LOG_PRODUCE, timeout_ms=0)
+            subscribed = await channel.stream(LOG_SUBSCRIBE, timeout_ms=0)
+            await subscribed.send(log_pb2.SubscribeRequest(topic="t", offset=0))
+            async with runtime.tasks.scope("test") as scope:
+                poll = scope.spawn(fetch(channel, max_wait_ms=60_000), name="poll")
+                await produce(channel, b"x", topic="t")  # the streams are served by now
+                assert (await poll).records
+                poll = scope.spawn(fetch(channel, offset=1, max_wait_ms=60_000), name="poll")
+                assert (await subscribed.receive()) is not None
+                await asyncio.sleep(0.05)
+                started = runtime.clock.now_ms()
+                stopping = scope.spawn(node.stop(), name="stop")
+                assert (await poll).records == b""
+                with pytest.raises((Stopping, StreamBroken)):
+                    await producing.receive()
+                with pytest.raises((Stopping, StreamBroken)):
+                    await received_all(subscribed)
+                await stopping
+                assert runtime.clock.now_ms() - started < 20_000
+            await channel.close()
+
+    run(main)
+
+
+def test_what_was_acknowledged_before_the_stop_is_there_after_it(run: Run, folder: str) -> None:
+    """The stop falls into the middle of a stream of requests."""
+
+    async def main(runtime: Runtime) -> None:
+        config = config_of(folder)
+        await format_directory(runtime, config)
+        acknowledged: dict[int, bytes] = {}
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            await create(channel, "t")
+            async with runtime.tasks.scope("test") as scope:
+                scope.spawn(keep_producing(channel, acknowledged), name="produce")
+                async with asyncio.timeout(20):
+                    while len(acknowledged) < 20:  # noqa: ASYNC110 - no event to wait for
+                        await asyncio.sleep(0.001)
+                await node.stop()
+            await channel.close()
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            stored = values(await fetch(channel))
+            assert len(stored) >= len(acknowledged) >= 20
+            assert all(stored[offset] == value for offset, value in acknowledged.items())
+            await channel.close()
+
+    run(main)
+
+
+async def received_all(stream: Stream[Any, Any]) -> None:
+    """Receive until the stream's end, clean or not."""
+    while await stream.receive() is not None:
+        pass
+
+
+async def keep_producing(channel: Channel, acknowledged: dict[int, bytes]) -> None:
+    """Produce one request after another until the node ends the stream."""
+    stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
+    number = 0
+    try:
+        while True:
+            value = b"%d" % number
+            request = log_pb2.ProduceRequest(correlation_id=number)
+            records = encode_batch([Record(0, 1, None, value)])
+            request.partitions.add(topic="t", partition=0, records=records)
+            await stream.send(request)
+            response = await stream.receive()
+            assert response is not None
+            assert not response.results[0].HasField("error"), response
+            acknowledged[response.results[0].base_offset] = value
+            number += 1
+    except (Stopping, StreamBroken, Lost):
+        return
+
+
+# --- refused starts ----------------------------------------------------------------------------
+
+
+def test_a_directory_that_was_never_formatted_is_refused(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        assert not is_formatted(runtime, config_of(folder))
+        with pytest.raises(DirectoryNotFormatted, match="storage format"):
+            await Node(runtime, config_of(folder)).start()
+        assert not runtime.files.exists(folder)
+
+    run(main)
+
+
+def test_a_directory_of_another_cluster_or_node_is_refused(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = config_of(folder)
+        meta = await format_directory(runtime, config)
+        assert is_formatted(runtime, config)
+        with pytest.raises(DirectoryMismatch, match=meta.cluster_id):
+            await Node(runtime, config_of(folder, cluster_id="x" * 22)).start()
+        with pytest.raises(DirectoryMismatch, match="node 1"):
+            await Node(runtime, config_of(folder, node_id=2)).start()
+        with pytest.raises(DirectoryMismatch):
+            await format_directory(runtime, config, cluster_id="y" * 22)
+        async with Node(runtime, config):
+            pass  # the refusals left it usable
+
+    run(main)
+
+
+def test_a_directory_in_use_is_refused(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = config_of(folder)
+        await format_directory(runtime, config)
+        async with Node(runtime, config) as node:
+            with pytest.raises(DirectoryInUse):
+                await Node(runtime, config).start()
+            channel = runtime.network.channel(node.addresses.grpc)
+            await create(channel, "t")
+            await channel.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("which", ["grpc_listener", "controller_listener"])
+def test_a_port_in_use_is_refused_and_undone(run: Run, tmp_path: Path, which: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        first = config_of(str(tmp_path / "first"))
+        await format_directory(runtime, first)
+        async with Node(runtime, first) as node:
+            taken = {which: node.addresses.grpc}
+            second = config_of(str(tmp_path / "second"), **taken)
+            await format_directory(runtime, second)
+            with pytest.raises(AddressInUse, match=node.addresses.grpc):
+                await Node(runtime, second).start()
+        async with Node(runtime, config_of(str(tmp_path / "second"))):
+            pass
+
+    run(main)
+
+
+# --- faults ------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_refuses_stores_nothing_and_goes_on_when_there_is_room(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = config_of(folder)
+        await format_directory(runtime, config)
+        disk = node_handle.device.disk
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            await create(channel, "t", flush_policy="replicated")
+            assert (await produce(channel, b"before")).base_offset == 0
+            disk.capacity_bytes = used(disk)
+            refused = await produce(channel, bytes(5000))
+            assert refused.error.name == "DISK_FULL"
+            assert refused.error.retriable
+            assert values(await fetch(channel)) == [b"before"]
+            disk.capacity_bytes = None
+            assert (await produce(channel, b"after")).base_offset == 1
+            assert values(await fetch(channel)) == [b"before", b"after"]
+            await channel.close()
+
+    with SimWorld(7) as world:
+        node_handle = world.node("n1")
+        task = node_handle.spawn(main)
+        world.run_until(task, virtual_ms=60_000)
+        task.result()
+
+
+def used(disk: Any) -> int:
+    """Bytes in use: what is free of a large capacity, the other way round."""
+    disk.capacity_bytes = 1 << 40
+    return int((1 << 40) - disk.free_bytes())
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_after_a_crash_every_acknowledged_record_is_where_it_was(
+    folder: str, power: bool, seed: int
+) -> None:
+    """`flush.policy=fsync` (the default of a single replica) survives even a power cut."""
+    acknowledged: dict[int, bytes] = {}
+    config = config_of(folder)
+
+    async def first_life(runtime: Runtime) -> None:
+        await format_directory(runtime, config)
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            await create(channel, "t")
+            await keep_producing(channel, acknowledged)
+
+    async def second_life(runtime: Runtime) -> None:
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            stored = values(await fetch(channel))
+            assert all(stored[offset] == value for offset, value in acknowledged.items())
+            assert (await produce(channel, b"next")).base_offset == len(stored)
+
+    with SimWorld(seed) as world:
+        node = world.node("n1")
+        node.spawn(first_life)
+        world.run_until(lambda: len(acknowledged) >= 10 + seed, virtual_ms=60_000)
+        if power:
+            node.power_cut()
+        else:
+            node.crash()
+        task = node.restart(second_life)
+        world.run_until(task, virtual_ms=60_000)
+        task.result()
+
+
+def test_a_caller_that_names_an_error_class_sees_it_as_that_class(folder: str) -> None:
+    """The typed detail survives the wire: not every error becomes a Lost."""
+
+    async def main(runtime: Runtime) -> None:
+        config = config_of(folder)
+        await format_directory(runtime, config)
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+            await stream.finish()
+            with pytest.raises(QuorumlogError, match="send one first"):
+                await stream.receive()
+            await channel.close()
+
+    simulation.run(main)

@@ -1,0 +1,287 @@
+"""The gRPC service `Admin` of a whole node, by raw calls, on the real and the simulated runtime."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    NotImplementedHere,
+    QuorumlogError,
+    StaleMetadata,
+    TimedOut,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.records import Record, encode_batch
+from quorumlog.runtime import Channel, Method, Runtime, real
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.node import Node, format_directory
+from quorumlog.services import (
+    ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_TOPIC,
+    ADMIN_DESCRIBE_CLUSTER,
+    ADMIN_DESCRIBE_TOPICS,
+    ADMIN_LIST_TOPICS,
+    LOG_FETCH,
+    LOG_PRODUCE,
+)
+
+Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
+Run: TypeAlias = Callable[[Main], None]
+WAIT_MS = 20_000
+
+
+@pytest.fixture(params=["real", "simulated"])
+def run(request: pytest.FixtureRequest) -> Run:
+    return real.run if request.param == "real" else simulation.run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "data")
+
+
+@asynccontextmanager
+async def serving(runtime: Runtime, folder: str, **settings: Any) -> AsyncIterator[Channel]:
+    config = NodeConfig(
+        data_dir=folder,
+        grpc_listener="127.0.0.1:0",
+        controller_listener="127.0.0.1:0",
+        **settings,
+    )
+    await format_directory(runtime, config)
+    async with Node(runtime, config) as node:
+        assert node.addresses.grpc is not None
+        channel = runtime.network.channel(node.addresses.grpc)
+        try:
+            yield channel
+        finally:
+            await channel.close()
+
+
+async def create(channel: Channel, **fields: Any) -> admin_pb2.CreateTopicResponse:
+    return await channel.call(
+        ADMIN_CREATE_TOPIC, admin_pb2.CreateTopicRequest(**fields), timeout_ms=WAIT_MS
+    )
+
+
+async def delete(channel: Channel, **fields: Any) -> admin_pb2.DeleteTopicResponse:
+    return await channel.call(
+        ADMIN_DELETE_TOPIC, admin_pb2.DeleteTopicRequest(**fields), timeout_ms=WAIT_MS
+    )
+
+
+async def names(channel: Channel) -> list[str]:
+    response = await channel.call(
+        ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(), timeout_ms=WAIT_MS
+    )
+    return [topic.name for topic in response.topics]
+
+
+async def produce(channel: Channel, topic: str, value: bytes) -> log_pb2.ProduceResult:
+    stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+    request = log_pb2.ProduceRequest()
+    records = encode_batch([Record(0, 1, None, value)])
+    request.partitions.add(topic=topic, partition=0, records=records)
+    await stream.send(request)
+    await stream.finish()
+    response = await stream.receive()
+    assert response is not None
+    assert await stream.receive() is None
+    return response.results[0]
+
+
+async def fetch(channel: Channel, topic: str) -> log_pb2.FetchResult:
+    request = log_pb2.FetchRequest()
+    request.partitions.add(topic=topic, partition=0, offset=0)
+    return (await channel.call(LOG_FETCH, request, timeout_ms=WAIT_MS)).results[0]
+
+
+def test_the_cluster_names_its_only_node(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder, node_id=5, rack="r1") as channel:
+            response = await channel.call(
+                ADMIN_DESCRIBE_CLUSTER, admin_pb2.DescribeClusterRequest(), timeout_ms=WAIT_MS
+            )
+            assert len(response.cluster_id) == 22
+            assert response.controller_id == 5
+            (broker,) = response.brokers
+            assert (broker.id, broker.rack, broker.fenced) == (5, "r1", False)
+            assert broker.broker_epoch <= response.metadata_offset
+            direct = runtime.network.channel(broker.grpc_address)
+            assert await names(direct) == []
+            await direct.close()
+
+    run(main)
+
+
+def test_a_created_topic_is_usable_when_the_answer_comes(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            for number in range(5):
+                name = f"t{number}"
+                response = await create(channel, name=name, partitions=3)
+                assert response.usable
+                assert (await produce(channel, name, b"v")).base_offset == 0
+                assert len(response.topic.topic_id) == 16
+                assert [p.partition for p in response.topic.partitions] == [0, 1, 2]
+                assert {p.leader for p in response.topic.partitions} == {1}
+            assert await names(channel) == ["t0", "t1", "t2", "t3", "t4"]
+
+    run(main)
+
+
+def test_topics_are_described_in_the_order_asked(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            configs = [{"name": "max.message.bytes", "value": "5000"}]
+            created = await create(channel, name="b", partitions=2, configs=configs)
+            await create(channel, name="a")
+            request = admin_pb2.DescribeTopicsRequest(
+                names=["b", "nope", "a"], min_metadata_offset=created.metadata_offset
+            )
+            response = await channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=WAIT_MS)
+            b, nope, a = response.results
+            assert b.topic == created.topic
+            assert [(c.name, c.value) for c in b.topic.configs] == [("max.message.bytes", "5000")]
+            assert nope.error.name == "UNKNOWN_TOPIC_OR_PARTITION"
+            assert a.topic.partitions[0].replicas == [1]
+            assert [broker.id for broker in response.brokers] == [1]
+
+    run(main)
+
+
+def test_a_repeat_with_the_same_topic_id_is_success(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            first = await create(channel, name="t", topic_id=bytes(range(16)))
+            again = await create(channel, name="t", topic_id=bytes(range(16)))
+            assert first.topic == again.topic
+            with pytest.raises(TopicAlreadyExists):
+                await create(channel, name="t", topic_id=bytes(16))
+
+    run(main)
+
+
+def test_validate_only_changes_nothing(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, name="t", validate_only=True)
+            assert await names(channel) == []
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"name": "a b"}, InvalidTopic, "illegal"),
+        ({"name": ""}, InvalidTopic, "empty"),
+        ({"name": ".."}, InvalidTopic, ""),
+        ({"name": "x" * 250}, InvalidTopic, "249"),
+        ({"name": "t", "topic_id": b"short"}, InvalidRequest, "topic_id has 5 bytes"),
+        ({"name": "t", "partitions": -1}, InvalidPartitions, "-1"),
+        ({"name": "t", "partitions": 10_001}, InvalidPartitions, "10001|10,001"),
+        ({"name": "t", "replication_factor": 2}, InvalidReplicationFactor, "2"),
+        ({"name": "t", "configs": [{"name": "x.y", "value": "1"}]}, InvalidConfig, r"x\.y"),
+        (
+            {"name": "t", "configs": [{"name": "flush.policy", "value": "maybe"}]},
+            InvalidConfig,
+            "maybe",
+        ),
+    ],
+)
+def test_what_cannot_be_created_says_why_and_changes_nothing(
+    run: Run, folder: str, fields: dict[str, Any], error: type[QuorumlogError], message: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            with pytest.raises(error, match=message):
+                await create(channel, **fields)
+            assert await names(channel) == []
+
+    run(main)
+
+
+def test_a_deleted_topic_is_gone_and_its_name_free(run: Run, folder: str) -> None:
+    """R29: a new topic of an old name holds nothing of the old one."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            for number in range(3):
+                created = await create(channel, name="t")
+                result = await produce(channel, "t", b"life %d" % number)
+                assert result.base_offset == 0
+                deleted = await delete(channel, name="t")
+                assert deleted.topic_id == created.topic.topic_id
+                assert deleted.applied
+                refused = await produce(channel, "t", b"late")
+                assert refused.error.name == "UNKNOWN_TOPIC_OR_PARTITION"
+                assert (await fetch(channel, "t")).error.name == "UNKNOWN_TOPIC_OR_PARTITION"
+
+    run(main)
+
+
+def test_a_deleted_topics_folder_leaves_the_disk(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, str(tmp_path / "data")) as channel:
+            await create(channel, name="t")
+            await produce(channel, "t", b"v")
+            assert (tmp_path / "data" / "t-0").is_dir()
+            await delete(channel, name="t")
+
+    real.run(main)
+    assert not [path.name for path in (tmp_path / "data").iterdir() if path.name.startswith("t-0")]
+
+
+def test_deleting_what_is_not_there_says_so(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            with pytest.raises(UnknownTopicOrPartition):
+                await delete(channel, name="t")
+            with pytest.raises(UnknownTopicId):
+                await delete(channel, topic_id=bytes(16))
+            with pytest.raises(InvalidRequest, match="both empty"):
+                await delete(channel)
+            created = await create(channel, name="t")
+            with pytest.raises(QuorumlogError):
+                await delete(channel, name="t", topic_id=bytes(16))
+            await delete(channel, topic_id=created.topic.topic_id)
+            assert await names(channel) == []
+
+    run(main)
+
+
+def test_metadata_that_is_not_there_yet_is_waited_for_and_then_refused(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            request = admin_pb2.ListTopicsRequest(min_metadata_offset=10_000)
+            with pytest.raises((StaleMetadata, TimedOut)):
+                await channel.call(ADMIN_LIST_TOPICS, request, timeout_ms=300)
+
+    simulation.run(main)
+
+
+def test_a_call_that_does_not_exist_is_unimplemented(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            method = Method(
+                "/quorumlog.v1.Admin/Nothing",
+                admin_pb2.ListTopicsRequest,
+                admin_pb2.ListTopicsResponse,
+            )
+            with pytest.raises(NotImplementedHere):
+                await channel.call(method, admin_pb2.ListTopicsRequest(), timeout_ms=WAIT_MS)
+
+    run(main)
