@@ -60,7 +60,8 @@ def _play_all(level: str, seeds: range) -> int:
     events, virtual_ms = 0, 0
     try:
         results = [_results(worker) for worker in workers]
-        for seed, pair in zip(seeds, zip_longest(*results), strict=True):
+        for seed in seeds:
+            pair = [next(result, None) for result in results]
             problem = _judge(level, seed, pair)
             first: dict[str, Any] = pair[0] or {}
             events += first.get("events", 0)

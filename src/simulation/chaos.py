@@ -23,14 +23,16 @@ class Death:
     down_ms: int  # before the restart
 
 
-def draw_deaths(entropy: SimEntropy, *, operations_max: int) -> list[Death]:
+def draw_deaths(
+    entropy: SimEntropy, *, operations_max: int, power_chance: float = 0.7
+) -> list[Death]:
     """Draw one to four deaths; a later one often falls into the recovery from the one before."""
     deaths: list[Death] = []
     for number in range(1 + entropy.below(4)):
         soon = number > 0 and entropy.chance(0.5)
         operations = entropy.spread(1, 30 if soon else operations_max)
         moment = ("before", "inside", "after")[entropy.below(3)]
-        point = CrashPoint(operations=operations, power=entropy.chance(0.7), moment=moment)
+        point = CrashPoint(operations=operations, power=entropy.chance(power_chance), moment=moment)
         deaths.append(Death(point=point, down_ms=entropy.spread(1, 5_000)))
     return deaths
 

@@ -1,9 +1,10 @@
 """What a history of produce calls allows the log to hold, checked against what it holds. Pure.
 
 Anomalies by the names that the field gives them: *lost write* (acknowledged and not there),
-*inconsistent offset* (another record where this one was acknowledged), *gap* (offsets are not
-contiguous), *phantom* (never sent), *duplicate* (stored more often than it was sent), *reordered*
-(one producer's records of a partition in another order than it sent them).
+*vanished* (seen by a consumer and not there), *inconsistent offset* (another record where this one
+was acknowledged), *gap* (offsets are not contiguous), *phantom* (never sent), *duplicate* (stored
+more often than it was sent), *reordered* (one producer's records of a partition in another order
+than it sent them).
 """
 
 from collections import Counter
@@ -24,6 +25,7 @@ class Ledger:
     asked: dict[bytes, str] = field(default_factory=dict)  # value -> its producer, in order
     sent: Counter[bytes] = field(default_factory=Counter)  # requests that carried it
     acknowledged: dict[bytes, tuple[Place, int]] = field(default_factory=dict)  # value -> where
+    seen: dict[tuple[Place, int], bytes] = field(default_factory=dict)  # by a consumer
     failed: Counter[str] = field(default_factory=Counter)  # errors given to the application
 
     def ask(self, producer: str, value: bytes) -> None:
@@ -36,11 +38,18 @@ class Ledger:
         assert value not in self.acknowledged, f"{_short(value)} acknowledged twice"
         self.acknowledged[value] = (place, offset)
 
+    def see(self, place: Place, offset: int, value: bytes) -> None:
+        """A consumer got a record; what it got before at that offset must be the same."""
+        before = self.seen.setdefault((place, offset), value)
+        assert before == value, (
+            f"{_where(place, offset)} was {_short(before)} and is now {_short(value)}"
+        )
+
 
 def anomalies(ledger: Ledger, stored: Stored) -> list[str]:
     """Return every anomaly as a sentence, the worst kinds first; none when all is well."""
-    found = [*_lost(ledger, stored), *_gaps(stored), *_phantoms(ledger, stored)]
-    found += [*_duplicates(ledger, stored), *_reordered(ledger, stored)]
+    found = [*_lost(ledger, stored), *_vanished(ledger, stored), *_gaps(stored)]
+    found += [*_phantoms(ledger, stored), *_duplicates(ledger, stored), *_reordered(ledger, stored)]
     return found
 
 
@@ -64,6 +73,15 @@ def _lost(ledger: Ledger, stored: Stored) -> list[str]:
                 f"which holds {_short(there)}"
             )
     return found
+
+
+def _vanished(ledger: Ledger, stored: Stored) -> list[str]:
+    by_place = {place: dict(records) for place, records in stored.items()}
+    return [
+        f"vanished: a consumer saw {_short(value)} at {_where(place, offset)}"
+        for (place, offset), value in ledger.seen.items()
+        if by_place.get(place, {}).get(offset) != value
+    ]
 
 
 def _gaps(stored: Stored) -> list[str]:

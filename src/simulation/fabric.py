@@ -93,7 +93,7 @@ class Link:
         if sender.knows or not sender.process.alive:
             return
         if self.fabric.on_sent is not None:
-            self.fabric.on_sent(sender.process, frame)
+            self.fabric.on_sent(sender, frame)
         if self.broken:
             self._sent_into_silence(sender)
             return
@@ -232,7 +232,7 @@ class Fabric:
         self._links: dict[Link, None] = {}
         self._links_made = 0
         self._ports_given = 0
-        self.on_sent: Callable[[Process, Frame], None] | None = None  # a scenario's observer
+        self.on_sent: Callable[[End, Any], None] | None = None  # a scenario's observer
 
     # --- addresses ---
 
