@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from .ports import Buffer, File, FileLock, Lease
@@ -270,3 +270,11 @@ def exit_at_once(reason: str) -> NoReturn:
     sys.stderr.write(f"quorumlog stops at once: {reason}\n")
     sys.stderr.flush()
     os._exit(os.EX_SOFTWARE)
+
+
+def after_fork_in_child(callback: Callable[[], None]) -> None:
+    """Have `callback` run in every process that is forked from this one, first thing.
+
+    Threads, loops and connections do not survive a fork; their owner makes them anew.
+    """
+    os.register_at_fork(after_in_child=callback)

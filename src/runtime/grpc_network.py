@@ -390,6 +390,8 @@ class _GrpcChannel:
         """Break what is under way and free the connection."""
         self._closed = True
         self._siblings.pop(self, None)
+        self._unary.clear()
+        self._streams.clear()
         if self._channel is not None:
             await self._channel.close()
 
