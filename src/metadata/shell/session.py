@@ -62,7 +62,10 @@ class BrokerSession:
         self._publisher = publisher
         self._entropy = runtime.entropy.stream("metadata.session")
         self.incarnation_id = self._entropy.token(16)
-        self.unfenced = asyncio.Event()  # set while the controller counts on this broker
+        # Set while the controller counts on this broker and this node has applied that it does:
+        # what it leads is then served.
+        self.unfenced = asyncio.Event()
+        self._is_counted_on = False  # the controller's last word
         self.broker_epoch = Offset(-1)  # of the present registration, -1: never registered
         self._addresses = [address for _, address in sorted(config.controllers.items())]
         self._channels: list[Channel | None] = [None] * len(self._addresses)
@@ -75,7 +78,7 @@ class BrokerSession:
         self._sequence = 0
         self._sent_ms: dict[int, int] = {}  # send time of every unanswered heartbeat
         self._answered_ms: int | None = None  # send time of the newest answered heartbeat
-        publisher.on_applied(lambda _: self._wake.set())
+        publisher.on_applied(self._on_applied)
 
     @property
     def controller_id(self) -> NodeId:
@@ -109,7 +112,7 @@ class BrokerSession:
                 level = logging.INFO if error.retriable else logging.WARNING
                 _LOG.log(level, "broker.session_ended id=%d: %s", self._config.broker_id, error)
                 attempt = 0 if self.unfenced.is_set() else attempt + 1
-            self.unfenced.clear()
+            self._heard(is_counted_on=False)
             self._current = (self._current + 1) % len(self._addresses)
             await self._pause(attempt)
 
@@ -203,13 +206,22 @@ class BrokerSession:
         if sent_ms is not None:
             self._answered_ms = sent_ms
         self.broker_epoch = Offset(response.broker_epoch)
-        if response.fenced:
-            self.unfenced.clear()
-        else:
-            self.unfenced.set()
+        self._heard(is_counted_on=not response.fenced)
         if response.shutdown_granted:
             self._granted.set()
         return True
+
+    def _heard(self, *, is_counted_on: bool) -> None:
+        self._is_counted_on = is_counted_on
+        me = self._publisher.image.broker(self._config.broker_id)
+        if is_counted_on and me is not None and me.epoch == self.broker_epoch and not me.fenced:
+            self.unfenced.set()
+        elif not is_counted_on:
+            self.unfenced.clear()
+
+    def _on_applied(self, _: Offset) -> None:
+        self._heard(is_counted_on=self._is_counted_on)
+        self._wake.set()
 
     def _registration(self) -> pb.BrokerRegistration:
         config = self._config

@@ -142,6 +142,7 @@ class Delivery:
         found = self._log.read(self._end, max_bytes=REPLAY_BYTES, end_offset=self._replay_end())
         assert found is not None, f"nothing at {self._end}, log end {self._log.log_end_offset}"
         content = await self._directory.read(found)
+        assert content, f"nothing at {self._end}, log end {self._log.log_end_offset}"
         for position, header in iterate_batches(content):
             assert header.base_offset == self._end, f"{header.base_offset} follows {self._end}"
             if not header.is_control:

@@ -368,12 +368,12 @@ async def _scan(directory: Directory, log: Log) -> LogView:
     view = LogView(Offset(log.log_start_offset))
     while view.end_offset < log.log_end_offset:
         found = log.read(view.end_offset, max_bytes=SCAN_BYTES)
-        if found is None:
+        content = b"" if found is None else await directory.read(found)
+        if not content:
             raise CorruptionError(
                 f"no batch at offset {view.end_offset} of a log that ends at {log.log_end_offset}",
                 path=METADATA_LOG_NAME,
             )
-        content = await directory.read(found)
         for position, header in iterate_batches(content):
             check_crc(content, position, header)
             if header.base_offset != view.end_offset or header.leader_epoch < view.last_epoch:
