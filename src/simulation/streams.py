@@ -124,7 +124,9 @@ class SimStream:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise type(self._failure)(self._failure.message).with_traceback(None)
+            failure = type(self._failure)(self._failure.message)  # afresh: it may be raised again
+            failure.topic, failure.partition = self._failure.topic, self._failure.partition
+            raise failure
 
     def _credit(self, size: int) -> None:
         self._taken += size

@@ -165,9 +165,11 @@ def test_lane_of_one_thread_runs_jobs_in_order(run: Run) -> None:
 
     async def main(runtime: Runtime) -> None:
         async def give(number: int) -> None:
-            assert (
-                await runtime.tasks.offload("cpu", lambda: done.append(number) or number) == number
-            )
+            def job() -> int:
+                done.append(number)
+                return -number
+
+            assert await runtime.tasks.offload("cpu", job) == -number
 
         async with runtime.tasks.scope("test") as scope:
             for number in range(100):
