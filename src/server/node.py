@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from ..broker.shell.replicas import ReplicaManager
-from ..errors import AddressInUse, DirectoryMismatch, QuorumlogError
+from ..errors import AddressInUse, DirectoryNotFormatted, QuorumlogError
 from ..ids import ClusterId, NodeId
 from ..metadata.shell import (
     BrokerSession,
@@ -31,6 +31,7 @@ from ..raftlog import RaftConfig, Voter
 from ..raftlog.shell import RaftNode
 from ..runtime import Handler, Listener, Runtime, Scope
 from ..storage import DirectoryMeta
+from ..storage.layout import META_PROPERTIES
 from ..storage.shell.directory import Directory
 from ..wire.grpc import AdminService, LogLimits, LogService
 from .config import NodeConfig
@@ -135,19 +136,19 @@ class Node:
 
     async def _open_directory(self, scope: Scope) -> Directory:
         config = self._config
-        directory = await Directory.open(self._runtime, scope, config.data_dir)
+        try:
+            directory = await Directory.open(
+                self._runtime,
+                scope,
+                config.data_dir,
+                cluster_id=ClusterId(config.cluster_id) if config.cluster_id else None,
+                node_id=NodeId(config.node_id),
+            )
+        except DirectoryNotFormatted as error:
+            raise DirectoryNotFormatted(
+                f"{error.message}; run `quorumlog storage format` for it first"
+            ) from None
         self._closers.append(directory.close)
-        meta = directory.meta
-        if config.cluster_id and meta.cluster_id != config.cluster_id:
-            raise DirectoryMismatch(
-                f"{config.data_dir} belongs to cluster {meta.cluster_id}, cluster.id is "
-                f"{config.cluster_id}; name the right directory or cluster"
-            )
-        if meta.node_id != config.node_id:
-            raise DirectoryMismatch(
-                f"{config.data_dir} belongs to node {meta.node_id}, node.id is {config.node_id}; "
-                "name the right directory or node"
-            )
         return directory
 
     async def _open_controller(
@@ -258,7 +259,7 @@ class Node:
 
 def is_formatted(runtime: Runtime, config: NodeConfig) -> bool:
     """Whether the data directory has been formatted."""
-    return Directory.is_formatted(runtime, config.data_dir)
+    return runtime.files.exists(f"{config.data_dir}/{META_PROPERTIES}")
 
 
 async def format_directory(

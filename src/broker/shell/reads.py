@@ -13,7 +13,15 @@ from ...errors import OffsetOutOfRange, Overloaded, QuorumlogError
 from ...runtime import Clock
 from ...storage import Range
 from ...storage.shell.directory import Directory
-from ..requests import EARLIEST, LATEST, FetchOutcome, FetchSpec, OffsetOutcome, OffsetSpec
+from ..requests import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    FetchOutcome,
+    FetchSpec,
+    OffsetOutcome,
+    OffsetSpec,
+)
 from .replica import Replica
 
 Find = Callable[[str, int], Replica]  # raises UnknownTopicOrPartition, NotLeaderOrFollower
@@ -137,7 +145,14 @@ class Reads:
                 return OffsetOutcome(spec, partition.high_watermark, -1, partition.leader_epoch)
             if spec.timestamp_ms == EARLIEST:
                 return OffsetOutcome(spec, log.log_start_offset, -1, -1)
-            raise NotImplementedError
+            found = await self._directory.offset_for_time(
+                log,
+                None if spec.timestamp_ms == MAX_TIMESTAMP else spec.timestamp_ms,
+                end_offset=partition.high_watermark,
+            )
+            if found is None:
+                return OffsetOutcome(spec, -1, -1, -1)
+            return OffsetOutcome(spec, found.offset, found.timestamp, found.leader_epoch)
         except QuorumlogError as error:
             return OffsetOutcome(spec, -1, -1, -1, error)
 

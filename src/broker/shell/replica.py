@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Iterable
 
 from ...errors import CorruptionError, QuorumlogError, StorageError
-from ...ids import Epoch, TopicId
+from ...ids import Epoch, Offset, TopicId
 from ...runtime import Scope
 from ...storage import FlushPolicy, Log, LogConfig
-from ...storage.shell.directory import Appended, Directory
+from ...storage.shell.directory import Directory
 from ..partition import LeaderState, Partition, Wait
 
 
@@ -74,16 +74,6 @@ class Replica:
             raise self._error
         self.partition.check_leader(None)
 
-    def watch(self, append: "asyncio.Future[Appended]") -> None:
-        """Give the partition up when this append meets a failed disk, whoever still waits for
-        it."""
-        append.add_done_callback(self._on_append_done)
-
-    def _on_append_done(self, append: "asyncio.Future[Appended]") -> None:
-        error = None if append.cancelled() else append.exception()
-        if isinstance(error, StorageError):
-            self.give_up(error)
-
     def lead(self, leader: LeaderState, config: LogConfig) -> None:
         """Take a change of the image: a new leadership, ISR or configuration."""
         self._leader, self._config = leader, config
@@ -141,6 +131,7 @@ class Replica:
         else:
             self._log = log
             self._directory.on_appended(log, self._on_appended)
+            self._directory.on_failed(log, self.give_up)
             if self._error is None:
                 self._take_leadership(log)
         finally:
@@ -151,8 +142,8 @@ class Replica:
             return
         progress = self.partition.become_leader(
             self._leader,
-            log_end_offset=log.log_end_offset,
-            flushed_end_offset=log.flushed_end_offset,
+            log_end_offset=Offset(log.log_end_offset),
+            flushed_end_offset=Offset(log.flushed_end_offset),
         )
         _wake(progress.released)
         self._wake_fetches()
@@ -161,7 +152,8 @@ class Replica:
         log = self._log
         assert log is not None, f"{self.partition.name}: progress before the log is open"
         progress = self.partition.advance(
-            log_end_offset=log.log_end_offset, flushed_end_offset=log.flushed_end_offset
+            log_end_offset=Offset(log.log_end_offset),
+            flushed_end_offset=Offset(log.flushed_end_offset),
         )
         _wake(progress.released)
         if progress.high_watermark_moved:

@@ -21,6 +21,7 @@ from ...metadata import (
 from ...runtime import Buffer, Runtime, Scope
 from ...storage import FlushPolicy, LogConfig, Origin
 from ...storage.shell.directory import Directory
+from ...storage.shell.writer import Appended
 from ..partition import Acks, LeaderState, Partition
 from ..requests import AppendResult, FetchOutcome, FetchSpec, OffsetOutcome, OffsetSpec
 from .appends import PendingAppend
@@ -153,7 +154,7 @@ class ReplicaManager:
             origin=Origin.CLIENT,
             flush=replica.flushes and acks is not Acks.NONE,
         )
-        replica.watch(future)
+        future.add_done_callback(_retrieve)
         return PendingAppend(self._runtime.clock, replica, future, acks)
 
     async def append(
@@ -182,6 +183,12 @@ class ReplicaManager:
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
         """Translate positions into offsets; see `Reads.list_offsets`."""
         return await self._reads.list_offsets(specs)
+
+
+def _retrieve(append: "asyncio.Future[Appended]") -> None:
+    """Look at the outcome, so that nobody is warned when its caller is gone."""
+    if not append.cancelled():
+        append.exception()
 
 
 def _settings(topic: TopicImage, state: PartitionImage) -> tuple[LeaderState, LogConfig]:
