@@ -1,0 +1,216 @@
+"""What one append reserves in a log, and the write itself: whole, undone, or the end of the log.
+
+`Log.prepare` makes a `Write`, the shell puts it on the disk with `write_fully` (on the loop or in
+the write lane), `Log.complete` or `Log.failed` ends it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ..records.batch import PREFIX_SIZE, BatchHeader, iterate_batches, stamp
+from ..records.validate import ValidationMode, validate_batch
+from .config import LogConfig
+from .segment import Segment
+
+if TYPE_CHECKING:
+    from ..runtime.ports import Buffer, File
+
+Headers: TypeAlias = list[tuple[int, BatchHeader]]
+"""Position in the buffer, header."""
+
+CODEC_AT: Final = 22
+"""Low byte of a batch's attributes."""
+
+CODEC_MASK: Final = 0x07
+
+BUFFERS_MAX: Final = 512
+"""Buffers a write call takes; the kernel's bound (IOV_MAX) is 1024."""
+
+
+class Origin(Enum):
+    """Who built the batches, and so what of them is believed."""
+
+    CLIENT = "client"  # nothing is believed; offsets and epoch are stamped
+    INTERNAL = "internal"  # this node built it: only its CRC is checked; offsets and epoch stamped
+    REPLICATED = "replicated"  # a leader stamped it: offsets stay and must continue the log
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One batch where it lies in its segment."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+
+
+class Write:
+    """An append with its place reserved: `buffers` belong at `position` of `file`.
+
+    Offsets are [base_offset, next_offset). Nothing is copied: the buffers are a stamped prefix and
+    a view of the rest of what the producer sent.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "batches",
+        "buffers",
+        "file",
+        "next_offset",
+        "position",
+        "segment",
+        "size",
+    )
+
+    def __init__(
+        self,
+        segment: Segment,
+        file: "File",
+        *,
+        base_offset: int,
+        position: int,
+        buffers: "list[Buffer]",
+        batches: list[Placed],
+    ) -> None:
+        last = batches[-1]
+        self.segment = segment
+        self.file = file
+        self.base_offset = base_offset
+        self.next_offset = last.last_offset + 1
+        self.position = position
+        self.size = last.position + last.size - position
+        self.buffers = buffers
+        self.batches = batches
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record (inclusive)."""
+        return self.next_offset - 1
+
+
+class WriteFailed(Exception):
+    """A write did not reach the file whole. `is_undone`: the file is as long as before."""
+
+    def __init__(self, error: OSError, *, is_undone: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_undone = is_undone
+
+
+def write_fully(file: "File", position: int, buffers: "Sequence[Buffer]") -> None:
+    """Write all buffers at `position`, completing short writes.
+
+    Raises WriteFailed after having cut the file back to `position`, if that was possible.
+    """
+    left = list(buffers)
+    at = position
+    try:
+        while left:
+            written = file.write(at, left[:BUFFERS_MAX])
+            at += written
+            left = _behind(left, written)
+    except OSError as error:
+        raise WriteFailed(error, is_undone=_is_cut_back(file, position)) from error
+
+
+def _is_cut_back(file: "File", size: int) -> bool:
+    try:
+        file.truncate(size)
+    except OSError:
+        return False
+    return True
+
+
+def _behind(buffers: "list[Buffer]", count: int) -> "list[Buffer]":
+    """Return what follows the first `count` bytes."""
+    for index, buffer in enumerate(buffers):
+        if count < len(buffer):
+            rest: Buffer = memoryview(buffer)[count:] if count else buffer
+            return [rest, *buffers[index + 1 :]]
+        count -= len(buffer)
+    assert count == 0, f"{count} bytes more written than given"
+    return []
+
+
+def validate_all(batches: "Buffer", config: LogConfig) -> None:
+    """Check a client's batches as the log's config demands; a lane may do it ahead of
+    `Log.prepare`."""
+    for position, header in iterate_batches(batches):
+        validate(batches, position, header, config)
+
+
+def validate(batches: "Buffer", position: int, header: BatchHeader, config: LogConfig) -> None:
+    """Check one batch of a client as the log's config demands."""
+    validate_batch(
+        batches,
+        position,
+        header,
+        mode=config.record_validation,
+        max_bytes=config.message_bytes_max,
+        inflate_limit=config.inflate_bytes_max,
+        keys_required=config.compacted,
+    )
+
+
+def is_worth_a_lane(batches: "Buffer", config: LogConfig, bytes_min: int) -> bool:
+    """Whether walking a client's batches takes too long for the loop: large and compressed."""
+    return (
+        len(batches) > bytes_min
+        and config.record_validation is ValidationMode.FULL
+        and batches[CODEC_AT] & CODEC_MASK != 0
+    )
+
+
+def split_batches(batches: "Buffer", bytes_max: int) -> "list[Buffer]":
+    """Cut a buffer between batches into parts of at most `bytes_max`; a larger batch is a part of
+    its own. Raises CorruptionError."""
+    view = memoryview(batches)
+    parts: list[Buffer] = []
+    start = end = 0
+    for position, header in iterate_batches(batches):
+        if end > start and position + header.size - start > bytes_max:
+            parts.append(view[start:end])
+            start = end
+        end = position + header.size
+    parts.append(view[start:end])
+    return parts
+
+
+def stamp_batches(
+    batches: "Buffer", headers: Headers, position: int, next_offset: int, leader_epoch: int
+) -> "tuple[list[Buffer], list[Placed]]":
+    """Give the batches their offsets; return what to write and where each batch will lie."""
+    view = memoryview(batches)
+    buffers: list[Buffer] = []
+    placed = []
+    for at, header in headers:
+        size = header.size
+        last_offset = next_offset + header.last_offset_delta
+        buffers.append(stamp(header, base_offset=next_offset, leader_epoch=leader_epoch))
+        buffers.append(view[at + PREFIX_SIZE : at + size])
+        placed.append(
+            Placed(
+                position + at, size, next_offset, last_offset, header.max_timestamp, leader_epoch
+            )
+        )
+        next_offset = last_offset + 1
+    return buffers, placed
+
+
+def place_batches(headers: Headers, position: int) -> list[Placed]:
+    return [
+        Placed(
+            position + at,
+            header.size,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.leader_epoch,
+        )
+        for at, header in headers
+    ]

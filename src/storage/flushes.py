@@ -1,0 +1,134 @@
+"""What one flush of a log must make durable, captured on the loop, performed in the write lane.
+
+Order: data first, then indexes of rolled segments (they may be rebuilt, so a full disk does not
+fail the flush), then the names. Any error of a sync is final for the log: after a failed fsync the
+kernel counts the pages as clean, and a repeat would report success for data that are gone.
+"""
+
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from .index import SegmentIndex
+from .pool import FilePool
+from .segment import Segment, index_paths, store_index
+
+if TYPE_CHECKING:
+    from ..runtime.ports import File, Files, Lease
+
+OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors that freeing space cures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flush:
+    """Everything below `end_offset` is durable once this was performed."""
+
+    end_offset: int
+    synced: "tuple[tuple[File, Lease], ...]"  # files with un-synced bytes, oldest segment first
+    sealed: tuple[tuple[str, SegmentIndex], ...]  # .log path and final index of rolled segments
+    folders: tuple[str, ...]  # with new names in them, the outermost last
+
+    def release(self) -> None:
+        """Give the leases back."""
+        for _, lease in self.synced:
+            lease.release()
+
+
+def perform_flush(files: "Files", flush: Flush) -> None:
+    """Do it. Waits for the device; raises OSError."""
+    for file, _ in flush.synced:
+        file.sync()
+    for path, index in flush.sealed:
+        store_index_if_room(files, path, index)
+    for folder in flush.folders:
+        files.sync_folder(folder)
+
+
+def store_index_if_room(files: "Files", path: str, index: SegmentIndex) -> None:
+    """Store a segment's index; on a full disk leave none, it is then rebuilt when needed."""
+    try:
+        store_index(files, path, index)
+    except OSError as error:
+        if error.errno not in OUT_OF_SPACE:
+            raise
+        for leftover in index_paths(path):
+            if files.exists(leftover):
+                files.remove(leftover)
+
+
+class Unflushed:
+    """What changed since the last flush began."""
+
+    __slots__ = ("_closing", "_dirty", "_folders", "_sealed", "is_flushing")
+
+    def __init__(self) -> None:
+        self.is_flushing = False
+        self._dirty: list[Segment] = []  # their `file` and `lease` are held
+        self._closing: list[tuple[File, Lease]] = []  # small files, written once
+        self._sealed: list[tuple[str, SegmentIndex]] = []
+        self._folders: dict[str, None] = {}  # with new names; inner before outer
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is anything to flush."""
+        return bool(self._dirty or self._closing or self._sealed or self._folders)
+
+    def hold(self, segment: Segment, pool: FilePool) -> "File":
+        """Return the file of a segment that is about to be written, and keep it open."""
+        if segment.file is None:
+            segment.file = pool.file(segment.path)
+            segment.lease = segment.file.lease()
+            self._dirty.append(segment)
+        return segment.file
+
+    def closing(self, file: "File") -> None:
+        """A file was written once and for all: sync it with the next flush, then close it."""
+        self._closing.append((file, file.lease()))
+        file.close()
+
+    def seal(self, segment: Segment) -> None:
+        """The segment's index is final: store it with the next flush."""
+        assert segment.index is not None, f"{segment.path} was active"
+        segment.index.seal()
+        self._sealed.append((segment.path, segment.index))
+
+    def named(self, *folders: str) -> None:
+        """Names in these folders changed."""
+        for folder in folders:
+            self._folders[folder] = None
+
+    def take(self, end_offset: int) -> Flush:
+        """Move everything into a flush."""
+        synced = list(self._closing)
+        for segment in self._dirty:
+            assert segment.file is not None, f"{segment.path} is held"
+            assert segment.lease is not None, f"{segment.path} is leased"
+            synced.append((segment.file, segment.lease))
+            segment.file = segment.lease = None
+        flush = Flush(
+            end_offset=end_offset,
+            synced=tuple(synced),
+            sealed=tuple(self._sealed),
+            folders=tuple(self._folders),
+        )
+        self._closing.clear()
+        self._dirty.clear()
+        self._sealed.clear()
+        self._folders.clear()
+        self.is_flushing = True
+        return flush
+
+    def end(self, flush: Flush) -> None:
+        """The flush ended, well or not."""
+        assert self.is_flushing, "no flush is under way"
+        self.is_flushing = False
+        flush.release()
+
+    def forget(self, segment: Segment) -> None:
+        """The segment is closed or gone."""
+        if segment.lease is not None:
+            segment.lease.release()
+            segment.file = segment.lease = None
+            self._dirty.remove(segment)
+        self._sealed = [entry for entry in self._sealed if entry[0] != segment.path]

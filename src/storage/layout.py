@@ -1,0 +1,79 @@
+"""Names of files and folders in a data directory, as the field's own tools know them.
+
+One folder a partition, `<topic>-<partition>`; in it a segment's files are named by its base offset
+in 20 digits. Owns names only; nothing here touches a file.
+"""
+
+from typing import Final
+
+# --- at the top of a data directory ------------------------------------------------------------
+
+META_PROPERTIES: Final = "meta.properties"
+LOCK: Final = ".lock"
+CLEAN_MARKER: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+
+# --- in a log's folder -------------------------------------------------------------------------
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+TEMPORARY_SUFFIX: Final = ".tmp"
+DELETED_FOLDER_SUFFIX: Final = "-delete"
+
+OFFSET_DIGITS: Final = 20
+"""Base offsets are zero-padded to this width, so that names sort as offsets do."""
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    """Return the name of one of a segment's files."""
+    return f"{base_offset:0{OFFSET_DIGITS}d}{suffix}"
+
+
+def segment_base(name: str, suffix: str = LOG_SUFFIX) -> int | None:
+    """Return the base offset that a file's name says, None when it is not a segment's file."""
+    stem = name.removesuffix(suffix)
+    if stem == name or len(stem) != OFFSET_DIGITS or not is_number(stem):
+        return None
+    return int(stem)
+
+
+def log_name(topic: str, partition: int) -> str:
+    """Return the folder name of a partition's log."""
+    return f"{topic}-{partition}"
+
+
+def split_log_name(name: str) -> tuple[str, int] | None:
+    """Return (topic, partition) of a folder name, None when it is not a log's folder."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not is_number(partition):
+        return None
+    return topic, int(partition)
+
+
+def deleted_folder(name: str, token: str) -> str:
+    """Return the name a log's folder gets before its files are unlinked."""
+    return f"{name}.{token}{DELETED_FOLDER_SUFFIX}"
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of a name in a folder."""
+    return f"{folder}/{name}"
+
+
+def parent_of(path: str) -> str:
+    """Return the folder that a path's last name lies in."""
+    return path.rpartition("/")[0]
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is ASCII digits alone."""
+    return text.isascii() and text.isdigit()

@@ -1,0 +1,560 @@
+"""The partition log: offsets, epochs and positions of what its segments hold.
+
+Bookkeeping over the files port; it belongs to the loop thread. Every change of the disk comes in
+two halves: one that decides and reserves (`prepare`, `begin_flush`, `begin_truncate`), one that
+ends it (`complete`, `failed`, `complete_flush`, ...). Between them a shell does the waiting part,
+which is a plain function over handles, buffers and numbers. Readers see completed data only.
+
+Offsets that only grow, except by truncation:
+
+    log_start_offset <= recovery_point <= flushed_end_offset <= log_end_offset
+
+It must not know who leads, what is committed, or when it is called.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..errors import (
+    DiskFull,
+    InvalidRecord,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    StorageError,
+)
+from ..ids import TopicId
+from ..records.batch import check_crc, iterate_batches
+from .appends import (
+    Headers,
+    Origin,
+    Write,
+    WriteFailed,
+    place_batches,
+    stamp_batches,
+    validate,
+)
+from .checkpoints import encode_partition_metadata
+from .config import LogConfig
+from .contents import fill
+from .epochs import EpochCache
+from .flushes import OUT_OF_SPACE, Flush, Unflushed
+from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
+from .layout import PARTITION_METADATA, join, parent_of
+from .pool import FilePool
+from .ranges import Range, Wanted
+from .segment import Segment, load_index
+from .times import TimedOffset, TimedSegment, TimeLookup
+from .truncation import Cut, Truncation, perform_truncation
+
+if TYPE_CHECKING:
+    from ..runtime.ports import Buffer
+
+
+@dataclass(slots=True, kw_only=True)
+class LogState:
+    """What a recovery found in a log's folder, all of it durable."""
+
+    segments: list[Segment]  # ascending; empty when the folder does not exist yet
+    epochs: EpochCache
+    log_start_offset: int
+    log_end_offset: int
+
+
+class Log:
+    """One log. `failure` is set once its disk failed: it then takes no more appends."""
+
+    def __init__(
+        self,
+        pool: FilePool,
+        indexes: IndexCache,
+        *,
+        name: str,
+        folder: str,
+        config: LogConfig,
+        topic_id: TopicId | None,
+        state: LogState,
+    ) -> None:
+        self.name = name
+        self.folder = folder
+        self.topic_id = topic_id
+        self.config = config
+        self.epochs = state.epochs
+        self.log_start_offset = state.log_start_offset
+        self.log_end_offset = state.log_end_offset  # completed appends
+        self.flushed_end_offset = state.log_end_offset  # durable appends
+        self.failure: StorageError | None = None
+        self._pool = pool
+        self._indexes = indexes
+        self._segments = state.segments  # the last one is active; empty: no folder yet
+        self._outstanding: deque[Write] = deque()  # prepared, oldest first; all in one segment
+        self._unflushed = Unflushed()
+
+    @property
+    def recovery_point(self) -> int:
+        """Below it everything was fsynced: a recovery need not read it, and may not find it bad."""
+        return self.flushed_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of completed batches."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_bases(self) -> list[int]:
+        """Base offsets of the segments, ascending."""
+        return [segment.base_offset for segment in self._segments]
+
+    # --- append --------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        batches: "Buffer",
+        *,
+        leader_epoch: int,
+        wall_ms: int,
+        origin: Origin,
+        is_validated: bool = False,
+    ) -> Write | None:
+        """Check whole batches and reserve their offsets and place; `complete` or `failed` ends it.
+
+        CLIENT and INTERNAL batches get the next offsets and `leader_epoch`; REPLICATED ones keep
+        theirs, which must continue the log. `is_validated`: a lane has walked the records already.
+        None when a new segment is due while writes are outstanding: end those first, then repeat.
+        Raises the errors of `validate_batch`, InvalidRecord, MessageTooLarge, DiskFull,
+        StorageError; nothing is reserved then.
+        """
+        self._check_usable()
+        headers = list(iterate_batches(batches))
+        if not headers:
+            raise InvalidRecord("there is no batch to append")
+        outstanding = self._outstanding
+        next_offset = outstanding[-1].next_offset if outstanding else self.log_end_offset
+        if origin is Origin.REPLICATED:
+            self._check_continues(batches, headers, next_offset)
+        else:
+            self._check_new(batches, headers, origin, leader_epoch, is_validated)
+        segment = self._room(headers, len(batches), next_offset, wall_ms)
+        if segment is None:
+            return None
+        position = self._reserved_size(segment)
+        if origin is Origin.REPLICATED:
+            buffers: list[Buffer] = [batches]
+            placed = place_batches(headers, position)
+        else:
+            buffers, placed = stamp_batches(batches, headers, position, next_offset, leader_epoch)
+        write = Write(
+            segment,
+            self._unflushed.hold(segment, self._pool),
+            base_offset=placed[0].base_offset,
+            position=position,
+            buffers=buffers,
+            batches=placed,
+        )
+        outstanding.append(write)
+        return write
+
+    def complete(self, write: Write) -> None:
+        """The write is in the file: show it to readers. Oldest outstanding write first."""
+        oldest = self._outstanding.popleft()
+        assert oldest is write, f"{write.base_offset} completed before {oldest.base_offset}"
+        segment = write.segment
+        assert write.position == segment.size, f"write at {write.position} of {segment.size}"
+        index = segment.index
+        assert index is not None, f"{segment.path} is not active"
+        if segment.size == 0:
+            segment.first_timestamp = write.batches[0].max_timestamp
+        for batch in write.batches:
+            index.note(
+                position=batch.position,
+                size=batch.size,
+                last_offset=batch.last_offset,
+                max_timestamp=batch.max_timestamp,
+            )
+            if batch.leader_epoch > self.epochs.latest:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+        segment.size += write.size
+        self.log_end_offset = write.next_offset
+
+    def failed(self, write: Write, failure: WriteFailed) -> DiskFull | StorageError:
+        """The write is not in the file: give its reservation back; return what to tell the caller.
+
+        Newest outstanding write first. A full disk whose partial write was undone leaves the log
+        usable; anything else is final.
+        """
+        newest = self._outstanding.pop()
+        assert newest is write, f"{write.base_offset} failed before {newest.base_offset}"
+        if failure.is_undone and failure.error.errno in OUT_OF_SPACE and self.failure is None:
+            return _disk_full(self.folder)
+        return self.give_up(failure.error)
+
+    def give_up(self, error: OSError) -> StorageError:
+        """Take no more appends: the disk failed in a way that cannot be undone."""
+        if self.failure is None:
+            self.failure = StorageError(
+                f"{self.folder}: {error.strerror or error}; the log takes no more appends"
+            )
+        return StorageError(self.failure.message)
+
+    # --- flush ---------------------------------------------------------------------------------
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a flush would have anything to do."""
+        return self.flushed_end_offset < self.log_end_offset or self._unflushed.is_any
+
+    def begin_flush(self, *, is_last: bool = False) -> Flush:
+        """Capture what makes everything completed so far durable; one flush at a time.
+
+        `is_last`: the log is about to be closed, and its active segment's index is stored too.
+        """
+        assert not self._unflushed.is_flushing, f"{self.name}: two flushes at once"
+        if is_last and self._segments:
+            self._unflushed.seal(self._segments[-1])
+        return self._unflushed.take(self.log_end_offset)
+
+    def complete_flush(self, flush: Flush) -> None:
+        """The flush was performed."""
+        self._unflushed.end(flush)
+        assert flush.end_offset <= self.log_end_offset, f"{flush.end_offset} beyond the log's end"
+        self.flushed_end_offset = max(self.flushed_end_offset, flush.end_offset)
+
+    def flush_failed(self, flush: Flush, error: OSError) -> StorageError:
+        """The flush failed: final, since a repeated fsync would claim what is lost."""
+        self._unflushed.end(flush)
+        return self.give_up(error)
+
+    # --- read ----------------------------------------------------------------------------------
+
+    def read(
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int,
+        end_offset: int | None = None,
+        min_one: bool = True,
+    ) -> Range | None:
+        """Return whole batches of [start_offset, end_offset), from the one that holds
+        `start_offset` on; None when there are none.
+
+        The range ends with its segment; at most `max_bytes`, but the first batch in any case when
+        `min_one`. Raises OffsetOutOfRange, CorruptionError, StorageError. Release the range.
+        """
+        log_end = self.log_end_offset
+        if not self.log_start_offset <= start_offset <= log_end:
+            raise OffsetOutOfRange(
+                f"offset {start_offset} is outside [{self.log_start_offset}, {log_end}]"
+            )
+        end = log_end if end_offset is None or end_offset > log_end else end_offset
+        at = bisect_right(self._segments, start_offset, key=_base_of) - 1
+        while start_offset < end and at < len(self._segments):
+            found = self._range(max(at, 0), start_offset, end, max_bytes, min_one)
+            if found.size or not found.is_located:
+                return found
+            found.release()
+            if found.next_offset <= start_offset or found.next_offset >= end:
+                return None
+            start_offset = found.next_offset  # compaction left nothing behind it in this segment
+            at += 1
+        return None
+
+    def _range(self, at: int, start: int, end: int, max_bytes: int, min_one: bool) -> Range:
+        segment = self._segments[at]
+        is_active = at + 1 == len(self._segments)
+        wanted = Wanted(
+            start_offset=start,
+            end_offset=end,
+            bytes_max=max_bytes,
+            at_least_one=min_one,
+            segment_end_offset=self.log_end_offset
+            if is_active
+            else self._segments[at + 1].base_offset,
+            segment_size=segment.size,
+        )
+        try:
+            file = segment.file or self._pool.file(segment.path)
+        except OSError as error:
+            raise StorageError(f"{segment.path}: {error.strerror}") from error
+        index = segment.index or self._indexes.get(segment.path)
+        if index is not None:
+            return Range(file, wanted, wanted.floors(index))
+        return Range(file, wanted, None, self._index_loader(segment))
+
+    def _index_loader(self, segment: Segment) -> Callable[[], SegmentIndex]:
+        return partial(
+            load_index,
+            self._pool.files,
+            segment.path,
+            base_offset=segment.base_offset,
+            size=segment.size,
+            interval_bytes=self.config.index_interval_bytes,
+        )
+
+    # --- look up -------------------------------------------------------------------------------
+
+    def time_lookup(self, timestamp_ms: int | None, *, end_offset: int | None = None) -> TimeLookup:
+        """Plan a lookup by time below `end_offset`; run it in the read lane.
+
+        None asks for the first record that has the largest timestamp.
+        """
+        timed = [
+            TimedSegment(path=s.path, base_offset=s.base_offset, size=s.size)
+            for s in self._segments[:-1]
+        ]
+        if self._segments:
+            active = self._segments[-1]
+            assert active.index is not None, f"{active.path} is active"
+            index, largest = active.index, active.index.max_timestamp
+            sought = largest if timestamp_ms is None else timestamp_ms
+            timed.append(
+                TimedSegment(
+                    path=active.path,
+                    base_offset=active.base_offset,
+                    size=active.size,
+                    max_timestamp=largest,
+                    floor=index.floor(index.floor_time(sought)),
+                )
+            )
+        return TimeLookup(
+            timestamp=timestamp_ms,
+            start_offset=self.log_start_offset,
+            end_offset=self.log_end_offset if end_offset is None else end_offset,
+            interval_bytes=self.config.index_interval_bytes,
+            segments=tuple(timed),
+        )
+
+    def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
+        """Return the first record at or after a time. May wait for the device."""
+        return self.time_lookup(timestamp_ms).run(self._pool.files)
+
+    @property
+    def latest_epoch(self) -> int:
+        """Leader epoch of the last batch, -1 when none has one."""
+        return self.epochs.latest
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch of the batch that holds `offset`, -1 when unknown."""
+        return self.epochs.epoch_at(offset)
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        """Return (largest epoch <= `epoch`, its end offset); (-1, -1) when it is not known here."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # --- truncate ------------------------------------------------------------------------------
+
+    def begin_truncate(self, offset: int) -> Truncation | None:
+        """Plan to cut every batch that holds or follows `offset`; None when there is none.
+
+        Nothing may be outstanding until `complete_truncate`.
+        """
+        self._check_usable()
+        assert not self._outstanding, f"{self.name}: truncated during a write"
+        assert not self._unflushed.is_flushing, f"{self.name}: truncated during a flush"
+        if offset >= self.log_end_offset or not self._segments:
+            return None
+        assert offset >= self.log_start_offset, f"{offset} < log start {self.log_start_offset}"
+        at = max(bisect_right(self._segments, offset, key=_base_of) - 1, 0)
+        segment = self._segments[at]
+        file = segment.file or self._pool.file(segment.path)
+        index = segment.index or self._indexes.get(segment.path)
+        return Truncation(
+            offset=offset,
+            folder=self.folder,
+            file=file,
+            lease=file.lease(),
+            size=segment.size,
+            floor=index.truncation_floor(offset) if index is not None else 0,
+            removed=tuple(s.path for s in reversed(self._segments[at + 1 :])),
+        )
+
+    def complete_truncate(self, truncation: Truncation, cut: Cut) -> None:
+        """The truncation was performed, durably."""
+        truncation.lease.release()
+        kept = len(self._segments) - len(truncation.removed)
+        for segment in self._segments[kept:]:
+            self._forget(segment)
+        del self._segments[kept:]
+        active = self._segments[-1]
+        index = active.index or self._indexes.get(active.path)
+        if index is None or truncation.floor == 0:
+            index = SegmentIndex(active.base_offset, self.config.index_interval_bytes)
+        else:
+            index.truncate(truncation.floor)
+        for batch in cut.tail:
+            index.note(
+                position=batch.position,
+                size=batch.size,
+                last_offset=batch.last_offset,
+                max_timestamp=batch.max_timestamp,
+            )
+        self._indexes.drop(active.path)
+        active.index = index
+        active.size = cut.size
+        self.log_end_offset = cut.end_offset
+        self.flushed_end_offset = min(self.flushed_end_offset, cut.end_offset)
+        self.epochs.truncate_end(cut.end_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut every batch that holds or follows `offset`. Waits for the device."""
+        truncation = self.begin_truncate(offset)
+        if truncation is not None:
+            self.complete_truncate(truncation, perform_truncation(self._pool.files, truncation))
+
+    def advance_log_start(self, offset: int) -> None:
+        """Make everything below `offset` unreadable; lower offsets than the present are ignored."""
+        assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_start(offset)
+
+    def close(self, reason: str) -> None:
+        """Close its files; it takes no more appends, and what was not flushed is not made
+        durable."""
+        assert not self._outstanding, f"{self.name}: closed during a write"
+        if self.failure is None:
+            self.failure = StorageError(f"{self.folder}: {reason}")
+        for segment in self._segments:
+            self._forget(segment)
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if self.failure is not None:
+            raise StorageError(self.failure.message)
+
+    def _check_new(
+        self,
+        batches: "Buffer",
+        headers: Headers,
+        origin: Origin,
+        leader_epoch: int,
+        is_validated: bool,
+    ) -> None:
+        """Check what this node is about to stamp."""
+        latest = self.epochs.latest
+        assert leader_epoch >= latest, f"{self.name}: epoch {leader_epoch} after {latest}"
+        config = self.config
+        if len(batches) > config.segment_bytes:
+            raise MessageTooLarge(
+                f"{len(batches)} bytes do not fit a segment of {config.segment_bytes}"
+            )
+        for position, header in headers:
+            if origin is Origin.INTERNAL:
+                check_crc(batches, position, header)
+            elif not is_validated:
+                validate(batches, position, header, config)
+
+    def _check_continues(self, batches: "Buffer", headers: Headers, next_offset: int) -> None:
+        """Check that a leader's batches continue this log."""
+        epoch = self._outstanding_epoch()
+        for position, header in headers:
+            check_crc(batches, position, header)
+            expected = header.base_offset == next_offset
+            if not expected and not (self.config.compacted and header.base_offset > next_offset):
+                raise InvalidRecord(
+                    f"a replicated batch starts at {header.base_offset}, the log ends at "
+                    f"{next_offset}"
+                )
+            if header.leader_epoch < epoch:
+                raise InvalidRecord(
+                    f"a replicated batch of epoch {header.leader_epoch} follows epoch {epoch}"
+                )
+            next_offset, epoch = header.next_offset, header.leader_epoch
+
+    def _outstanding_epoch(self) -> int:
+        if self._outstanding:
+            return max(self.epochs.latest, self._outstanding[-1].batches[-1].leader_epoch)
+        return self.epochs.latest
+
+    def _reserved_size(self, active: Segment) -> int:
+        """Return the size of the active segment once every outstanding write is in it."""
+        if not self._outstanding:
+            return active.size
+        newest = self._outstanding[-1]
+        return newest.position + newest.size
+
+    def _room(self, headers: Headers, size: int, next_offset: int, wall_ms: int) -> Segment | None:
+        """Return the segment to append to, rolling when due; None when outstanding writes must
+        end first."""
+        try:
+            if not self._segments:
+                self._create(wall_ms)
+            active = self._segments[-1]
+            used = self._reserved_size(active)
+            if used == 0 or not self._is_roll_due(
+                active, headers, used + size, next_offset, wall_ms
+            ):
+                return active
+            if self._outstanding:
+                return None
+            return self._roll(wall_ms)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _is_roll_due(
+        self, active: Segment, headers: Headers, size: int, next_offset: int, wall_ms: int
+    ) -> bool:
+        config, index = self.config, active.index
+        assert index is not None, f"{active.path} is active"
+        if size > config.segment_bytes or index.size + TIME_ENTRY_SIZE > config.index_bytes_max:
+            return True
+        records = sum(header.last_offset_delta + 1 for _, header in headers)
+        last_offset = max(next_offset + records, headers[-1][1].next_offset)
+        if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        timestamp = max(header.max_timestamp for _, header in headers)
+        if active.first_timestamp >= 0 and timestamp >= 0:
+            return timestamp - active.first_timestamp > config.segment_ms
+        return wall_ms - active.created_ms > config.segment_ms
+
+    def _create(self, wall_ms: int) -> None:
+        """Make the log's folder and its first segment."""
+        files = self._pool.files
+        files.make_folder(self.folder)
+        if self.topic_id is not None:
+            file = files.open(join(self.folder, PARTITION_METADATA), create=True)
+            fill(file, encode_partition_metadata(self.topic_id))
+            self._unflushed.closing(file)
+        self._add_segment(self.log_end_offset, wall_ms)
+        self._unflushed.named(self.folder, parent_of(self.folder))
+
+    def _roll(self, wall_ms: int) -> Segment:
+        """Start a new segment at the log's end."""
+        rolled = self._segments[-1]
+        active = self._add_segment(self.log_end_offset, wall_ms)
+        self._unflushed.seal(rolled)
+        assert rolled.index is not None, f"{rolled.path} was active"
+        self._indexes.put(rolled.path, rolled.index)
+        rolled.index = None
+        self._unflushed.named(self.folder)
+        return active
+
+    def _add_segment(self, base_offset: int, wall_ms: int) -> Segment:
+        index = SegmentIndex(base_offset, self.config.index_interval_bytes)
+        segment = Segment(self.folder, base_offset, index=index, created_ms=wall_ms)
+        file = self._pool.file(segment.path, create=True)
+        if file.size():
+            file.truncate(0)  # left by a crash between a roll and its first batch
+        self._segments.append(segment)
+        return segment
+
+    def _refused(self, error: OSError) -> DiskFull | StorageError:
+        if error.errno in OUT_OF_SPACE:
+            return _disk_full(self.folder)
+        return self.give_up(error)
+
+    def _forget(self, segment: Segment) -> None:
+        self._unflushed.forget(segment)
+        self._pool.forget(segment.path)
+        self._indexes.drop(segment.path)
+
+
+def _disk_full(folder: str) -> DiskFull:
+    return DiskFull(f"no space is left for {folder}; nothing was stored")
+
+
+def _base_of(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,50 @@
+"""Open files, capped: what a node with 10,000 logs keeps of its descriptors.
+
+Least recently used files are closed first. Whoever needs a file beyond the moment takes a lease on
+it; close() then takes effect when the last lease is back, so evicting never pulls a file from
+under a reader or a sync.
+"""
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..runtime.ports import File, Files
+
+
+class FilePool:
+    """Files by path. Belongs to the loop thread."""
+
+    def __init__(self, files: "Files", *, open_files_max: int) -> None:
+        assert open_files_max >= 1, f"open_files_max is {open_files_max}"
+        self.files = files
+        self._open_files_max = open_files_max
+        self._open: OrderedDict[str, File] = OrderedDict()
+
+    def file(self, path: str, *, create: bool = False) -> "File":
+        """Return the open file of a path, opening it when needed; raises OSError."""
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        file = self.files.open(path, create=create)
+        self._open[path] = file
+        if len(self._open) > self._open_files_max:
+            _, oldest = self._open.popitem(last=False)
+            oldest.close()
+        return file
+
+    def forget(self, path: str) -> None:
+        """Close the file of a path, if it is open."""
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def __len__(self) -> int:
+        return len(self._open)

@@ -1,0 +1,206 @@
+"""What is done to the files at the top of a data directory: plain functions for the write lane.
+
+Formatting, taking over (lock, leftovers, checkpoints), recovering and deleting a log's folder,
+leaving the clean marker. Everything waits for the device; `shell.directory` decides when.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import (
+    CorruptionError,
+    DirectoryInUse,
+    DirectoryMismatch,
+    DirectoryNotFormatted,
+    DirectoryUnusable,
+    QuorumlogError,
+    StorageError,
+)
+from ..ids import ClusterId, NodeId, TopicId
+from .checkpoints import (
+    DirectoryMeta,
+    decode_meta,
+    decode_offsets,
+    decode_partition_metadata,
+    encode_meta,
+)
+from .contents import read_file, remove_tree, replace_file, write_file
+from .layout import (
+    CLEAN_MARKER,
+    DELETED_FOLDER_SUFFIX,
+    LOCK,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    TEMPORARY_SUFFIX,
+    join,
+    split_log_name,
+)
+from .log import LogState
+from .recovery import Recovery, recover
+from .truncation import Cut, Truncation, perform_truncation
+
+if TYPE_CHECKING:
+    from ..runtime.ports import FileLock, Files
+
+
+@dataclass(slots=True, kw_only=True)
+class Stored:
+    """What the checkpoint files say now."""
+
+    recovery_points: dict[str, int] = field(default_factory=dict)  # by log name
+    log_starts: dict[str, int] = field(default_factory=dict)
+    epochs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What an opening found."""
+
+    lock: "FileLock"
+    meta: DirectoryMeta
+    is_clean: bool
+    small_files: dict[str, bytes]
+    stored: Stored
+
+
+def format_folder(files: "Files", path: str, meta: DirectoryMeta) -> DirectoryMeta:
+    files.make_folder(path)
+    lock = _lock(files, path)
+    try:
+        meta_path = join(path, META_PROPERTIES)
+        if files.exists(meta_path):
+            there = decode_meta(read_file(files, meta_path), meta_path)
+            check_owner(path, there, cluster_id=meta.cluster_id, node_id=meta.node_id)
+            return there
+        names = log_names(files, path)
+        if names:
+            raise DirectoryMismatch(f"{path} holds logs ({names[0]}, ...) but no {META_PROPERTIES}")
+        replace_file(files, path, META_PROPERTIES, encode_meta(meta))
+        return meta
+    finally:
+        lock.release()
+
+
+def find_folder(files: "Files", path: str) -> Found:
+    if not files.exists(join(path, META_PROPERTIES)):
+        raise DirectoryNotFormatted(f"{path} is not formatted: it has no {META_PROPERTIES}")
+    lock = _lock(files, path)
+    try:
+        return _look_around(files, path, lock)
+    except (OSError, QuorumlogError):
+        lock.release()
+        raise
+
+
+def _look_around(files: "Files", path: str, lock: "FileLock") -> Found:
+    small: dict[str, bytes] = {}
+    for name in files.names(path):
+        if name.endswith((DELETED_FOLDER_SUFFIX, TEMPORARY_SUFFIX)):
+            remove_tree(files, join(path, name))
+        elif name != LOCK and not files.is_folder(join(path, name)):
+            small[name] = read_file(files, join(path, name))
+    stored = Stored(
+        recovery_points=_offsets(small, RECOVERY_POINTS),
+        log_starts=_offsets(small, LOG_START_OFFSETS),
+    )
+    files.sync_folder(path)
+    return Found(
+        lock=lock,
+        meta=decode_meta(small[META_PROPERTIES], join(path, META_PROPERTIES)),
+        is_clean=CLEAN_MARKER in small,
+        small_files=small,
+        stored=stored,
+    )
+
+
+def _offsets(small: dict[str, bytes], name: str) -> dict[str, int]:
+    return decode_offsets(small[name], name) if name in small else {}
+
+
+def _lock(files: "Files", path: str) -> "FileLock":
+    try:
+        return files.lock(join(path, LOCK))
+    except BlockingIOError:
+        raise DirectoryInUse(f"another process has {path} open") from None
+
+
+def check_owner(
+    path: str, meta: DirectoryMeta, *, cluster_id: ClusterId | None, node_id: NodeId | None
+) -> None:
+    if cluster_id is not None and meta.cluster_id != cluster_id:
+        raise DirectoryMismatch(f"{path} belongs to cluster {meta.cluster_id}, not {cluster_id}")
+    if node_id is not None and meta.node_id != node_id:
+        raise DirectoryMismatch(f"{path} belongs to node {meta.node_id}, not {node_id}")
+
+
+def unusable(path: str, error: OSError) -> DirectoryUnusable:
+    return DirectoryUnusable(f"{path} cannot be used: {error.strerror or error}")
+
+
+def log_names(files: "Files", path: str) -> list[str]:
+    return [
+        name
+        for name in files.names(path)
+        if split_log_name(name) is not None and files.is_folder(join(path, name))
+    ]
+
+
+def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) -> LogState:
+    path = join(recovery.folder, PARTITION_METADATA)
+    if topic_id is not None and files.exists(path):
+        try:
+            there = decode_partition_metadata(read_file(files, path), path)
+        except CorruptionError:
+            there = topic_id  # torn before its first flush: nothing acknowledged lies beside it
+        if there != topic_id:
+            raise StorageError(f"{recovery.folder} holds another topic of this name")
+    return recover(files, recovery)
+
+
+def truncate_log(files: "Files", path: str, points: bytes | None, truncation: Truncation) -> Cut:
+    if points is not None:
+        replace_file(files, path, RECOVERY_POINTS, points)
+    return perform_truncation(files, truncation)
+
+
+def replace_all(files: "Files", contents: list[tuple[str, str, bytes]]) -> None:
+    for folder, name, content in contents:
+        replace_file(files, folder, name, content)
+
+
+def rename_away(
+    files: "Files", path: str, contents: list[tuple[str, bytes]], old: str, new: str
+) -> None:
+    for name, content in contents:
+        replace_file(files, path, name, content)
+    if files.exists(old):
+        files.rename(old, new)
+        files.sync_folder(path)
+
+
+def remove_if_there(files: "Files", path: str) -> None:
+    if files.exists(path):
+        remove_tree(files, path)
+
+
+def remove_marker(files: "Files", path: str) -> None:
+    files.remove(join(path, CLEAN_MARKER))
+    files.sync_folder(path)
+
+
+def end_cleanly(
+    files: "Files",
+    path: str,
+    store: Callable[[], None],
+    is_clean: bool,
+    opened: frozenset[str] | None,
+) -> None:
+    store()
+    if opened is not None and not opened.issuperset(log_names(files, path)):
+        is_clean = False  # an unclean stop left logs that nobody has recovered yet
+    if is_clean:
+        write_file(files, join(path, CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}')
+        files.sync_folder(path)

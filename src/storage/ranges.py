@@ -1,0 +1,243 @@
+"""Ranges of whole batches in a segment: found by the sparse index, read without a copy of ours.
+
+The index says where to start looking; the exact batch is found by reading a few headers behind
+that place ("probing"). On the loop thread probes read only what the page cache holds; when that
+would wait for the device the range stays unlocated, and the read lane locates and reads it in one
+job. A `Range` holds a lease on its file: eviction and deletion close it only when the lease is
+back. Cost: two bisections and at most three probes of 4 KiB.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ..errors import CorruptionError, StorageError
+from ..records.batch import HEADER_SIZE, LENGTH_END
+from .index import SegmentIndex
+
+if TYPE_CHECKING:
+    from ..runtime.ports import File, Lease
+
+PROBE_SIZE: Final = 4096
+_PLACE: Final = Struct(">qi11xi")
+"""Base offset, batch length, last offset delta: what finding a batch needs of its header."""
+
+Probe: TypeAlias = Callable[[int, int], "bytes | None"]
+"""Reads (position, size) of a file; None when that would wait for the device."""
+
+
+class WouldWait(Exception):
+    """A probe was not in the page cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a batch starts, and its first offset."""
+
+    position: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a reader asks of one segment, in numbers alone: a lane job may take it along.
+
+    Floors are positions of batches at or before the thing they are named after.
+    """
+
+    start_offset: int
+    end_offset: int  # exclusive; no batch that reaches beyond it
+    bytes_max: int
+    at_least_one: bool  # give the first batch even when it is larger than bytes_max
+    segment_end_offset: int  # offset behind the segment's last completed batch
+    segment_size: int  # bytes of completed batches
+
+    def floors(self, index: SegmentIndex) -> "Floors":
+        """Ask the index where to look."""
+        start = index.floor(self.start_offset)
+        reaches_end = self.end_offset >= self.segment_end_offset
+        return Floors(
+            start=start,
+            end=self.segment_size if reaches_end else index.floor(self.end_offset),
+            cut=index.floor_position(start + self.bytes_max),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """What the sparse index knows of a wanted range."""
+
+    start: int
+    end: int
+    cut: int
+
+
+class Range:
+    """Whole batches of one segment, with a lease on its file.
+
+    `position`, `size` and `next_offset` are exact once `is_located`; before that `size` is an upper
+    bound and `next_offset` is -1. Release it exactly when done; a second release does nothing.
+    """
+
+    __slots__ = (
+        "_floors",
+        "_lease",
+        "_load_index",
+        "_wanted",
+        "file",
+        "is_located",
+        "loaded_index",
+        "next_offset",
+        "position",
+        "size",
+        "start_offset",
+    )
+
+    def __init__(
+        self,
+        file: "File",
+        wanted: Wanted,
+        floors: Floors | None,
+        load_index: Callable[[], SegmentIndex] | None = None,
+    ) -> None:
+        self.file = file
+        self.start_offset = wanted.start_offset
+        self.next_offset = -1
+        self.position = 0
+        self.size = min(wanted.bytes_max, wanted.segment_size)
+        self.is_located = False
+        self.loaded_index: SegmentIndex | None = None  # read by the lane; the log caches it
+        self._wanted = wanted
+        self._floors = floors
+        self._load_index = load_index
+        self._lease: Lease | None = file.lease()
+        if floors is not None:
+            self._locate_cached()
+
+    def read_cached(self) -> bytes | None:
+        """Return the bytes, or None when reading them would wait for the device."""
+        if not self.is_located:
+            return None
+        if self.size == 0:
+            return b""
+        content = self.file.read_cached(self.position, self.size)
+        return None if content is None else self._whole(content)
+
+    def read(self) -> bytes:
+        """Return the bytes, locating the range first when needed. May wait: for the read lane."""
+        if not self.is_located:
+            self.locate()
+        return self._whole(self.file.read(self.position, self.size)) if self.size else b""
+
+    def locate(self) -> None:
+        """Make position, size and next_offset exact. May wait: for the read lane."""
+        if self._floors is None:
+            assert self._load_index is not None, "a range without floors can load its index"
+            self.loaded_index = self._load_index()
+            self._floors = self._wanted.floors(self.loaded_index)
+        self._locate(self._floors, self.file.read)
+
+    def release(self) -> None:
+        """Give the lease on the file back."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _locate_cached(self) -> None:
+        assert self._floors is not None, "floors are known"
+        try:
+            self._locate(self._floors, self.file.read_cached)
+        except WouldWait:
+            return
+        except CorruptionError:
+            self.release()
+            raise
+
+    def _locate(self, floors: Floors, probe: Probe) -> None:
+        self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
+        self.is_located = True
+
+    def _whole(self, content: bytes) -> bytes:
+        if len(content) != self.size:
+            raise StorageError(
+                f"{self.file.path}: {len(content)} of {self.size} bytes at {self.position} are "
+                "left; the log was truncated while it was read"
+            )
+        return content
+
+
+def locate(probe: Probe, wanted: Wanted, floors: Floors) -> tuple[int, int, int]:
+    """Return (position, size, next offset) of a wanted range.
+
+    Size 0 when no batch of the segment lies in [start_offset, end_offset), or the first one is
+    larger than bytes_max and not asked for. Raises WouldWait, CorruptionError.
+    """
+    size = wanted.segment_size
+    head = find_batch(probe, floors.start, size, wanted.start_offset)
+    if head is None:
+        return size, 0, wanted.segment_end_offset
+    end, next_offset = size, wanted.segment_end_offset
+    if wanted.end_offset < wanted.segment_end_offset:
+        tail = find_batch(probe, max(floors.end, head.position), size, wanted.end_offset)
+        if tail is not None:
+            end, next_offset = tail.position, tail.base_offset
+    if end - head.position <= wanted.bytes_max:
+        return head.position, end - head.position, next_offset
+    if floors.cut > head.position:
+        cut = find_batch(probe, floors.cut, size, 0)
+        assert cut is not None, f"the index points to {floors.cut} of {size}"
+        return head.position, cut.position - head.position, cut.base_offset
+    return _cut_after_first(probe, wanted, head, end, next_offset)
+
+
+def find_batch(probe: Probe, position: int, end: int, offset: int) -> Place | None:
+    """Return the first batch in [position, end) whose last offset is >= `offset`.
+
+    `position` must be a batch's. Raises WouldWait, CorruptionError.
+    """
+    while position < end:
+        window = _probe(probe, position, end)
+        at, limit = 0, len(window) - HEADER_SIZE
+        while at <= limit:
+            base_offset, length, last_delta = _PLACE.unpack_from(window, at)
+            if base_offset + last_delta >= offset:
+                return Place(position + at, base_offset)
+            at += _size(length, position + at)
+        position += at
+    return None
+
+
+def _cut_after_first(
+    probe: Probe, wanted: Wanted, head: Place, end: int, next_offset: int
+) -> tuple[int, int, int]:
+    """Take whole batches from `head` while they fit; there are few, the index has none between."""
+    position = head.position
+    while position < end:
+        window = _probe(probe, position, end)
+        at, limit = 0, len(window) - HEADER_SIZE
+        while at <= limit:
+            base_offset, length, _ = _PLACE.unpack_from(window, at)
+            behind = position + at + _size(length, position + at)
+            is_first = position + at == head.position
+            if behind - head.position > wanted.bytes_max and not (is_first and wanted.at_least_one):
+                return head.position, position + at - head.position, base_offset
+            at = behind - position
+        position += at
+    return head.position, end - head.position, next_offset
+
+
+def _probe(probe: Probe, position: int, end: int) -> bytes:
+    window = probe(position, min(PROBE_SIZE, end - position))
+    if window is None:
+        raise WouldWait
+    if len(window) < HEADER_SIZE:
+        raise CorruptionError(f"{len(window)} bytes are no batch header", position=position)
+    return window
+
+
+def _size(batch_length: int, position: int) -> int:
+    size = batch_length + LENGTH_END
+    if size < HEADER_SIZE:
+        raise CorruptionError(f"batch length {batch_length} is impossible", position=position)
+    return size

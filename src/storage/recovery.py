@@ -1,0 +1,379 @@
+"""Opening a log's folder: at once after a clean stop, by re-reading after any other.
+
+After an unclean stop everything from the recovery point on is read and its CRCs are checked. Below
+the recovery point (a completed fsync) any bad batch is damage. At or above it writeback had no
+order, so a hole followed by valid batches is an ordinary torn tail:
+
+- `replicated` logs are cut at the first bad batch, whatever follows;
+- `fsync` logs never had more than two write groups un-synced, so a bad batch with more valid data
+  behind it than that is damage.
+
+Damage raises CorruptionError and changes nothing: the caller decides what a replica or a voter
+does without its log. Whatever is returned has been made durable. Runs in the write lane.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ..errors import CorruptionError
+from ..records.batch import HEADER_SIZE, MAGIC, BatchHeader, check_crc, parse_header
+from .checkpoints import decode_epochs
+from .config import FlushPolicy, LogConfig
+from .contents import read_file
+from .epochs import EpochCache
+from .flushes import store_index_if_room
+from .index import SegmentIndex
+from .layout import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LEADER_EPOCHS,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    join,
+    segment_base,
+)
+from .log import LogState
+from .segment import Segment, build_index, header_at, read_index, walk
+from .truncation import remove_segment
+
+if TYPE_CHECKING:
+    from ..runtime.ports import File, Files
+
+SCAN_SIZE: Final = 256 * 1024
+"""Bytes read at a time while searching for valid batches behind a bad one."""
+
+MAGIC_AT: Final = 16
+RELATIVE_MAX: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How to open one log."""
+
+    folder: str
+    config: LogConfig
+    is_clean: bool  # the clean marker was there
+    recovery_point: int  # offset below which everything was fsynced
+    log_start_offset: int  # as checkpointed; 0 when never
+    torn_bytes_max: int  # of an fsync log: bytes of two write groups
+    wall_ms: int
+
+
+def recover(files: "Files", recovery: Recovery) -> LogState:
+    """Return what the folder holds; raises CorruptionError for damage, OSError."""
+    bases = _sweep(files, recovery.folder) if files.exists(recovery.folder) else []
+    if not bases:
+        return _recover_empty(recovery)
+    epochs = _load_epochs(files, recovery, bases)
+    if recovery.is_clean:
+        segments, end = _open_clean(files, recovery, bases)
+    else:
+        segments, end = _Scan(files, recovery, epochs).run(bases)
+    epochs.truncate_end(end)
+    start = min(max(recovery.log_start_offset, bases[0]), end)
+    epochs.truncate_start(start)
+    return LogState(segments=segments, epochs=epochs, log_start_offset=start, log_end_offset=end)
+
+
+def _recover_empty(recovery: Recovery) -> LogState:
+    start = recovery.log_start_offset
+    if recovery.recovery_point > start:
+        raise CorruptionError(
+            f"there is no segment, but offsets up to {recovery.recovery_point} were fsynced",
+            path=recovery.folder,
+        )
+    return LogState(segments=[], epochs=EpochCache(), log_start_offset=start, log_end_offset=start)
+
+
+def _sweep(files: "Files", folder: str) -> list[int]:
+    """Unlink what unfinished work left behind; return the segments' base offsets, ascending."""
+    names = files.names(folder)
+    bases = [base for name in names if (base := segment_base(name)) is not None]
+    for name in names:
+        is_leftover = name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX))
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            base = segment_base(name, suffix)
+            is_leftover = is_leftover or (base is not None and base not in bases)
+        if is_leftover:
+            files.remove(join(folder, name))
+    return bases
+
+
+# --- clean -------------------------------------------------------------------------------------
+
+
+def _open_clean(files: "Files", recovery: Recovery, bases: list[int]) -> tuple[list[Segment], int]:
+    """Take the files' word for it, except for the active segment's index and end."""
+    segments = [_segment(files, recovery, base) for base in bases]
+    active = segments[-1]
+    file = files.open_readonly(active.path)
+    try:
+        interval = recovery.config.index_interval_bytes
+        index = read_index(
+            files,
+            active.path,
+            base_offset=active.base_offset,
+            size=active.size,
+            interval_bytes=interval,
+        )
+        if index is None:
+            index = build_index(
+                file, base_offset=active.base_offset, end=active.size, interval_bytes=interval
+            )
+        end = active.base_offset
+        for _, header in walk(file, index.floor_position(active.size), active.size):
+            end = header.next_offset
+        if active.size:
+            active.first_timestamp = header_at(
+                file.read(0, HEADER_SIZE), 0, path=active.path, position=0
+            ).max_timestamp
+    finally:
+        file.close()
+    active.index = index
+    return segments, end
+
+
+def _segment(files: "Files", recovery: Recovery, base: int) -> Segment:
+    segment = Segment(recovery.folder, base, created_ms=recovery.wall_ms)
+    segment.size = files.size(segment.path)
+    return segment
+
+
+# --- epochs ------------------------------------------------------------------------------------
+
+
+def _load_epochs(files: "Files", recovery: Recovery, bases: list[int]) -> EpochCache:
+    """Read the checkpoint, or all headers when it cannot be trusted; after an unclean stop only
+    what lies below the recovery point."""
+    path = join(recovery.folder, LEADER_EPOCHS)
+    try:
+        epochs = EpochCache(decode_epochs(read_file(files, path), path))
+    except (FileNotFoundError, CorruptionError):
+        epochs = EpochCache()
+        end = None if recovery.is_clean else recovery.recovery_point
+        _walk_epochs(files, recovery, bases, epochs, end)
+    if not recovery.is_clean:
+        epochs.truncate_end(recovery.recovery_point)
+    return epochs
+
+
+def _walk_epochs(
+    files: "Files", recovery: Recovery, bases: list[int], epochs: EpochCache, end: int | None
+) -> None:
+    for base in bases:
+        if end is not None and base >= end:
+            return
+        segment = _segment(files, recovery, base)
+        file = files.open_readonly(segment.path)
+        try:
+            for _, header in walk(file, 0, segment.size):
+                if end is not None and header.last_offset >= end:
+                    return
+                if header.leader_epoch > epochs.latest:
+                    epochs.assign(header.leader_epoch, header.base_offset)
+        finally:
+            file.close()
+
+
+# --- unclean -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Scan:
+    """Reads a log from its recovery point on."""
+
+    files: "Files"
+    recovery: Recovery
+    epochs: EpochCache
+    expected: int = 0  # offset the next batch must have
+    epoch: int = -1  # of the batch before it
+    segments: list[Segment] = field(default_factory=list)
+
+    def run(self, bases: list[int]) -> tuple[list[Segment], int]:
+        """Return the segments that stay, and the log's end offset."""
+        first = max(i for i, base in enumerate(bases) if i == 0 or base <= self._point)
+        self.segments = [_segment(self.files, self.recovery, base) for base in bases[:first]]
+        self.expected = bases[first]
+        for at in range(first, len(bases)):
+            segment = _segment(self.files, self.recovery, bases[at])
+            bad = self._scan(segment)
+            if bad is not None:
+                self._cut(segment, bad, bases[at + 1 :])
+                break
+        if self.expected < self._point:
+            raise CorruptionError(
+                f"the log ends at {self.expected}, but offsets up to {self._point} were fsynced",
+                path=self.segments[-1].path,
+            )
+        self._finish()
+        return self.segments, self.expected
+
+    @property
+    def _point(self) -> int:
+        return self.recovery.recovery_point
+
+    def _scan(self, segment: Segment) -> "_Bad | None":
+        """Take in a segment's batches until a bad one."""
+        if segment.base_offset != self.expected:
+            return _Bad(0, f"the segment follows offset {self.expected}")
+        self.segments.append(segment)
+        interval = self.recovery.config.index_interval_bytes
+        segment.index = SegmentIndex(segment.base_offset, interval)
+        file = self.files.open_readonly(segment.path)
+        try:
+            for position, header in self._batches(file, segment.size):
+                segment.index.note(
+                    position=position,
+                    size=header.size,
+                    last_offset=header.last_offset,
+                    max_timestamp=header.max_timestamp,
+                )
+                if position == 0:
+                    segment.first_timestamp = header.max_timestamp
+                if header.leader_epoch > self.epochs.latest:
+                    self.epochs.assign(header.leader_epoch, header.base_offset)
+                self.expected, self.epoch = header.next_offset, header.leader_epoch
+        except CorruptionError as error:
+            return _Bad(error.position, error.message)
+        finally:
+            file.close()
+        return None
+
+    def _batches(self, file: "File", size: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield good batches; raises CorruptionError at the first bad one."""
+        for position, header in walk(file, 0, size):
+            fits = header.base_offset == self.expected or (
+                self.recovery.config.compacted and header.base_offset > self.expected
+            )
+            if not fits or header.last_offset_delta < 0:
+                raise CorruptionError(
+                    f"a batch of offset {header.base_offset} follows offset {self.expected}",
+                    position=position,
+                )
+            if header.leader_epoch < self.epoch:
+                raise CorruptionError(
+                    f"a batch of epoch {header.leader_epoch} follows epoch {self.epoch}",
+                    position=position,
+                )
+            if header.last_offset >= self._point:
+                try:
+                    check_crc(file.read(position, header.size), 0, header)
+                except CorruptionError as error:
+                    raise CorruptionError(error.message, position=position) from None
+            yield position, header
+
+    def _cut(self, segment: Segment, bad: "_Bad", later: list[int]) -> None:
+        """Cut the log at a bad batch, or raise when that would lose what was fsynced."""
+        damage = CorruptionError(bad.reason, path=segment.path, position=bad.position)
+        if self.expected < self._point:
+            raise damage
+        if self.recovery.config.flush_policy is FlushPolicy.FSYNC:
+            behind = self._valid_bytes(segment, bad.position + 1, later)
+            if behind > self.recovery.torn_bytes_max:
+                damage.add_note(f"{behind} bytes of valid batches or more follow it")
+                raise damage
+        is_kept = bool(self.segments) and self.segments[-1] is segment
+        for base in reversed(later if is_kept else [segment.base_offset, *later]):
+            remove_segment(self.files, Segment(segment.folder, base).path)
+            self.files.sync_folder(segment.folder)
+        if is_kept:
+            file = self.files.open(segment.path)
+            try:
+                file.truncate(bad.position)
+            finally:
+                file.close()
+            segment.size = bad.position
+
+    def _valid_bytes(self, segment: Segment, position: int, later: list[int]) -> int:
+        """Count bytes of valid batches behind a bad one, until there are too many."""
+        enough = self.recovery.torn_bytes_max
+        total = 0
+        for base in [segment.base_offset, *later]:
+            path = Segment(segment.folder, base).path
+            file = self.files.open_readonly(path)
+            try:
+                total += valid_bytes(
+                    file, position, file.size(), expected=self.expected, enough=enough - total
+                )
+            finally:
+                file.close()
+            position = 0
+            if total > enough:
+                break
+        return total
+
+    def _finish(self) -> None:
+        """Make durable what was found above the recovery point, and store what was rebuilt."""
+        for segment in self.segments:
+            if segment.index is None:
+                continue  # wholly below the recovery point
+            file = self.files.open(segment.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+            if segment is not self.segments[-1]:
+                segment.index.seal()
+                store_index_if_room(self.files, segment.path, segment.index)
+                segment.index = None
+        self._activate()
+        self.files.sync_folder(self.recovery.folder)
+
+    def _activate(self) -> None:
+        active = self.segments[-1]
+        if active.index is None:
+            file = self.files.open_readonly(active.path)
+            try:
+                active.index = build_index(
+                    file,
+                    base_offset=active.base_offset,
+                    end=active.size,
+                    interval_bytes=self.recovery.config.index_interval_bytes,
+                )
+            finally:
+                file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    position: int
+    reason: str
+
+
+def valid_bytes(file: "File", position: int, end: int, *, expected: int, enough: int) -> int:
+    """Count bytes of valid batches of offsets above `expected` in [position, end), wherever they
+    start; stops once there are more than `enough`."""
+    total = 0
+    while position + HEADER_SIZE <= end and total <= enough:
+        chunk = file.read(position, min(SCAN_SIZE, end - position))
+        at = chunk.find(MAGIC, MAGIC_AT)
+        size = 0
+        while at >= 0 and not size:
+            size = _valid_size(file, position + at - MAGIC_AT, end, expected)
+            if not size:
+                at = chunk.find(MAGIC, at + 1)
+        if size:
+            total += size
+            position += at - MAGIC_AT + size
+        else:
+            position += max(1, len(chunk) - MAGIC_AT)
+    return total
+
+
+def _valid_size(file: "File", position: int, end: int, expected: int) -> int:
+    """Return the size of a valid batch at `position`, 0 when there is none."""
+    try:
+        header = parse_header(file.read(position, HEADER_SIZE))
+        is_plausible = (
+            expected < header.base_offset < expected + RELATIVE_MAX
+            and header.last_offset_delta >= 0
+            and position + header.size <= end
+        )
+        if not is_plausible:
+            return 0
+        check_crc(file.read(position, header.size), 0, header)
+    except CorruptionError:
+        return 0
+    return header.size

@@ -1,0 +1,132 @@
+"""One segment: a .log file of back-to-back batches, and its two index files.
+
+The active segment (the log's last) carries its index in memory; an inactive one's is read from its
+files on first use, or rebuilt from the .log when they are missing or inconsistent. Walking reads
+headers only, and hops over the records.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..errors import CorruptionError
+from ..records.batch import HEADER_SIZE, BatchHeader, parse_header
+from .contents import read_file, write_file
+from .index import NO_TIMESTAMP, SegmentIndex, decode_index
+from .layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, join, segment_file
+
+if TYPE_CHECKING:
+    from ..runtime.ports import File, Files, Lease
+
+WALK_SIZE: Final = 64 * 1024
+"""Bytes read at a time while walking: many headers of small batches, one of a large one."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """What the log knows of one of its segments."""
+
+    folder: str
+    base_offset: int
+    size: int = 0  # bytes of completed batches
+    index: SegmentIndex | None = None  # the active segment's, while it grows
+    first_timestamp: int = NO_TIMESTAMP  # ms, largest of its first batch: the base of segment.ms
+    created_ms: int = 0  # wall clock; the base of segment.ms when batches carry no timestamps
+    file: "File | None" = None  # held, under the lease, while it has un-synced bytes
+    lease: "Lease | None" = None
+
+    @property
+    def path(self) -> str:
+        """Path of the .log file."""
+        return join(self.folder, segment_file(self.base_offset, LOG_SUFFIX))
+
+
+def index_paths(log_path: str) -> tuple[str, str]:
+    """Return the paths of the .index and the .timeindex beside a .log."""
+    stem = log_path.removesuffix(LOG_SUFFIX)
+    return stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
+
+
+def walk(file: "File", position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each batch in [position, end), reading headers alone.
+
+    Raises CorruptionError at a header that is impossible or reaches beyond `end`. May wait for the
+    device.
+    """
+    while position < end:
+        window = file.read(position, min(WALK_SIZE, end - position))
+        at = 0
+        while at == 0 or at + HEADER_SIZE <= len(window):
+            header = header_at(window, at, path=file.path, position=position + at)
+            if position + at + header.size > end:
+                raise CorruptionError(
+                    f"a batch of {header.size} bytes reaches beyond {end}",
+                    path=file.path,
+                    position=position + at,
+                )
+            yield position + at, header
+            at += header.size
+        position += at
+
+
+def header_at(window: bytes, at: int, *, path: str, position: int) -> BatchHeader:
+    """Parse a header; raises CorruptionError that names the file and the position in it."""
+    try:
+        return parse_header(window, at)
+    except CorruptionError as error:
+        raise CorruptionError(error.message, path=path, position=position) from None
+
+
+def build_index(file: "File", *, base_offset: int, end: int, interval_bytes: int) -> SegmentIndex:
+    """Rebuild a segment's index from its first `end` bytes."""
+    index = SegmentIndex(base_offset, interval_bytes)
+    for position, header in walk(file, 0, end):
+        index.note(
+            position=position,
+            size=header.size,
+            last_offset=header.last_offset,
+            max_timestamp=header.max_timestamp,
+        )
+    return index
+
+
+def load_index(
+    files: "Files", log_path: str, *, base_offset: int, size: int, interval_bytes: int
+) -> SegmentIndex:
+    """Return an inactive segment's index from its files, else rebuilt from its .log."""
+    index = read_index(
+        files, log_path, base_offset=base_offset, size=size, interval_bytes=interval_bytes
+    )
+    if index is not None:
+        return index
+    file = files.open_readonly(log_path)
+    try:
+        index = build_index(file, base_offset=base_offset, end=size, interval_bytes=interval_bytes)
+    finally:
+        file.close()
+    index.seal()
+    return index
+
+
+def read_index(
+    files: "Files", log_path: str, *, base_offset: int, size: int, interval_bytes: int
+) -> SegmentIndex | None:
+    """Return the index that a segment's files hold, None when missing or inconsistent."""
+    index_path, time_index_path = index_paths(log_path)
+    try:
+        return decode_index(
+            read_file(files, index_path),
+            read_file(files, time_index_path),
+            base_offset=base_offset,
+            log_size=size,
+            interval_bytes=interval_bytes,
+        )
+    except (FileNotFoundError, CorruptionError):
+        return None
+
+
+def store_index(files: "Files", log_path: str, index: SegmentIndex) -> None:
+    """Write both index files of a segment and sync them."""
+    index_path, time_index_path = index_paths(log_path)
+    write_file(files, index_path, index.encode_offsets())
+    write_file(files, time_index_path, index.encode_times())

@@ -1,0 +1,454 @@
+"""One data directory: its lock, its logs, its checkpoints, its clean marker.
+
+Opened once a process. All changes go through the `Writer` that owns the lane `write:<path>`; reads
+try the page cache on the loop and go to the read lane otherwise. Recovery points, log start
+offsets and leader epochs are stored every second under load and at the close; a recovery point is
+stored only after the fsync it speaks of and after the leader epochs below it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from ...errors import CorruptionError, DirectoryMismatch, DiskFull, Overloaded, StorageError
+from ...ids import ClusterId, DirectoryId, NodeId, TopicId
+from ...runtime.ports import Buffer, Runtime, Scope
+from ..appends import Origin
+from ..checkpoints import DirectoryMeta, encode_epochs, encode_offsets
+from ..config import DirectoryConfig, LogConfig
+from ..contents import replace_file
+from ..flushes import OUT_OF_SPACE, perform_flush
+from ..index import IndexCache
+from ..layout import (
+    LEADER_EPOCHS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    deleted_folder,
+    join,
+)
+from ..log import Log, LogState
+from ..pool import FilePool
+from ..premises import (
+    Found,
+    check_owner,
+    end_cleanly,
+    find_folder,
+    format_folder,
+    log_names,
+    recover_log,
+    remove_if_there,
+    remove_marker,
+    rename_away,
+    replace_all,
+    truncate_log,
+    unusable,
+)
+from ..ranges import Range
+from ..recovery import Recovery
+from ..times import TimedOffset
+from ..truncation import Cut
+from .writer import Appended, Channel, Writer
+
+_LOG: Final = logging.getLogger("quorumlog.storage")
+T = TypeVar("T")
+
+
+class Directory:
+    """A data directory that this process owns. Make it with `open`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        path: str,
+        *,
+        config: DirectoryConfig,
+        found: "Found",
+    ) -> None:
+        self.path = path
+        self.meta = found.meta
+        self.was_clean = found.is_clean
+        self._runtime = runtime
+        self._scope = scope
+        self._config = config
+        self._lane = lane_of(path)
+        self._lock = found.lock
+        self._small_files = found.small_files
+        self._stored = found.stored
+        self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
+        self._indexes = IndexCache(config.index_cache_bytes)
+        self._channels: dict[str, Channel] = {}
+        start = partial(remove_marker, runtime.files, path) if found.is_clean else None
+        self._writer = Writer(runtime, scope, lane=self._lane, config=config, start=start)
+        self._ticker = scope.spawn(self._checkpoint_under_load(), name="storage.checkpoints")
+
+    # --- life ----------------------------------------------------------------------------------
+
+    @staticmethod
+    async def format(
+        runtime: Runtime,
+        path: str,
+        *,
+        cluster_id: ClusterId,
+        node_id: NodeId,
+        directory_id: DirectoryId | None = None,
+    ) -> DirectoryMeta:
+        """Make a directory this node's, for good; formatting it again for the same is fine.
+
+        The directory id is drawn unless given. Raises DirectoryMismatch when it belongs to another
+        cluster or node, DirectoryUnusable, DirectoryInUse.
+        """
+        drawn = directory_id or DirectoryId(runtime.entropy.stream("directory_id").token(16))
+        meta = DirectoryMeta(cluster_id=cluster_id, node_id=node_id, directory_id=drawn)
+        job = partial(format_folder, runtime.files, path, meta)
+        try:
+            return await runtime.tasks.offload(lane_of(path), job)
+        except OSError as error:
+            raise unusable(path, error) from error
+
+    @classmethod
+    async def open(
+        cls,
+        runtime: Runtime,
+        scope: Scope,
+        path: str,
+        *,
+        config: DirectoryConfig | None = None,
+        cluster_id: ClusterId | None = None,
+        node_id: NodeId | None = None,
+    ) -> "Directory":
+        """Lock a formatted directory and take it over; its tasks live in `scope`.
+
+        Raises DirectoryNotFormatted, DirectoryInUse, DirectoryUnusable, and DirectoryMismatch when
+        it is not of the cluster or node named.
+        """
+        try:
+            found = await runtime.tasks.offload(
+                lane_of(path), partial(find_folder, runtime.files, path)
+            )
+        except OSError as error:
+            raise unusable(path, error) from error
+        try:
+            check_owner(path, found.meta, cluster_id=cluster_id, node_id=node_id)
+        except DirectoryMismatch:
+            found.lock.release()
+            raise
+        return cls(runtime, scope, path, config=config or DirectoryConfig(), found=found)
+
+    async def close(self) -> None:
+        """End what is queued, make everything durable, leave the clean marker, unlock.
+
+        No marker when a log failed, or when a log of an unclean directory was never opened and so
+        never recovered.
+        """
+        self._writer.is_closing = True
+        self._ticker.cancel()
+        channels = list(self._channels.values())
+        closed = [
+            self._writer.exclusive(channel, *self._closing(channel.log), changes=False)
+            for channel in channels
+        ]
+        await asyncio.gather(*closed, return_exceptions=True)
+        await self._writer.run(self._last_checkpoint)
+        self._writer.stop()
+        for channel in channels:
+            channel.log.close("the data directory is closed")
+        self._pool.close()
+        self._lock.release()
+
+    def _closing(
+        self, log: Log
+    ) -> tuple[Callable[[], Callable[[], None] | None], Callable[[Any], None]]:
+        """Return the two halves of a log's last flush."""
+        begun = []
+
+        def begin() -> Callable[[], None] | None:
+            if log.failure is not None or not self._writer.is_started:
+                return None
+            begun.append(log.begin_flush(is_last=True))
+            return partial(perform_flush, self._runtime.files, begun[0])
+
+        def end(_: Any) -> None:
+            for flush in begun:
+                log.complete_flush(flush)
+
+        return begin, end
+
+    def _last_checkpoint(self) -> Callable[[], None] | None:
+        if not self._writer.is_started:
+            return None  # nothing changed: the marker is still there
+        logs = [channel.log for channel in self._channels.values()]
+        is_clean = all(log.failure is None for log in logs)
+        opened = None if self.was_clean else frozenset(self._channels)
+        store = self._checkpoint(logs)
+        return partial(end_cleanly, self._runtime.files, self.path, store, is_clean, opened)
+
+    # --- logs ----------------------------------------------------------------------------------
+
+    async def open_log(self, name: str, config: LogConfig, *, topic_id: TopicId | None) -> Log:
+        """Open the log of this name, recovering it as needed; opening it again gives the same.
+
+        Its folder is made at the first append. Raises CorruptionError for damage, StorageError for
+        a disk that fails or a folder of another topic id.
+        """
+        opened: list[Log] = []
+
+        def begin() -> Callable[[], LogState] | None:
+            channel = self._channels.get(name)
+            if channel is not None:
+                opened.append(channel.log)
+                return None
+            return partial(recover_log, self._runtime.files, self._recovery(name, config), topic_id)
+
+        def end(state: LogState | None) -> None:
+            if state is not None:
+                log = self._adopt(name, config, topic_id, state)
+                opened.append(log)
+
+        try:
+            await self._writer.run(begin, end)
+        except OSError as error:
+            raise StorageError(f"{join(self.path, name)}: {error}") from error
+        return opened[0]
+
+    def _recovery(self, name: str, config: LogConfig) -> Recovery:
+        group = max(self._config.write_group_bytes_max, config.message_bytes_max)
+        return Recovery(
+            folder=join(self.path, name),
+            config=config,
+            is_clean=self.was_clean,
+            recovery_point=self._stored.recovery_points.get(name, 0),
+            log_start_offset=self._stored.log_starts.get(name, 0),
+            torn_bytes_max=2 * group,
+            wall_ms=self._runtime.clock.wall_ms(),
+        )
+
+    def _adopt(
+        self, name: str, config: LogConfig, topic_id: TopicId | None, state: LogState
+    ) -> Log:
+        log = Log(
+            self._pool,
+            self._indexes,
+            name=name,
+            folder=join(self.path, name),
+            config=config,
+            topic_id=topic_id,
+            state=state,
+        )
+        self._channels[name] = Channel(log)
+        return log
+
+    def log_names(self) -> list[str]:
+        """Return the names of the logs that have a folder, sorted."""
+        return log_names(self._runtime.files, self.path)
+
+    async def append(
+        self, log: Log, batches: Buffer, *, leader_epoch: int, origin: Origin, flush: bool
+    ) -> Appended:
+        """Append whole batches; with `flush` return after they are durable.
+
+        The order of calls is the order in the log. Cancelling gives up the answer, not the append.
+        Raises Overloaded, Stopping, StorageError, DiskFull and the errors of `Log.prepare`; nothing
+        was stored then. `batches` must not change until it returns.
+        """
+        return await self.append_nowait(
+            log, batches, leader_epoch=leader_epoch, origin=origin, flush=flush
+        )
+
+    def append_nowait(
+        self, log: Log, batches: Buffer, *, leader_epoch: int, origin: Origin, flush: bool
+    ) -> "asyncio.Future[Appended]":
+        """Queue an append (small ones are written at once) and return its answer to come.
+
+        Raises Overloaded, Stopping, StorageError; all else comes through the future.
+        """
+        return self._writer.append_nowait(
+            self._channel(log), batches, leader_epoch=leader_epoch, origin=origin, flush=flush
+        )
+
+    async def flush(self, log: Log) -> None:
+        """Make everything durable that was completed before the call. Raises StorageError."""
+        await self._writer.flush(self._channel(log))
+
+    async def truncate(self, log: Log, offset: int) -> None:
+        """Cut every batch that holds or follows `offset`, durably, after what was queued before.
+
+        Raises StorageError, CorruptionError.
+        """
+        begun = []
+
+        def begin() -> Callable[[], Cut] | None:
+            truncation = log.begin_truncate(offset)
+            if truncation is None:
+                return None
+            begun.append(truncation)
+            points = self._lowered(log.name, offset)
+            return partial(truncate_log, self._runtime.files, self.path, points, truncation)
+
+        def end(cut: Cut | None) -> None:
+            if cut is not None:
+                log.complete_truncate(begun[0], cut)
+                channel.moved()
+
+        channel = self._channel(log)
+        await self._writer.exclusive(channel, begin, end)
+
+    def _lowered(self, name: str, offset: int) -> bytes | None:
+        """Lower a log's recovery point; return the checkpoint to store first, None when it is low
+        enough. Else a recovery would hold batches to be damaged that a truncation took."""
+        points = self._stored.recovery_points
+        if points.get(name, 0) <= offset:
+            return None
+        points[name] = offset
+        return encode_offsets(points)
+
+    async def delete_log(self, log: Log) -> None:
+        """Delete a log with its folder; it takes no more appends. Raises StorageError."""
+        token = self._runtime.entropy.stream("deleted_folder").token(8).hex()
+        old = join(self.path, log.name)
+        new = join(self.path, deleted_folder(log.name, token))
+
+        def begin() -> Callable[[], None]:
+            log.close("the log was deleted")
+            self._stored.epochs.pop(log.name, None)
+            files = []
+            for name, offsets in (
+                (RECOVERY_POINTS, self._stored.recovery_points),
+                (LOG_START_OFFSETS, self._stored.log_starts),
+            ):
+                if offsets.pop(log.name, None) is not None:
+                    files.append((name, encode_offsets(offsets)))
+            return partial(rename_away, self._runtime.files, self.path, files, old, new)
+
+        def end(_: None) -> None:
+            self._channels.pop(log.name, None)
+
+        await self._writer.exclusive(self._channel(log), begin, end)
+        try:
+            await self._writer.run(lambda: partial(remove_if_there, self._runtime.files, new))
+        except OSError as error:  # the next opening sweeps it away
+            _LOG.warning("storage.unlink_failed folder=%s error=%s", new, error)
+
+    def on_appended(self, log: Log, callback: Callable[[], None]) -> None:
+        """Have `callback()` called on the loop after the log's end or flushed end moved."""
+        self._channel(log).on_appended.append(callback)
+
+    def on_failed(self, log: Log, callback: Callable[[StorageError], None]) -> None:
+        """Have `callback(error)` called on the loop, once, when the log's disk fails for good."""
+        self._channel(log).on_failed.append(callback)
+
+    # --- reads ---------------------------------------------------------------------------------
+
+    async def read(self, found: Range) -> bytes:
+        """Return a range's bytes and release it. Raises StorageError, CorruptionError, Overloaded.
+
+        Bytes in the page cache are read at once, others in the read lane.
+        """
+        try:
+            content = found.read_cached()
+        except OSError as error:
+            found.release()
+            raise StorageError(f"{found.file.path}: {error}") from error
+        if content is not None:
+            found.release()
+            return content
+        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._scope.spawn(self._read_cold(found, waiter), name="storage.read")
+        return await waiter
+
+    async def _read_cold(self, found: Range, waiter: "asyncio.Future[bytes]") -> None:
+        """Read in the lane; the lease is kept until the lane is done, whoever gave up meanwhile."""
+        try:
+            content = await self._in_read_lane(found.read, cost_bytes=found.size)
+        except (StorageError, CorruptionError, Overloaded) as error:
+            if not waiter.done():
+                waiter.set_exception(error)
+        else:
+            if found.loaded_index is not None:
+                self._indexes.put(found.file.path, found.loaded_index)
+            if not waiter.done():
+                waiter.set_result(content)
+        finally:
+            found.release()
+
+    async def offset_for_time(
+        self, log: Log, timestamp_ms: int | None, *, end_offset: int | None = None
+    ) -> TimedOffset | None:
+        """Return the first record below `end_offset` at or after a time; without a time, the first
+        one that has the largest timestamp. Raises StorageError, CorruptionError, Overloaded."""
+        lookup = log.time_lookup(timestamp_ms, end_offset=end_offset)
+        return await self._in_read_lane(partial(lookup.run, self._runtime.files))
+
+    async def _in_read_lane(self, job: Callable[[], T], *, cost_bytes: int = 0) -> T:
+        try:
+            return await self._runtime.tasks.offload("read", job, cost_bytes=cost_bytes)
+        except OSError as error:
+            raise StorageError(f"{self.path}: {error}") from error
+
+    # --- small files and checkpoints -----------------------------------------------------------
+
+    def load_file(self, name: str) -> bytes | None:
+        """Return a small file at the top of the directory, None when there is none."""
+        return self._small_files.get(name)
+
+    async def store_file(self, name: str, content: bytes) -> None:
+        """Replace a small file atomically; returns once it is durable. Raises DiskFull,
+        StorageError; whether it was replaced is then unknown."""
+        job = partial(replace_file, self._runtime.files, self.path, name, content)
+        try:
+            await self._writer.run(lambda: job)
+        except OSError as error:
+            if error.errno in OUT_OF_SPACE:
+                raise DiskFull(f"no space is left for {join(self.path, name)}") from error
+            raise StorageError(f"{join(self.path, name)}: {error}") from error
+        self._small_files[name] = content
+
+    async def checkpoint(self) -> None:
+        """Flush every log that was appended to, then store recovery points and leader epochs."""
+        self._writer.dirtied.clear()
+        channels, self._writer.dirty = self._writer.dirty, {}
+        flushed = [self._writer.flush(channel) for channel in channels]
+        await asyncio.gather(*flushed, return_exceptions=True)
+        logs = [channel.log for channel in channels if channel.log.failure is None]
+        await self._writer.run(lambda: self._checkpoint(logs))
+
+    async def _checkpoint_under_load(self) -> None:
+        while True:
+            await self._writer.dirtied.wait()
+            await asyncio.sleep(self._config.checkpoint_interval_ms / 1000)
+            try:
+                await self.checkpoint()
+            except OSError as error:  # the older checkpoints only make a recovery longer
+                _LOG.warning("storage.checkpoint_failed path=%s error=%s", self.path, error)
+
+    def _checkpoint(self, logs: list[Log]) -> Callable[[], None]:
+        """Plan what has changed of the checkpoint files; runs when no other change is under way."""
+        stored = self._stored
+        files: list[tuple[str, str, bytes]] = []  # folder, name, content, in the order to store
+        for log in logs:
+            if log.failure is not None or log.recovery_point == 0:
+                continue
+            epochs = log.epochs.entries()
+            if stored.epochs.get(log.name) != epochs:
+                stored.epochs[log.name] = epochs
+                files.append((log.folder, LEADER_EPOCHS, encode_epochs(epochs)))
+            stored.log_starts[log.name] = log.log_start_offset
+            stored.recovery_points[log.name] = log.recovery_point
+        starts = {name: start for name, start in stored.log_starts.items() if start > 0}
+        if starts:
+            files.append((self.path, LOG_START_OFFSETS, encode_offsets(starts)))
+        files.append((self.path, RECOVERY_POINTS, encode_offsets(stored.recovery_points)))
+        return partial(replace_all, self._runtime.files, files)
+
+    def _channel(self, log: Log) -> Channel:
+        channel = self._channels.get(log.name)
+        if channel is None or channel.log is not log:
+            raise StorageError(f"{log.name} is not open in {self.path}")
+        return channel
+
+
+def lane_of(path: str) -> str:
+    """Return the name of a data directory's write lane."""
+    return f"write:{path}"

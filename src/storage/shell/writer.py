@@ -1,0 +1,555 @@
+"""The owner of a data directory's write lane: one task, one queue of jobs, a channel a log.
+
+Appends queue in their log's channel in the order of calls. Small groups are written on the loop at
+once; large ones, every sync and every change of names become jobs that the owner gives to the lane
+`write:<dir>`, one after another. Nobody else awaits the lane: a cancelled caller loses its waiter
+and nothing more.
+
+Group commit of an fsync log: what is written while a sync is under way is the next group, at most
+`write_group_bytes_max` of it; when the sync ends the next one starts. So group n+1 is never written
+before the sync of group n-1 has completed, which is what recovery relies on to tell a torn tail
+from damage.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from ...errors import Overloaded, QuorumlogError, Stopping, StorageError
+from ...ids import Offset
+from ...runtime.ports import Buffer, Runtime, Scope
+from ..appends import (
+    Origin,
+    Write,
+    WriteFailed,
+    is_worth_a_lane,
+    split_batches,
+    validate_all,
+    write_fully,
+)
+from ..config import DirectoryConfig, FlushPolicy
+from ..flushes import Flush, perform_flush
+from ..log import Log
+
+_LOG: Final = logging.getLogger("quorumlog.storage")
+
+NO_APPEND_TIME: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an append lies: offsets [base_offset, next_offset)."""
+
+    base_offset: Offset
+    next_offset: Offset
+    log_append_time_ms: int  # -1: records keep their producer's timestamps
+    log_start_offset: Offset
+
+
+@dataclass(slots=True, eq=False)
+class PendingAppend:
+    """An append on its way through its channel."""
+
+    batches: Buffer
+    leader_epoch: int
+    origin: Origin
+    waits_for_flush: bool
+    waiter: "asyncio.Future[Appended]"
+    is_ready: bool = True  # False while the cpu lane walks its records
+    is_validated: bool = False
+    error: Exception | None = None  # what the cpu lane found
+
+
+@dataclass(slots=True, eq=False)
+class Exclusive:
+    """Work on a log that has the log to itself: after what was queued before it, before the rest.
+
+    `begin` plans on the loop and returns the waiting part for the lane, or None when there is
+    nothing to do; `end` takes the lane's result on the loop.
+    """
+
+    begin: Callable[[], Callable[[], Any] | None]
+    end: Callable[[Any], None]
+    waiter: "asyncio.Future[None]"
+    changes: bool  # False: the close, which must not take the clean marker away
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """The way to one log."""
+
+    log: Log
+    queue: deque[PendingAppend | Exclusive] = field(default_factory=deque)
+    queued_bytes: int = 0  # of the appends in `queue`
+    is_busy: bool = False  # a job that changes the log is queued or running
+    is_flush_queued: bool = False
+    has_failed: bool = False  # the failure was reported
+    open_group_bytes: int = 0  # written since the last flush began
+    flush_waiters: deque[tuple[int, Callable[[Exception | None], None]]] = field(
+        default_factory=deque
+    )  # (end offset, to be told once everything below it is durable), ascending
+    on_appended: list[Callable[[], None]] = field(default_factory=list)
+    on_failed: list[Callable[[StorageError], None]] = field(default_factory=list)
+
+    @property
+    def always_flushes(self) -> bool:
+        """Every append of an fsync log asks for a flush."""
+        return self.log.config.flush_policy is FlushPolicy.FSYNC
+
+    def moved(self) -> None:
+        """Tell who asked that the log's end or flushed end moved."""
+        for callback in self.on_appended:
+            callback()
+
+
+Group: TypeAlias = list[tuple[PendingAppend, Write]]
+Job: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class Writer:
+    """Queues, groups and orders everything that changes a data directory."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        *,
+        lane: str,
+        config: DirectoryConfig,
+        start: Callable[[], None] | None,
+    ) -> None:
+        self.dirty: dict[Channel, None] = {}  # appended to since the last checkpoint, in order
+        self.is_closing = False
+        self._runtime = runtime
+        self._scope = scope
+        self._lane = lane
+        self._config = config
+        self._start = start  # must have run, in the lane, before the first append
+        self._is_start_queued = False
+        self._waiting_for_start: dict[Channel, None] = {}
+        self._queued_bytes = 0
+        self._jobs: deque[Job] = deque()
+        self._wake = asyncio.Event()
+        self.dirtied = asyncio.Event()
+        self._owner = scope.spawn(self._own(), name=f"storage.owner {lane}")
+
+    # --- appends -------------------------------------------------------------------------------
+
+    def append_nowait(
+        self, channel: Channel, batches: Buffer, *, leader_epoch: int, origin: Origin, flush: bool
+    ) -> "asyncio.Future[Appended]":
+        """Queue an append; what cannot even be queued is raised."""
+        self._check(channel)
+        size = len(batches)
+        if self._queued_bytes + size > self._config.queue_bytes_max:
+            raise Overloaded(
+                f"{self._queued_bytes} bytes wait to be written, the bound is "
+                f"{self._config.queue_bytes_max}"
+            )
+        loop = asyncio.get_running_loop()
+        group_max = self._config.write_group_bytes_max
+        if size > group_max and origin is Origin.REPLICATED:
+            parts = split_batches(batches, group_max)
+        else:
+            parts = [batches]
+        items = [
+            PendingAppend(part, leader_epoch, origin, flush, loop.create_future()) for part in parts
+        ]
+        for item in items:
+            self._queue(channel, item)
+        self._advance(channel)
+        return items[0].waiter if len(items) == 1 else _joined(loop, items)
+
+    def _queue(self, channel: Channel, item: PendingAppend) -> None:
+        channel.queue.append(item)
+        channel.queued_bytes += len(item.batches)
+        self._queued_bytes += len(item.batches)
+        if item.origin is Origin.CLIENT and is_worth_a_lane(
+            item.batches, channel.log.config, self._config.cpu_lane_bytes_min
+        ):
+            item.is_ready = False
+            self._scope.spawn(self._validate(channel, item), name="storage.validate")
+
+    async def _validate(self, channel: Channel, item: PendingAppend) -> None:
+        """Walk compressed records in the cpu lane; the append keeps its place in the queue."""
+        job = partial(validate_all, item.batches, channel.log.config)
+        try:
+            await self._runtime.tasks.offload("cpu", job, cost_bytes=len(item.batches))
+        except QuorumlogError as error:
+            item.error = error
+        item.is_validated = item.is_ready = True
+        self._advance(channel)
+
+    def _advance(self, channel: Channel) -> None:
+        """Do what can be done for a log now: write small groups, queue a job for larger work."""
+        queue = channel.queue
+        while queue and not channel.is_busy:
+            head = queue[0]
+            is_close = isinstance(head, Exclusive) and not head.changes
+            if not is_close and not self._has_started(channel):
+                return
+            if isinstance(head, Exclusive):
+                queue.popleft()
+                channel.is_busy = True
+                self._submit(partial(self._run_exclusive, channel, head))
+                return
+            if not head.is_ready:
+                return
+            if self._must_wait_for_flush(channel, len(head.batches)):
+                self._request_flush(channel)
+                return
+            if channel.queued_bytes > self._config.inline_write_bytes_max:
+                channel.is_busy = True
+                self._submit(partial(self._write_in_lane, channel))
+                return
+            self._write_inline(channel)
+
+    def _must_wait_for_flush(self, channel: Channel, size: int) -> bool:
+        """Whether a batch must wait for the next group of an fsync log."""
+        group = channel.open_group_bytes
+        return (
+            channel.always_flushes
+            and group > 0
+            and group + size > self._config.write_group_bytes_max
+        )
+
+    def _take_group(self, channel: Channel) -> Group:
+        """Prepare queued appends for one write: same segment, bounded bytes. Refused ones are
+        answered and leave no trace."""
+        log, queue = channel.log, channel.queue
+        wall_ms = self._runtime.clock.wall_ms()
+        room = self._config.write_group_bytes_max
+        if channel.always_flushes:
+            room -= channel.open_group_bytes
+        group: Group = []
+        size = 0
+        while queue:
+            item = queue[0]
+            if isinstance(item, Exclusive) or not item.is_ready:
+                break
+            is_first = not group and not (channel.always_flushes and channel.open_group_bytes)
+            if size + len(item.batches) > room and not is_first:
+                break
+            try:
+                write = self._prepare(log, item, wall_ms)
+            except QuorumlogError as error:
+                self._dequeue(channel)
+                _fail(item.waiter, error)
+                continue
+            if write is None:
+                break
+            self._dequeue(channel)
+            group.append((item, write))
+            size += write.size
+        if log.failure is not None:
+            assert not group, f"{log.name} failed while it prepared a group"
+            self._fail_channel(channel, StorageError(log.failure.message))
+        return group
+
+    @staticmethod
+    def _prepare(log: Log, item: PendingAppend, wall_ms: int) -> Write | None:
+        if item.error is not None:
+            raise item.error
+        return log.prepare(
+            item.batches,
+            leader_epoch=item.leader_epoch,
+            wall_ms=wall_ms,
+            origin=item.origin,
+            is_validated=item.is_validated,
+        )
+
+    def _dequeue(self, channel: Channel) -> None:
+        item = channel.queue.popleft()
+        assert isinstance(item, PendingAppend), f"{item} is no append"
+        channel.queued_bytes -= len(item.batches)
+        self._queued_bytes -= len(item.batches)
+
+    def _write_inline(self, channel: Channel) -> None:
+        group = self._take_group(channel)
+        if not group:
+            return
+        first = group[0][1]
+        try:
+            write_fully(first.file, first.position, _buffers(group))
+        except WriteFailed as failure:
+            self._group_failed(channel, group, failure)
+        else:
+            self._group_written(channel, group)
+
+    async def _write_in_lane(self, channel: Channel) -> None:
+        group = self._take_group(channel)
+        if group:
+            first = group[0][1]
+            job = partial(write_fully, first.file, first.position, _buffers(group))
+            try:
+                await self._offload(job)
+            except WriteFailed as failure:
+                self._group_failed(channel, group, failure)
+            else:
+                self._group_written(channel, group)
+        channel.is_busy = False
+        self._advance(channel)
+
+    def _group_written(self, channel: Channel, group: Group) -> None:
+        log = channel.log
+        wants_flush = channel.always_flushes
+        for item, write in group:
+            log.complete(write)
+            channel.open_group_bytes += write.size
+            appended = Appended(
+                Offset(write.base_offset),
+                Offset(write.next_offset),
+                NO_APPEND_TIME,
+                Offset(log.log_start_offset),
+            )
+            if item.waits_for_flush:
+                wants_flush = True
+                answer = partial(_answer, item.waiter, appended)
+                channel.flush_waiters.append((write.next_offset, answer))
+            elif not item.waiter.done():
+                item.waiter.set_result(appended)
+        if wants_flush:
+            self._request_flush(channel)
+        if channel not in self.dirty:
+            self.dirty[channel] = None
+            self.dirtied.set()
+        channel.moved()
+
+    def _group_failed(self, channel: Channel, group: Group, failure: WriteFailed) -> None:
+        for item, write in reversed(group):
+            _fail(item.waiter, channel.log.failed(write, failure))
+        if channel.log.failure is not None:
+            self._fail_channel(channel, StorageError(channel.log.failure.message))
+
+    # --- flushes -------------------------------------------------------------------------------
+
+    def flush(self, channel: Channel) -> "asyncio.Future[None]":
+        """Make everything completed so far durable."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        log = channel.log
+        if log.failure is not None:
+            waiter.set_exception(StorageError(log.failure.message))
+        elif not log.is_dirty:
+            waiter.set_result(None)
+        else:
+            answer = partial(_answer, waiter, None)
+            channel.flush_waiters.append((log.log_end_offset, answer))
+            self._request_flush(channel)
+        return waiter
+
+    def _request_flush(self, channel: Channel) -> None:
+        if not channel.is_flush_queued:
+            channel.is_flush_queued = True
+            self._submit(partial(self._run_flush, channel))
+
+    async def _run_flush(self, channel: Channel) -> None:
+        log = channel.log
+        channel.is_flush_queued = False
+        if log.failure is not None:
+            return
+        flush = log.begin_flush()
+        channel.open_group_bytes = 0  # the group is closed; the next one may be written meanwhile
+        self._advance(channel)
+        try:
+            await self._offload(partial(perform_flush, self._runtime.files, flush))
+        except OSError as error:
+            self._fail_channel(channel, log.flush_failed(flush, error))
+            return
+        self._flushed(channel, flush)
+        self._advance(channel)
+
+    def _flushed(self, channel: Channel, flush: Flush) -> None:
+        channel.log.complete_flush(flush)
+        waiters = channel.flush_waiters
+        while waiters and waiters[0][0] <= flush.end_offset:
+            waiters.popleft()[1](None)
+        if waiters or (channel.always_flushes and channel.log.is_dirty):
+            self._request_flush(channel)
+        channel.moved()
+
+    # --- exclusive work ------------------------------------------------------------------------
+
+    def exclusive(
+        self,
+        channel: Channel,
+        begin: Callable[[], Callable[[], Any] | None],
+        end: Callable[[Any], None],
+        *,
+        changes: bool = True,
+    ) -> "asyncio.Future[None]":
+        """Queue work that has the log to itself; see `Exclusive`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        channel.queue.append(Exclusive(begin, end, waiter, changes))
+        self._advance(channel)
+        return waiter
+
+    async def _run_exclusive(self, channel: Channel, work: Exclusive) -> None:
+        try:
+            job = work.begin()
+            work.end(await self._offload(job) if job is not None else None)
+        except OSError as error:
+            failure = channel.log.give_up(error)
+            _fail(work.waiter, failure)
+            self._fail_channel(channel, failure)
+        except QuorumlogError as error:
+            _fail(work.waiter, error)
+        else:
+            _answer(work.waiter, None, None)
+        channel.is_busy = False
+        self._advance(channel)
+
+    # --- jobs ----------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        begin: Callable[[], Callable[[], Any] | None],
+        end: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Do work that belongs to no log, in its turn: `begin` and `end` are as in `Exclusive`.
+
+        Raises what the lane's part raises; `end` was not called then.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._submit(partial(self._run_plain, begin, end, waiter))
+        await waiter
+
+    async def _run_plain(
+        self,
+        begin: Callable[[], Callable[[], Any] | None],
+        end: Callable[[Any], None] | None,
+        waiter: "asyncio.Future[None]",
+    ) -> None:
+        try:
+            job = begin()
+            result = await self._offload(job) if job is not None else None
+        except (OSError, QuorumlogError) as error:
+            _fail(waiter, error)
+            return
+        if end is not None:
+            end(result)
+        _answer(waiter, None, None)
+
+    def stop(self) -> None:
+        """End the owner; nothing may be queued."""
+        assert not self._jobs, f"{len(self._jobs)} jobs are left"
+        self._owner.cancel()
+
+    def _submit(self, job: Job) -> None:
+        self._jobs.append(job)
+        self._wake.set()
+
+    async def _own(self) -> None:
+        while True:
+            while self._jobs:
+                await self._jobs.popleft()()
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _offload(self, job: Callable[[], Any]) -> Any:
+        return await self._runtime.tasks.offload(self._lane, job)
+
+    # --- start and failure ---------------------------------------------------------------------
+
+    @property
+    def is_started(self) -> bool:
+        """Whether anything may have changed since the opening: the clean marker is gone."""
+        return self._start is None
+
+    def _has_started(self, channel: Channel) -> bool:
+        """Whether appends may begin; else see to it, and come back to this log then."""
+        if self._start is None:
+            return True
+        self._waiting_for_start[channel] = None
+        if not self._is_start_queued:
+            self._is_start_queued = True
+            self._submit(self._run_start)
+        return False
+
+    async def _run_start(self) -> None:
+        assert self._start is not None, "started twice"
+        waiting, self._waiting_for_start = self._waiting_for_start, {}
+        self._is_start_queued = False
+        try:
+            await self._offload(self._start)
+        except OSError as error:
+            for channel in (*waiting, *self._waiting_for_start):
+                self._refuse_queued(channel, StorageError(f"the data directory: {error}"))
+            self._waiting_for_start = {}
+            return
+        self._start = None
+        waiting.update(self._waiting_for_start)
+        self._waiting_for_start = {}
+        for channel in waiting:
+            self._advance(channel)
+
+    def _check(self, channel: Channel) -> None:
+        if self.is_closing:
+            raise Stopping("the data directory is closing")
+        if channel.log.failure is not None:
+            raise StorageError(channel.log.failure.message)
+
+    def _fail_channel(self, channel: Channel, failure: StorageError) -> None:
+        """The log's disk failed: answer everything that waits, and tell who asked to be told."""
+        self._refuse_queued(channel, failure)
+        while channel.flush_waiters:
+            channel.flush_waiters.popleft()[1](failure)
+        self.dirty.pop(channel, None)
+        if not channel.has_failed:
+            channel.has_failed = True
+            _LOG.error("storage.log_failed log=%s error=%s", channel.log.name, failure)
+        callbacks, channel.on_failed = channel.on_failed, []
+        for callback in callbacks:
+            callback(failure)
+
+    def _refuse_queued(self, channel: Channel, failure: StorageError) -> None:
+        while channel.queue:
+            item = channel.queue[0]
+            if isinstance(item, Exclusive):
+                channel.queue.popleft()
+            else:
+                self._dequeue(channel)
+            _fail(item.waiter, failure)
+
+
+def _buffers(group: Group) -> list[Buffer]:
+    return [buffer for _, write in group for buffer in write.buffers]
+
+
+def _answer(waiter: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+    if waiter.done():
+        return  # its caller was cancelled
+    if error is None:
+        waiter.set_result(result)
+    else:
+        waiter.set_exception(error)
+
+
+def _fail(waiter: "asyncio.Future[Any]", error: Exception) -> None:
+    _answer(waiter, None, error)
+
+
+def _joined(
+    loop: asyncio.AbstractEventLoop, items: list[PendingAppend]
+) -> "asyncio.Future[Appended]":
+    """Return one future for the parts of an append: their whole range, or the first error."""
+    whole: asyncio.Future[Appended] = loop.create_future()
+
+    def on_done(_: "asyncio.Future[Appended]") -> None:
+        if not all(item.waiter.done() for item in items):
+            return
+        for item in items:
+            error = item.waiter.exception()
+            if error is not None:
+                assert isinstance(error, Exception), f"{error!r} of an append"
+                _fail(whole, error)
+                return
+        first, last = items[0].waiter.result(), items[-1].waiter.result()
+        _answer(whole, replace(last, base_offset=first.base_offset), None)
+
+    for item in items:
+        item.waiter.add_done_callback(on_done)
+    return whole

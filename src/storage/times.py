@@ -1,0 +1,115 @@
+"""Looking up an offset by time: the first record at or after a timestamp.
+
+Planned on the loop in numbers, run in the read lane: the time indexes of inactive segments, a walk
+over the headers of at most one index interval, and one batch decoded to find the very record.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..records.codec import decode_batch
+from .index import NO_TIMESTAMP, SegmentIndex
+from .segment import load_index, walk
+
+if TYPE_CHECKING:
+    from ..runtime.ports import File, Files
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOffset:
+    """A record found by time."""
+
+    offset: int
+    timestamp: int  # ms since 1970 (UTC)
+    leader_epoch: int  # of its batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedSegment:
+    """One segment to look into. For the active one, `max_timestamp` and `floor` are known."""
+
+    path: str
+    base_offset: int
+    size: int
+    max_timestamp: int | None = None  # None: its time index says
+    floor: int = 0  # position to walk from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLookup:
+    """The first record of [start_offset, end_offset) whose timestamp is >= `timestamp`.
+
+    Without a timestamp: the first record that has the largest one.
+    """
+
+    timestamp: int | None
+    start_offset: int
+    end_offset: int
+    interval_bytes: int
+    segments: tuple[TimedSegment, ...]  # ascending
+
+    def run(self, files: "Files") -> TimedOffset | None:
+        """Look. May wait for the device; raises OSError, CorruptionError."""
+        target = self.timestamp if self.timestamp is not None else self._largest(files)
+        if target is None:
+            return None
+        for segment in self.segments:
+            floor = self._floor(files, segment, target)
+            if floor is None:
+                continue
+            found = self._search(files, segment, floor, target)
+            if found is not None:
+                return found
+        return None
+
+    def _largest(self, files: "Files") -> int | None:
+        largest = NO_TIMESTAMP
+        for segment in self.segments:
+            largest = max(largest, self._max_timestamp(files, segment))
+        return None if largest == NO_TIMESTAMP else largest
+
+    def _max_timestamp(self, files: "Files", segment: TimedSegment) -> int:
+        if segment.max_timestamp is not None:
+            return segment.max_timestamp
+        return self._index(files, segment).max_timestamp
+
+    def _floor(self, files: "Files", segment: TimedSegment, target: int) -> int | None:
+        """Return a position at or before the record, None when the segment has none."""
+        if segment.max_timestamp is not None:
+            return segment.floor if segment.max_timestamp >= target else None
+        index = self._index(files, segment)
+        if index.max_timestamp < target:
+            return None
+        return index.floor(index.floor_time(target))
+
+    def _index(self, files: "Files", segment: TimedSegment) -> SegmentIndex:
+        return load_index(
+            files,
+            segment.path,
+            base_offset=segment.base_offset,
+            size=segment.size,
+            interval_bytes=self.interval_bytes,
+        )
+
+    def _search(
+        self, files: "Files", segment: TimedSegment, floor: int, target: int
+    ) -> TimedOffset | None:
+        file = files.open_readonly(segment.path)
+        try:
+            return next(self._matches(file, segment, floor, target), None)
+        finally:
+            file.close()
+
+    def _matches(
+        self, file: "File", segment: TimedSegment, floor: int, target: int
+    ) -> Iterator[TimedOffset]:
+        for position, header in walk(file, floor, segment.size):
+            if header.base_offset >= self.end_offset:
+                return
+            if header.max_timestamp < target or header.last_offset < self.start_offset:
+                continue
+            for record in decode_batch(file.read(position, header.size)):
+                inside = self.start_offset <= record.offset < self.end_offset
+                if inside and record.timestamp_ms >= target:
+                    yield TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
