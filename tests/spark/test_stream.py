@@ -1,0 +1,162 @@
+"""Streaming reads through Spark, from a real broker: what each micro-batch held, and restarts."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as f
+
+import quorumlog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+MakeTopic = Callable[..., str]
+
+
+def fill(log: quorumlog.Log, topic: str, rows: range, partition: int = 0) -> None:
+    with log.producer() as producer:
+        for row in rows:
+            producer.send(topic, value=f"{row}".encode(), partition=partition)
+
+
+class Stream:
+    """A query that keeps the numbers of every micro-batch."""
+
+    def __init__(self, spark: "SparkSession", broker: Any, checkpoint: Path) -> None:
+        self._spark = spark
+        self._broker = broker
+        self._checkpoint = str(checkpoint)
+        self.batches: list[list[int]] = []
+
+    def start(self, options: dict[str, str], *, available_now: bool = True) -> "StreamingQuery":
+        reader = self._spark.readStream.format("quorumlog")
+        reader = reader.option("bootstrap", self._broker.address).options(**options)
+        writer = reader.load().writeStream.foreachBatch(self._keep)
+        writer = writer.option("checkpointLocation", self._checkpoint)
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        return writer.start()
+
+    def run(self, **options: str) -> list[list[int]]:
+        """Read what is available; return the numbers of this run's micro-batches."""
+        before = len(self.batches)
+        query = self.start({"startingOffsets": "earliest", **options})
+        assert query.awaitTermination(90), "the query does not end"
+        return self.batches[before:]
+
+    def _keep(self, frame: "DataFrame", _: int) -> None:
+        rows = frame.orderBy("topic", "partition", "offset")
+        numbers = rows.select(f.col("value").cast("string").cast("int")).collect()
+        self.batches.append([row[0] for row in numbers])
+
+
+@pytest.fixture
+def stream(spark: "SparkSession", broker: Any, tmp_path: Path) -> Stream:
+    return Stream(spark, broker, tmp_path / "checkpoint")
+
+
+def test_a_stream_reads_from_earliest_and_a_restart_reads_only_what_is_new(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic(partitions=2)
+    fill(log, name, range(10), partition=0)
+    fill(log, name, range(100, 105), partition=1)
+    assert stream.run(subscribe=name) == [[*range(10), *range(100, 105)]]
+    fill(log, name, range(10, 13), partition=0)
+    assert stream.run(subscribe=name) == [[10, 11, 12]]
+    assert stream.run(subscribe=name) == []
+
+
+def test_available_now_honours_the_limit_of_each_trigger(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    """15 records, five a trigger: exactly three micro-batches."""
+    name = topic()
+    fill(log, name, range(15))
+    batches = stream.run(subscribe=name, maxOffsetsPerTrigger="5")
+    assert batches == [[*range(5)], [*range(5, 10)], [*range(10, 15)]]
+
+
+def test_a_stream_starts_at_explicit_offsets_and_at_a_time(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream, spark: "SparkSession", broker: Any,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    name = topic(partitions=2)
+    fill(log, name, range(10), partition=0)
+    fill(log, name, range(100, 110), partition=1)
+    starts = json.dumps({name: {"0": 8, "1": -2}})
+    assert stream.run(subscribe=name, startingOffsets=starts) == [[8, 9, *range(100, 110)]]
+    timed = Stream(spark, broker, tmp_path / "timed")
+    with log.producer() as producer:
+        for partition in range(2):
+            producer.send(name, value=b"7", timestamp_ms=4_000_000_000_000, partition=partition)
+    assert timed.run(subscribe=name, startingTimestamp="3999999999999") == [[7, 7]]
+
+
+def test_a_running_stream_takes_up_records_as_they_come(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic()
+    fill(log, name, range(3))
+    query = stream.start({"subscribe": name, "startingOffsets": "earliest"}, available_now=False)
+    try:
+        query.processAllAvailable()
+        fill(log, name, range(3, 6))
+        query.processAllAvailable()
+        assert [row for batch in stream.batches for row in batch] == list(range(6))
+        progress = query.lastProgress
+        assert progress is not None
+        end = progress["sources"][0]["endOffset"]
+        assert end == {name: {"0": 6}}
+    finally:
+        query.stop()
+
+
+def test_a_topic_that_begins_to_match_a_pattern_is_read_from_its_start(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    first = topic()
+    fill(log, first, range(3))
+    pattern = first.replace("-0-", "-[0-9]-")
+    assert stream.run(subscribePattern=pattern) == [[0, 1, 2]]
+    second = topic()
+    fill(log, second, range(50, 52))
+    assert stream.run(subscribePattern=pattern) == [[50, 51]]
+
+
+@pytest.mark.parametrize("how", ["said", "default"])
+def test_a_stream_cannot_start_at_latest_and_says_why(
+    topic: MakeTopic, stream: Stream, how: str
+) -> None:
+    options = {"startingOffsets": "latest"} if how == "said" else {}
+    query = stream.start({"subscribe": topic(), **options})
+    with pytest.raises(StreamingQueryException, match="lost without an error"):
+        query.awaitTermination(90)
+
+
+def test_a_stream_that_starts_beyond_the_end_raises(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic()
+    fill(log, name, range(3))
+    beyond = json.dumps({name: {"0": 4}})
+    with pytest.raises(StreamingQueryException, match="offset 4, beyond the end of the log at 3"):
+        stream.run(subscribe=name, startingOffsets=beyond)
+
+
+def test_a_topic_created_anew_stops_the_stream(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic()
+    fill(log, name, range(5))
+    assert stream.run(subscribe=name) == [[*range(5)]]
+    log.admin.delete_topic(name)
+    log.admin.create_topic(name)
+    fill(log, name, range(2))
+    with pytest.raises(StreamingQueryException, match="offset 5, beyond the end of the log at 2"):
+        stream.run(subscribe=name)
