@@ -1,7 +1,7 @@
 """Where records wait for their request: a queue of batches for each partition, bounded in bytes.
 
-Pure: it is told the time, and says through `on_work` that the sender has something to do. The life
-of a batch: *open* (takes records) -> *closed* (full, or its linger has ended) -> *in flight* (at
+Pure: the sender tells it the time, and it says through `on_work` that the sender has something to
+do. The life of a batch: *open* (takes records) -> *closed* (full, or its linger has ended) -> *in flight* (at
 most one group a partition, which keeps the order) -> done; or back to the front of *closed* when
 the request failed in a way that may be repeated.
 
@@ -72,7 +72,6 @@ class Accumulator:
         *,
         entropy: Entropy,
         partitioner: Partitioner,
-        now_ms: Callable[[], int],
         on_work: Callable[[], object],
     ) -> None:
         self.ready: deque[PartitionQueue] = deque()
@@ -80,14 +79,14 @@ class Accumulator:
         self._topics: dict[str, TopicQueues] = {}
         self._entropy = entropy
         self._partitioner = partitioner
-        self._now_ms = now_ms
         self._on_work = on_work
         self._batch_size = config.batch_size
         self._buffer_size = config.buffer_size
         self._request_size_max = config.request_size_max
         self._linger_ms = config.linger_ms
         self._delivery_timeout_ms = config.delivery_timeout_ms
-        self._lingering: deque[Batch] = deque()  # opened, by linger_end_ms; some closed since
+        self._new: list[Batch] = []  # not stamped with their times yet
+        self._lingering: deque[Batch] = deque()  # by linger_end_ms; some are closed since
         self._unfinished: OrderedDict[Batch, None] = OrderedDict()  # oldest first
         self._failures: deque[Batch] = deque(maxlen=FAILURES_KEPT)
 
@@ -155,7 +154,7 @@ class Accumulator:
         queue = self.queue(topic, partition)
         if queue.open is not None:
             self._close(queue)
-        batch = self._new_batch(queue)
+        batch = self._begin(queue)
         batch.encoded = encoded
         batch.count = count
         batch.size = len(encoded)
@@ -193,8 +192,17 @@ class Accumulator:
     # --- the side that sends ---------------------------------------------------------------
 
     def close_due(self, now_ms: int) -> int | None:
-        """Close the batches whose linger has ended; return when the next one's will, if any."""
+        """Close the batches whose linger has ended; return when the next one's will, if any.
+
+        A batch's time begins at the first call after it was opened: only the sender knows a clock
+        that may be read on its thread.
+        """
+        for batch in self._new:
+            batch.linger_end_ms = now_ms + self._linger_ms
+            batch.deadline_ms = now_ms + self._delivery_timeout_ms
         lingering = self._lingering
+        lingering.extend(self._new)
+        self._new.clear()
         while lingering:
             batch = lingering[0]
             if batch.queue.open is batch:
@@ -347,21 +355,16 @@ class Accumulator:
         topic_queues.sticky = chosen
         return chosen
 
-    def _new_batch(self, queue: PartitionQueue) -> Batch:
-        now_ms = self._now_ms()
-        batch = Batch(
-            queue,
-            linger_end_ms=now_ms + self._linger_ms,
-            deadline_ms=now_ms + self._delivery_timeout_ms,
-        )
+    def _begin(self, queue: PartitionQueue) -> Batch:
+        batch = Batch(queue)
         self._unfinished[batch] = None
+        self._new.append(batch)
+        if len(self._new) == 1:
+            self._on_work()
         return batch
 
     def _open(self, queue: PartitionQueue) -> Batch:
-        batch = queue.open = self._new_batch(queue)
-        self._lingering.append(batch)
-        if len(self._lingering) == 1:
-            self._on_work()
+        batch = queue.open = self._begin(queue)
         return batch
 
     def _close(self, queue: PartitionQueue) -> None:

@@ -53,10 +53,10 @@ class Batch:
         "waiters",
     )
 
-    def __init__(self, queue: "PartitionQueue", *, linger_end_ms: int, deadline_ms: int) -> None:
+    def __init__(self, queue: "PartitionQueue") -> None:
         self.queue = queue
-        self.linger_end_ms = linger_end_ms  # closed at the latest then
-        self.deadline_ms = deadline_ms  # not delivered by then: fails
+        self.linger_end_ms = 0  # closed at the latest then; stamped by the accumulator
+        self.deadline_ms = 0  # not delivered by then: fails; stamped with it
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
         self.timestamps: list[int] = []

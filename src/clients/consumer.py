@@ -74,10 +74,11 @@ class AsyncConsumer:
     # --- reading -----------------------------------------------------------------------------
 
     async def poll(
-        self, *, max_records: int | None = None, timeout_ms: int = 1_000
+        self, *, max_records: int | None = None, timeout_ms: int | None = 1_000
     ) -> list[ConsumerRecord]:
         """Return what is there, at most `max_records` (default: `poll_records_max`), waiting up to
-        `timeout_ms` for the first; [] then, and when a consumer made with `until_end` is done.
+        `timeout_ms` (None: as long as it takes) for the first; [] then, and when a consumer made
+        with `until_end` is done.
 
         Raises what a partition's reading met, e.g. OffsetOutOfRange.
         """
@@ -107,6 +108,11 @@ class AsyncConsumer:
         """Return the (topic, partition) pairs that are read."""
         await self._assign()
         return list(self._fetcher.readers)
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Return the offsets of the next records that the application gets, by partition; {}
+        before the first use."""
+        return {place: reader.position for place, reader in self._fetcher.readers.items()}
 
     async def position(self, topic: str, partition: int) -> int:
         """Return the offset of the next record that the application gets."""

@@ -72,7 +72,6 @@ class AsyncProducer:
             config,
             entropy=connection.runtime.entropy.stream("sticky partitions"),
             partitioner=partitioner or KeyPartitioner(),
-            now_ms=self._clock.now_ms,
             on_work=self._wake if threading is None else lambda: threading.on_loop(self._wake),
         )
         self._on_close = on_close
