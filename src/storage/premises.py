@@ -67,7 +67,7 @@ class Found:
 
 
 def format_folder(files: "Files", path: str, meta: DirectoryMeta) -> DirectoryMeta:
-    files.make_folder(path)
+    _make_folder(files, path)
     lock = _lock(files, path)
     try:
         meta_path = join(path, META_PROPERTIES)
@@ -82,6 +82,21 @@ def format_folder(files: "Files", path: str, meta: DirectoryMeta) -> DirectoryMe
         return meta
     finally:
         lock.release()
+
+
+def _make_folder(files: "Files", path: str) -> None:
+    """Make a folder and its missing parents, each name durable in the folder above it."""
+    names = [path]
+    while not files.exists(_parent(names[-1])):
+        names.append(_parent(names[-1]))
+    files.make_folder(path)
+    for name in reversed(names):
+        files.sync_folder(_parent(name))
+
+
+def _parent(path: str) -> str:
+    folder, slash, _ = path.rstrip("/").rpartition("/")
+    return folder or slash or "."
 
 
 def find_folder(files: "Files", path: str) -> Found:
