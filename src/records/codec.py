@@ -358,7 +358,7 @@ def _bodies(
         end = position + length + LENGTH_END
         if magic != MAGIC or length < LENGTH_MIN or end > size:
             check_crc(view, position, parse_header(view, position))
-        is_impossible = base_offset < 0 or last_delta < 0
+        is_impossible = last_delta < 0 or not 0 <= base_offset <= OFFSET_MAX - last_delta
         if is_impossible or start_offset - last_delta <= base_offset < end_offset:
             if crc32c(view[position + CRC_START : end]) != crc:
                 check_crc(view, position, parse_header(view, position))

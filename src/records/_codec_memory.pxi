@@ -1,0 +1,85 @@
+# Memory of the compiled codec: blocks that grow, blocks that Python may read, buffers held for C.
+
+
+cdef class Memory:
+    """A block of bytes that Python and Arrow may read; freed with its last reader."""
+
+    cdef char* data
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.data)
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+
+cdef struct Growing:
+    char* data
+    Py_ssize_t used
+    Py_ssize_t capacity
+
+
+cdef int grow(Growing* block, Py_ssize_t more) except -1:
+    """Make room for `more` bytes behind the used ones."""
+    cdef Py_ssize_t needed = block.used + more
+    cdef Py_ssize_t capacity
+    cdef char* data
+    if needed <= block.capacity:
+        return 0
+    capacity = max(needed, 2 * block.capacity, 64)
+    data = <char*> PyMem_RawRealloc(block.data, capacity)
+    if data == NULL:
+        raise MemoryError(f"{capacity} bytes for a column")
+    if capacity >= HUGE_SIZE_MIN:
+        ql_want_huge_pages(data, capacity)
+    block.data = data
+    block.capacity = capacity
+    return 0
+
+
+cdef Memory take(Growing* block):
+    """Hand the used bytes over to a Memory; the block is empty afterwards."""
+    cdef Memory memory = Memory.__new__(Memory)
+    cdef char* data = <char*> PyMem_RawRealloc(block.data, max(block.used, 1))
+    memory.data = block.data if data == NULL else data  # a failed shrink leaves the block as it is
+    memory.size = block.used
+    block.data = NULL
+    block.used = block.capacity = 0
+    if memory.data == NULL:
+        raise MemoryError("an empty column")
+    return memory
+
+
+cdef class Held:
+    """Holds buffers of other objects while C reads them."""
+
+    cdef list owners
+    cdef Py_buffer[16] views
+    cdef int count
+
+    def __cinit__(self):
+        self.count = 0
+
+    def __dealloc__(self):
+        cdef int index
+        for index in range(self.count):
+            PyBuffer_Release(&self.views[index])
+
+    cdef bytes_t hold(self, object owner, Py_ssize_t least, Py_ssize_t* size) except? NULL:
+        """Return the bytes of `owner`, NULL for None; raises ValueError below `least` bytes."""
+        cdef Py_buffer* view
+        size[0] = 0
+        if owner is None:
+            return NULL
+        assert self.count < 16
+        view = &self.views[self.count]
+        PyObject_GetBuffer(owner, view, PyBUF_SIMPLE)
+        self.count += 1
+        if view.len < least:
+            raise ValueError(f"a buffer of {view.len} bytes, {least} are needed")
+        size[0] = view.len
+        return <bytes_t> view.buf

@@ -1,0 +1,120 @@
+"""Codecs: the framings other clients need, and bombs that stay small."""
+
+import struct
+import tracemalloc
+
+import cramjam
+import pytest
+
+from quorumlog.errors import CorruptionError, MessageTooLarge, UnsupportedCompression
+from quorumlog.records.compression import Codec, codec_named, codec_of, compress, decompress
+
+COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+TEXT = b"the log keeps what it acknowledged; " * 5000
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("data", [b"", b"a", TEXT, bytes(range(256)) * 700])
+def test_what_was_compressed_inflates_to_itself(codec: Codec, data: bytes) -> None:
+    assert bytes(decompress(codec, compress(codec, data), len(data))) == data
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_limit_is_exact(codec: Codec) -> None:
+    packed = compress(codec, TEXT)
+    assert len(decompress(codec, packed, len(TEXT))) == len(TEXT)
+    with pytest.raises(MessageTooLarge, match=f"more than {len(TEXT) - 1} bytes"):
+        decompress(codec, packed, len(TEXT) - 1)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_a_bomb_is_refused_without_inflating_it(codec: Codec) -> None:
+    """64 MiB of zeros, a limit of 1 MiB: never much more than the limit is allocated."""
+    bomb = compress(codec, bytes(64 * 1024 * 1024))
+    tracemalloc.start()
+    with pytest.raises(MessageTooLarge):
+        decompress(codec, bomb, 1024 * 1024)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_bomb_of_many_frames_is_refused(codec: Codec) -> None:
+    """The last frame of many declares little; the sum is what counts."""
+    frame = compress(codec, bytes(512 * 1024))
+    with pytest.raises(MessageTooLarge):
+        decompress(codec, frame * 8, 1024 * 1024)
+
+
+def test_a_zstd_frame_that_declares_a_large_window_is_refused() -> None:
+    frame = bytes.fromhex("28b52ffd00f8")  # no content size, a window of 2^41 bytes
+    with pytest.raises(MessageTooLarge):
+        decompress(Codec.ZSTD, frame + bytes(20), 1024)
+
+
+def test_a_snappy_block_that_declares_more_than_it_can_hold_is_corrupt() -> None:
+    with pytest.raises(CorruptionError, match="impossible"):
+        decompress(Codec.SNAPPY, bytes.fromhex("ffffffff0f") + b"abc", 2**40)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_data_cut_anywhere_is_corrupt_and_never_shorter_data(codec: Codec) -> None:
+    packed = compress(codec, TEXT[:3000])
+    for size in range(1, len(packed)):
+        if codec is Codec.SNAPPY and size == 16:
+            continue  # the framing's header alone is a whole stream of nothing
+        with pytest.raises(CorruptionError):
+            decompress(codec, packed[:size], 10_000)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_garbage_is_corrupt(codec: Codec) -> None:
+    with pytest.raises((CorruptionError, MessageTooLarge)):
+        decompress(codec, bytes(range(200, 255)), 10_000)
+
+
+def test_snappy_is_written_in_the_java_librarys_framing() -> None:
+    data = bytes(70_000)
+    packed = compress(Codec.SNAPPY, data)
+    assert packed[:16].hex() == "82534e41505059000000000100000001"
+    position, inflated = 16, b""
+    while position < len(packed):
+        size = struct.unpack_from(">i", packed, position)[0]
+        block = packed[position + 4 : position + 4 + size]
+        inflated += bytes(cramjam.snappy.decompress_raw(block))
+        position += 4 + size
+    assert inflated == data
+
+
+def test_raw_snappy_is_read_too() -> None:
+    raw = bytes(cramjam.snappy.compress_raw(TEXT))
+    assert bytes(decompress(Codec.SNAPPY, raw, len(TEXT))) == TEXT
+
+
+def test_lz4_frames_have_independent_blocks() -> None:
+    """The Java reader refuses linked blocks (bit 5 of FLG) and knows only version 01."""
+    packed = compress(Codec.LZ4, TEXT)
+    assert packed[:4].hex() == "04224d18"
+    assert packed[4] & 0xE0 == 0x60
+
+
+def test_gzip_and_zstd_start_with_their_magic() -> None:
+    assert compress(Codec.GZIP, TEXT)[:3].hex() == "1f8b08"
+    assert compress(Codec.ZSTD, TEXT)[:4].hex() == "28b52ffd"
+
+
+def test_codecs_are_found_by_number_and_by_name() -> None:
+    assert [codec_of(number) for number in range(5)] == list(Codec)
+    assert [codec_named(name) for name in ("none", "gzip", "Snappy", "lz4", "zstd")] == list(Codec)
+    with pytest.raises(UnsupportedCompression, match="codec 7 is unknown"):
+        codec_of(7)
+    with pytest.raises(UnsupportedCompression, match="'brotli'; known are none, gzip"):
+        codec_named("brotli")
+
+
+def test_nothing_is_copied_without_compression() -> None:
+    data = bytearray(b"abc")
+    view = decompress(Codec.NONE, data, 3)
+    data[0] = 0x78
+    assert bytes(view) == b"xbc"
