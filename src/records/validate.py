@@ -53,7 +53,8 @@ def validate_batch(
     """
     if header.size > max_bytes:
         raise MessageTooLarge(
-            f"a batch has {header.size} bytes, the topic takes at most {max_bytes}"
+            f"a batch has {header.size} bytes, the topic takes at most {max_bytes}: send smaller"
+            " batches, or raise its max.message.bytes"
         )
     check_crc(buffer, position, header)
     _check_header(header)
