@@ -60,7 +60,8 @@ class BrokerSession:
         self._runtime = runtime
         self._config = config
         self._publisher = publisher
-        self._entropy = runtime.entropy.stream("metadata.session")
+        # A process may live through several nodes, one after another: each is an incarnation.
+        self._entropy = runtime.entropy.stream(f"metadata.session.{runtime.clock.now_ms()}")
         self.incarnation_id = self._entropy.token(16)
         # Set while the controller counts on this broker and this node has applied that it does:
         # what it leads is then served.
@@ -94,20 +95,20 @@ class BrokerSession:
     # --- life ----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep a session with the active controller until close().
+        """Keep a session with the active controller until close() or a granted shutdown.
 
         Raises InconsistentClusterId: this node's configuration is wrong. Everything else is tried
         again, at the next controller, after a back-off.
         """
         attempt = 0
-        while not self._is_closed():
+        while not self._is_over():
             try:
                 registered = await self._connect_once()
                 attempt = 0 if registered else attempt + 1
             except InconsistentClusterId:
                 raise
             except QuorumlogError as error:
-                if self._is_closed():
+                if self._is_over():
                     return
                 level = logging.INFO if error.retriable else logging.WARNING
                 _LOG.log(level, "broker.session_ended id=%d: %s", self._config.broker_id, error)
@@ -135,8 +136,8 @@ class BrokerSession:
         if self._scope is not None:
             self._scope.cancel()
 
-    def _is_closed(self) -> bool:
-        return self._closed.is_set()
+    def _is_over(self) -> bool:
+        return self._closed.is_set() or self._granted.is_set()
 
     async def _pause(self, attempt: int) -> None:
         config = self._config
@@ -169,7 +170,7 @@ class BrokerSession:
 
     async def _report(self, stream: SessionStream) -> None:
         """Send a heartbeat whenever the applied offset moved, and regularly."""
-        while not self._is_closed():
+        while not self._is_over():
             self._wake.clear()
             self._sequence += 1
             self._sent_ms[self._sequence] = self._runtime.clock.now_ms()
@@ -186,10 +187,11 @@ class BrokerSession:
                 continue
 
     async def _listen(self, stream: SessionStream, scope: Scope) -> None:
+        finished = False
         while await self._receive(stream):
-            if self._granted.is_set():
-                await stream.finish()
-                break
+            if self._granted.is_set() and not finished:
+                finished = True
+                await stream.finish()  # and wait for the controller's end: an abort may overtake
         scope.cancel()
 
     async def _receive(self, stream: SessionStream) -> bool:

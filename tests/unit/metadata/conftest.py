@@ -1,9 +1,13 @@
-"""A cluster of commands: decides and replays as the controller does, without a log."""
+"""Both runtimes, and a cluster of commands that decides and replays without a log."""
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from quorumlog import simulation
 from quorumlog.ids import DirectoryId, NodeId, Offset, TopicId
 from quorumlog.metadata import (
     EMPTY_IMAGE,
@@ -21,6 +25,7 @@ from quorumlog.metadata import (
     decide,
     replay_batch,
 )
+from quorumlog.runtime import Runtime, real
 
 
 @dataclass
@@ -80,3 +85,14 @@ class Cluster:
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
+
+
+Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture(params=["real", "simulated"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Main], Any]:
+    """Run `main(runtime, data_dir)` on either runtime."""
+    if request.param == "real":
+        return lambda main: real.run(lambda runtime: main(runtime, str(tmp_path / "data")))
+    return lambda main: simulation.run(lambda runtime: main(runtime, "/data"))

@@ -1,0 +1,370 @@
+"""Controller, publisher and broker session over a real log and the network, on both runtimes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import (
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    InvalidRequest,
+    NotController,
+    StaleBrokerEpoch,
+    StaleMetadata,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from quorumlog.ids import NO_NODE, ClusterId, DirectoryId, NodeId
+from quorumlog.metadata import ImageDelta
+from quorumlog.metadata.shell import (
+    BrokerSession,
+    BrokerSessionConfig,
+    ControllerShell,
+    ControllerShellConfig,
+    MetadataPublisher,
+)
+from quorumlog.proto import admin_pb2
+from quorumlog.proto import controller_pb2 as pb
+from quorumlog.raftlog import RaftConfig, Voter
+from quorumlog.raftlog.shell import RaftNode
+from quorumlog.runtime import Listener, Runtime, Scope, Stream
+from quorumlog.services import CONTROLLER_BROKER_SESSION, CONTROLLER_RELAY
+from quorumlog.storage.shell.directory import Directory
+
+ONE = NodeId(1)
+CLUSTER = ClusterId("c" * 22)
+CALL_MS = 10_000
+QUICK = ControllerShellConfig(session_timeout_ms=300, session_tick_ms=50, applied_wait_ms=100)
+Run = Callable[[Callable[[Runtime, str], Coroutine[Any, Any, Any]]], Any]
+
+
+@dataclass
+class Stack:
+    """One node with both roles, without data plane."""
+
+    runtime: Runtime
+    scope: Scope
+    directory: Directory
+    raft: RaftNode
+    controller: ControllerShell
+    publisher: MetadataPublisher
+    listener: Listener
+
+    def session_config(self, **changes: Any) -> BrokerSessionConfig:
+        fields = {
+            "cluster_id": CLUSTER,
+            "broker_id": ONE,
+            "directory_id": self.directory.meta.directory_id,
+            "grpc_address": "127.0.0.1:1",
+            "controllers": {ONE: self.listener.address},
+            "heartbeat_interval_ms": 50,
+        }
+        return BrokerSessionConfig(**{**fields, **changes})
+
+    @asynccontextmanager
+    async def session(self, **changes: Any) -> AsyncIterator[BrokerSession]:
+        """A broker of this node that is unfenced."""
+        config = self.session_config(**changes)
+        session = BrokerSession(self.runtime, config=config, publisher=self.publisher)
+        task = self.scope.spawn(session.run(), name="session")
+        await session.unfenced.wait()
+        try:
+            yield session
+        finally:
+            session.close()
+            await task
+
+    async def stream(self, node: int, incarnation: bytes) -> Stream[Any, Any]:
+        """A broker's stream by hand, registered."""
+        channel = self.runtime.network.channel(self.listener.address)
+        stream = await channel.stream(CONTROLLER_BROKER_SESSION, timeout_ms=0)
+        registration = pb.BrokerRegistration(
+            cluster_id=CLUSTER,
+            broker_id=node,
+            incarnation_id=incarnation * 16,
+            directory_id=b"d" * 16,
+            grpc_address="127.0.0.1:2",
+        )
+        await stream.send(pb.BrokerSessionRequest(registration=registration))
+        return stream
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the image to say so."""
+        moved = asyncio.Event()
+        self.publisher.on_applied(lambda _: moved.set())
+        async with asyncio.timeout(10):
+            while not condition():
+                moved.clear()
+                await moved.wait()
+
+    def is_fenced(self, node: int) -> bool:
+        broker = self.publisher.image.broker(node)
+        return broker is not None and broker.fenced
+
+
+@asynccontextmanager
+async def started(
+    runtime: Runtime, path: str, config: ControllerShellConfig | None = None
+) -> AsyncIterator[Stack]:
+    if not runtime.files.exists(f"{path}/meta.properties"):
+        await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+    async with runtime.tasks.scope("node") as scope:
+        directory = await Directory.open(runtime, scope, path)
+        publisher = MetadataPublisher()
+        controller = ControllerShell(
+            runtime,
+            cluster_id=CLUSTER,
+            publisher=publisher,
+            config=config or ControllerShellConfig(),
+        )
+        me = Voter(ONE, directory.meta.directory_id)
+        raft_config = RaftConfig(node_id=ONE, directory_id=me.directory_id, voters=(me,))
+        raft = await RaftNode.open(
+            runtime, scope, directory, config=raft_config, listener=controller
+        )
+        controller.attach(raft)
+        publishing = scope.spawn(publisher.run(), name="publisher")
+        await raft.start()
+        watching = scope.spawn(controller.run(), name="controller")
+        listener = await runtime.network.serve("127.0.0.1:0", controller.handlers())
+        try:
+            yield Stack(runtime, scope, directory, raft, controller, publisher, listener)
+        finally:
+            await listener.close(1000)
+            controller.close()
+            await raft.close()
+            publisher.close()
+            await asyncio.gather(publishing, watching)
+            await directory.close()
+
+
+def create(name: str, topic_id: bytes = b"", partitions: int = 1) -> admin_pb2.CreateTopicRequest:
+    return admin_pb2.CreateTopicRequest(name=name, topic_id=topic_id, partitions=partitions)
+
+
+def test_broker_registers_and_is_unfenced(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            broker = stack.publisher.image.brokers[ONE]
+            assert broker.is_active
+            assert broker.epoch == session.broker_epoch
+            assert broker.incarnation_id == session.incarnation_id
+            assert not session.is_lapsed(runtime.clock.now_ms())
+            assert session.is_lapsed(runtime.clock.now_ms() + 4000)
+
+    run(main)
+
+
+def test_created_topic_is_applied_when_the_answer_comes(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            created = await session.create_topic(create("a", partitions=3), timeout_ms=CALL_MS)
+            topic = stack.publisher.image.topic("a")
+            assert topic is not None
+            assert created.usable
+            assert created.metadata_offset == stack.publisher.applied_offset
+            assert created.topic.topic_id == topic.id
+            assert [p.leader for p in created.topic.partitions] == [1, 1, 1]
+
+    run(main)
+
+
+def test_repeated_creation_is_a_success_and_another_id_is_not(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            request = create("a", b"x" * 16)
+            first = await session.create_topic(request, timeout_ms=CALL_MS)
+            again = await session.create_topic(request, timeout_ms=CALL_MS)
+            assert again.topic == first.topic
+            with pytest.raises(TopicAlreadyExists):
+                await session.create_topic(create("a", b"y" * 16), timeout_ms=CALL_MS)
+
+    run(main)
+
+
+def test_concurrent_creations_are_decided_one_after_another(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            requests = [create("same", bytes([n + 1]) * 16) for n in range(8)]
+            calls = (session.create_topic(request, timeout_ms=CALL_MS) for request in requests)
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            refused = [o for o in outcomes if isinstance(o, TopicAlreadyExists)]
+            assert len(refused) == 7
+            assert len(stack.publisher.image.topics_by_id) == 1
+
+    run(main)
+
+
+def test_deleted_topic_is_gone_when_the_answer_comes(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            created = await session.create_topic(create("a"), timeout_ms=CALL_MS)
+            request = admin_pb2.DeleteTopicRequest(name="a")
+            deleted = await session.delete_topic(request, timeout_ms=CALL_MS)
+            assert deleted.applied
+            assert deleted.topic_id == created.topic.topic_id
+            assert stack.publisher.image.topic("a") is None
+            with pytest.raises(UnknownTopicOrPartition):
+                await session.delete_topic(request, timeout_ms=CALL_MS)
+
+    run(main)
+
+
+def test_restarted_node_has_the_same_metadata_and_a_new_registration(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            await session.create_topic(create("a", partitions=2), timeout_ms=CALL_MS)
+            before, epoch = stack.publisher.image, session.broker_epoch
+        async with started(runtime, path) as stack:
+            await stack.publisher.wait_applied(before.offset, CALL_MS)
+            assert stack.publisher.image == before
+            async with stack.session() as session:
+                assert session.broker_epoch > epoch
+                topic = stack.publisher.image.topic("a")
+                assert topic is not None
+                partition = topic.partitions[0]
+                assert (partition.leader, partition.isr) == (ONE, (ONE,))
+                assert partition.leader_epoch == 2, "its old leadership ended with its old life"
+
+    run(main)
+
+
+def test_answer_says_when_a_broker_has_not_applied_in_time(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path, QUICK) as stack, stack.session() as session:
+            slow = asyncio.Event()
+
+            async def wait(delta: ImageDelta) -> None:
+                await slow.wait()
+
+            stack.publisher.subscribe(wait)
+            created = await session.create_topic(create("a"), timeout_ms=CALL_MS)
+            assert not created.usable
+            with pytest.raises(StaleMetadata):
+                await stack.publisher.wait_applied(created.metadata_offset, 10)
+            slow.set()
+            await stack.publisher.wait_applied(created.metadata_offset, CALL_MS)
+
+    run(main)
+
+
+def test_silent_broker_is_fenced_and_leads_nothing(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path, QUICK) as stack:
+            stream = await stack.stream(2, b"a")
+            answer = await stream.receive()
+            heartbeat = pb.BrokerHeartbeat(sequence=7, applied_offset=answer.broker_epoch)
+            await stream.send(pb.BrokerSessionRequest(heartbeat=heartbeat))
+            answer = await stream.receive()
+            assert (answer.sequence, answer.fenced) == (7, False)
+            relayed = pb.RelayRequest(
+                cluster_id=CLUSTER, broker_id=2, create_topic=create("a", b"x" * 16)
+            )
+            channel = runtime.network.channel(stack.listener.address)
+            await channel.call(CONTROLLER_RELAY, relayed, timeout_ms=CALL_MS)
+            await stack.until(lambda: stack.is_fenced(2))
+            topic = stack.publisher.image.topic("a")
+            assert topic is not None
+            assert topic.partitions[0].leader == NO_NODE
+            await stream.send(pb.BrokerSessionRequest(heartbeat=heartbeat))
+            with pytest.raises(StaleBrokerEpoch):
+                await stream.receive()
+
+    run(main)
+
+
+def test_heartbeats_alone_keep_a_broker_unfenced(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path, QUICK) as stack, stack.session() as session:
+            epoch = session.broker_epoch
+            other = await stack.stream(2, b"a")
+            answer = await other.receive()
+            beat = pb.BrokerHeartbeat(sequence=1, applied_offset=answer.broker_epoch)
+            await other.send(pb.BrokerSessionRequest(heartbeat=beat))
+            await stack.until(lambda: stack.publisher.image.brokers[NodeId(2)].is_active)
+            await stack.until(lambda: stack.is_fenced(2))
+            assert session.unfenced.is_set()
+            assert session.broker_epoch == epoch
+
+    run(main)
+
+
+def test_second_process_under_a_live_id_is_refused(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session():
+            stream = await stack.stream(1, b"z")
+            with pytest.raises(DuplicateBrokerRegistration, match="another live process"):
+                await stream.receive()
+
+    run(main)
+
+
+def test_broken_stream_is_opened_again_with_the_same_registration(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            epoch, address = session.broker_epoch, stack.listener.address
+            await stack.listener.close(0)
+            stack.listener = await runtime.network.serve(address, stack.controller.handlers())
+            await session.create_topic(create("a"), timeout_ms=CALL_MS)
+            await session.unfenced.wait()
+            assert session.broker_epoch == epoch
+
+    run(main)
+
+
+def test_controlled_shutdown_is_granted_and_moves_leaderships(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            await session.create_topic(create("a"), timeout_ms=CALL_MS)
+            assert await session.shutdown(CALL_MS)
+            broker = stack.publisher.image.brokers[ONE]
+            topic = stack.publisher.image.topic("a")
+            assert topic is not None
+            assert broker.stopping
+            assert topic.partitions[0].leader == NO_NODE
+            assert topic.partitions[0].isr == (ONE,)
+            await stack.until(lambda: stack.is_fenced(1))
+
+    run(main)
+
+
+def test_broker_of_another_cluster_is_refused(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack:
+            config = stack.session_config(cluster_id=ClusterId("other"))
+            session = BrokerSession(runtime, config=config, publisher=stack.publisher)
+            with pytest.raises(InconsistentClusterId):
+                await session.run()
+
+    run(main)
+
+
+def test_registration_with_bad_ids_is_refused(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack:
+            stream = await stack.stream(1, b"")
+            with pytest.raises(InvalidRequest):
+                await stream.receive()
+            config = stack.session_config(directory_id=DirectoryId(b"short"))
+            assert stack.publisher.image.broker(config.broker_id) is None
+
+    run(main)
+
+
+def test_controller_that_does_not_lead_refuses(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session():
+            await stack.raft.close()
+            assert not stack.controller.is_active
+            relayed = pb.RelayRequest(
+                cluster_id=CLUSTER, broker_id=1, create_topic=create("a", b"x" * 16)
+            )
+            channel = runtime.network.channel(stack.listener.address)
+            with pytest.raises(NotController):
+                await channel.call(CONTROLLER_RELAY, relayed, timeout_ms=CALL_MS)
+
+    run(main)

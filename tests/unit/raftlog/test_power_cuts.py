@@ -1,0 +1,71 @@
+"""A power cut at any file operation: what was committed is there, in order, after the restart."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog.ids import ClusterId, NodeId
+from quorumlog.raftlog import RaftConfig, Voter
+from quorumlog.raftlog.shell import RaftNode
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import CrashPoint, SimWorld
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.storage.shell.directory import Directory
+
+Listener = Any  # conftest.Remembers
+ONE = NodeId(1)
+DATA = "/data"
+
+
+async def live(runtime: Runtime, listener: Listener, acknowledged: list[bytes], life: int) -> None:
+    """Propose for ever, noting what was acknowledged."""
+    if not runtime.files.exists(f"{DATA}/meta.properties"):
+        await Directory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=ONE)
+    async with runtime.tasks.scope("life") as scope:
+        directory = await Directory.open(runtime, scope, DATA)
+        me = Voter(ONE, directory.meta.directory_id)
+        config = RaftConfig(node_id=ONE, directory_id=me.directory_id, voters=(me,))
+        node = await RaftNode.open(runtime, scope, directory, config=config, listener=listener)
+        await node.start()
+        for number in range(40):
+            values = [b"%d-%d-%d" % (life, number, index) for index in range(number % 3 + 1)]
+            await node.propose(values)
+            acknowledged.extend(values)
+        await node.close()
+        await directory.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_committed_proposals_survive_a_power_cut_at_any_file_operation(
+    seed: int, listener: Listener
+) -> None:
+    acknowledged: list[bytes] = []
+    entropy = SimEntropy(f"power-cuts/{seed}")
+    with SimWorld(seed) as world:
+        node = world.node("one")
+
+        def start(life: int) -> Any:
+            listener.batches.clear()
+            return node.spawn(lambda runtime: live(runtime, listener, acknowledged, life))
+
+        for life in range(4):
+            moment = ("before", "inside", "after")[entropy.below(3)]
+            node.crash_at(
+                CrashPoint(operations=1 + entropy.below(120), power=seed % 4 > 0, moment=moment)
+            )
+            start(life)
+            world.run_until(lambda: not node.alive, virtual_ms=60_000)
+            assert node.killed or node.exit_error is None, node.exit_error
+        node.crash_at(None)
+        start(4)
+        world.run_until(lambda: not node.alive, virtual_ms=60_000)
+        assert node.exit_error is None, node.exit_error
+    delivered = listener.values
+    assert len(delivered) == len(set(delivered)), "a batch was delivered twice"
+    kept = set(delivered)
+    assert [value for value in acknowledged if value not in kept] == []
+    acknowledged_set = set(acknowledged)
+    assert [value for value in delivered if value in acknowledged_set] == acknowledged
+    epochs = [epoch for _, epoch, _ in listener.batches]
+    assert epochs == sorted(epochs)

@@ -1,0 +1,253 @@
+"""The driver over a data directory, on both runtimes: commit, order, restart, refusals."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import (
+    CorruptionError,
+    InvalidRequest,
+    NotController,
+    NotImplementedHere,
+    Overloaded,
+    QuorumlogError,
+    Stopping,
+)
+from quorumlog.ids import ClusterId, DirectoryId, NodeId
+from quorumlog.raftlog import QUORUM_STATE_NAME, RaftConfig, Voter
+from quorumlog.raftlog.shell import RaftNode
+from quorumlog.records.batch import iterate_batches
+from quorumlog.runtime import Runtime
+from quorumlog.storage import LogConfig
+from quorumlog.storage.shell.directory import Directory
+
+ONE = NodeId(1)
+Listener = Any  # conftest.Remembers: importlib mode gives conftest no importable name
+Run = Callable[[Callable[[Runtime, str], Coroutine[Any, Any, Any]]], Any]
+
+
+async def format_directory(runtime: Runtime, path: str) -> None:
+    await Directory.format(runtime, path, cluster_id=ClusterId("c" * 22), node_id=ONE)
+
+
+def config_of(directory: Directory, **changes: Any) -> RaftConfig:
+    me = directory.meta.directory_id
+    fields = {"node_id": ONE, "directory_id": me, "voters": (Voter(ONE, me),), **changes}
+    return RaftConfig(**fields)
+
+
+@asynccontextmanager
+async def opened(
+    runtime: Runtime, path: str, listener: Listener, **changes: Any
+) -> AsyncIterator[RaftNode]:
+    """A started node that is closed in order."""
+    async with runtime.tasks.scope("test") as scope:
+        directory = await Directory.open(runtime, scope, path)
+        try:
+            config = config_of(directory, **changes)
+            node = await RaftNode.open(runtime, scope, directory, config=config, listener=listener)
+            await node.start()
+            try:
+                yield node
+            finally:
+                await node.close()
+        finally:
+            await directory.close()
+
+
+def test_lone_voter_leads_when_started(run: Run, listener: Listener) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener) as node:
+            assert node.is_leader
+            assert (node.leader_id, node.epoch) == (ONE, 1)
+            assert listener.leaders == [(1, 1)]
+            assert node.high_watermark == 1
+
+    run(main)
+    assert listener.leaders == [(1, 1), (None, 1)]
+
+
+def test_proposal_returns_its_last_offset_once_it_was_delivered(
+    run: Run, listener: Listener
+) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener) as node:
+            assert await node.propose([b"a", b"b"]) == 2
+            assert listener.batches == [(1, 1, [b"a", b"b"])]
+            assert await node.propose([b"c"]) == 3
+
+    run(main)
+    assert listener.values == [b"a", b"b", b"c"]
+
+
+def test_concurrent_proposals_share_writes_and_keep_their_order(
+    run: Run, listener: Listener
+) -> None:
+    async def main(runtime: Runtime, path: str) -> list[int]:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener) as node:
+            return list(await asyncio.gather(*(node.propose([b"%d" % i]) for i in range(200))))
+
+    assert run(main) == list(range(1, 201))
+    assert listener.values == [b"%d" % i for i in range(200)]
+
+
+def test_restart_delivers_the_past_before_it_leads_in_a_new_epoch(
+    run: Run, listener: Listener
+) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener) as node:
+            for index in range(20):
+                await node.propose([b"%d" % index] * 100)
+        past = list(listener.batches)
+        listener.batches.clear()
+        listener.leaders.clear()
+        async with opened(runtime, path, listener) as node:
+            assert listener.batches == past
+            assert listener.leaders == [(1, 2)]
+            assert await node.propose([b"new"]) == 2002
+        assert listener.batches == [*past, (2002, 2, [b"new"])]
+
+    run(main)
+
+
+def test_cancelled_proposer_takes_nothing_along(run: Run, listener: Listener) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener) as node:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await node.propose([b"left"])
+            await node.propose([b"next"])
+
+    run(main)
+    assert listener.values == [b"left", b"next"]
+
+
+def test_too_much_uncommitted_is_refused_and_leaves_nothing(run: Run, listener: Listener) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener, uncommitted_bytes_max=1000) as node:
+            taken = node.propose_nowait([b"x" * 900])
+            with pytest.raises(Overloaded):
+                node.propose_nowait([b"y" * 900])
+            await taken.wait_committed()
+            await node.propose([b"z"])
+
+    run(main)
+    assert listener.values == [b"x" * 900, b"z"]
+
+
+def test_closed_node_refuses_and_fails_what_is_pending(run: Run, listener: Listener) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener) as node:
+            pending = node.propose_nowait([b"pending"])
+            await node.close()
+            with pytest.raises(Stopping):
+                await pending.wait_committed()
+            with pytest.raises((Stopping, NotController)):
+                node.propose_nowait([b"late"])
+
+    run(main)
+
+
+def test_no_op_of_an_epoch_is_a_control_batch(run: Run, listener: Listener) -> None:
+    async def main(runtime: Runtime, path: str) -> list[tuple[bool, int, int]]:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener) as node:
+            await node.propose([b"a"])
+        async with runtime.tasks.scope("test") as scope:
+            directory = await Directory.open(runtime, scope, path)
+            log = await directory.open_log("__cluster_metadata-0", LogConfig(), topic_id=None)
+            found = log.read(0, max_bytes=10_000)
+            assert found is not None
+            content = await directory.read(found)
+            await directory.close()
+            return [
+                (h.is_control, h.leader_epoch, h.record_count) for _, h in iterate_batches(content)
+            ]
+
+    assert run(main) == [(True, 1, 1), (False, 1, 1)]
+
+
+async def refused(
+    runtime: Runtime, path: str, listener: Listener, error: type[QuorumlogError], **changes: Any
+) -> str:
+    with pytest.raises(error) as raised:
+        async with opened(runtime, path, listener, **changes):
+            pass
+    assert listener.leaders == []
+    return str(raised.value)
+
+
+def test_more_than_one_voter_is_refused(run: Run, listener: Listener) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        two = (Voter(ONE, DirectoryId(b"a" * 16)), Voter(NodeId(2), DirectoryId(b"b" * 16)))
+        said = await refused(runtime, path, listener, NotImplementedHere, voters=two)
+        assert "2 voters" in said
+
+    run(main)
+
+
+def test_wiped_disk_under_an_old_id_is_no_voter(run: Run, listener: Listener) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        other = (Voter(ONE, DirectoryId(b"a" * 16)),)
+        await refused(runtime, path, listener, InvalidRequest, voters=other)
+
+    run(main)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"data_version": 2}', None])
+def test_damaged_or_missing_quorum_state_refuses_to_start(
+    run: Run, listener: Listener, content: bytes | None
+) -> None:
+    """It may have voted: it must not vote again (B1)."""
+
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener) as node:
+            await node.propose([b"a"])
+        listener.leaders.clear()
+        state = f"{path}/{QUORUM_STATE_NAME}"
+        runtime.files.remove(state)
+        if content is not None:
+            file = runtime.files.open(state, create=True)
+            file.write(0, [content])
+            file.close()
+        said = await refused(runtime, path, listener, CorruptionError)
+        assert QUORUM_STATE_NAME in said
+        assert "Restore the data directory" in said
+
+    run(main)
+
+
+def test_flipped_bit_in_the_log_refuses_to_start_and_changes_nothing(
+    run: Run, listener: Listener
+) -> None:
+    """Alone, a cut log would be a lost one: it says how to proceed (B33)."""
+
+    async def main(runtime: Runtime, path: str) -> None:
+        await format_directory(runtime, path)
+        async with opened(runtime, path, listener) as node:
+            for index in range(50):
+                await node.propose([b"value %d" % index])
+        listener.leaders.clear()
+        segment = f"{path}/__cluster_metadata-0/{0:020}.log"
+        file = runtime.files.open(segment)
+        before = file.read(0, file.size())
+        file.write(200, [bytes([before[200] ^ 1])])
+        said = await refused(runtime, path, listener, CorruptionError)
+        assert "metadata log" in said
+        assert file.size() == len(before)
+        file.close()
+
+    run(main)
