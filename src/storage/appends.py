@@ -102,20 +102,47 @@ class WriteFailed(Exception):
         self.is_undone = is_undone
 
 
-def write_fully(file: "File", position: int, buffers: "Sequence[Buffer]") -> None:
+def write_fully(
+    file: "File", position: int, buffers: "Sequence[Buffer]", *, unsynced_bytes_max: int = 0
+) -> None:
     """Write all buffers at `position`, completing short writes.
 
-    Raises WriteFailed after having cut the file back to `position`, if that was possible.
+    With a bound on un-synced bytes a longer write is synced on its way, so that a power cut tears
+    no more of it than that. Raises WriteFailed after having cut the file back to `position`, if
+    that was possible.
     """
     left = list(buffers)
-    at = position
+    at = synced = position
+    while left:
+        if unsynced_bytes_max and at - synced >= unsynced_bytes_max:
+            _sync_on_the_way(file)
+            synced = at
+        most = unsynced_bytes_max - (at - synced) if unsynced_bytes_max else 0
+        try:
+            written = file.write(at, _first(left, most))
+        except OSError as error:
+            raise WriteFailed(error, is_undone=_is_cut_back(file, position)) from error
+        at += written
+        left = _behind(left, written)
+
+
+def _sync_on_the_way(file: "File") -> None:
     try:
-        while left:
-            written = file.write(at, left[:BUFFERS_MAX])
-            at += written
-            left = _behind(left, written)
-    except OSError as error:
-        raise WriteFailed(error, is_undone=_is_cut_back(file, position)) from error
+        file.sync()
+    except OSError as error:  # final, whatever it says: what was written may be lost already
+        raise WriteFailed(error, is_undone=False) from error
+
+
+def _first(buffers: "list[Buffer]", most: int) -> "list[Buffer]":
+    """Return what one write call takes: at most BUFFERS_MAX buffers, and `most` bytes if > 0."""
+    taken = buffers[:BUFFERS_MAX]
+    if not most:
+        return taken
+    for index, buffer in enumerate(taken):
+        if most <= len(buffer):
+            return [*taken[:index], memoryview(buffer)[:most]]
+        most -= len(buffer)
+    return taken
 
 
 def _is_cut_back(file: "File", size: int) -> bool:
@@ -164,21 +191,6 @@ def is_worth_a_lane(batches: "Buffer", config: LogConfig, bytes_min: int) -> boo
         and config.record_validation is ValidationMode.FULL
         and batches[CODEC_AT] & CODEC_MASK != 0
     )
-
-
-def split_batches(batches: "Buffer", bytes_max: int) -> "list[Buffer]":
-    """Cut a buffer between batches into parts of at most `bytes_max`; a larger batch is a part of
-    its own. Raises CorruptionError."""
-    view = memoryview(batches)
-    parts: list[Buffer] = []
-    start = end = 0
-    for position, header in iterate_batches(batches):
-        if end > start and position + header.size - start > bytes_max:
-            parts.append(view[start:end])
-            start = end
-        end = position + header.size
-    parts.append(view[start:end])
-    return parts
 
 
 def stamp_batches(

@@ -12,12 +12,13 @@ Offsets that only grow, except by truncation:
 It must not know who leads, what is committed, or when it is called.
 """
 
+import errno
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..errors import (
     DiskFull,
@@ -51,7 +52,10 @@ from .times import TimedOffset, TimedSegment, TimeLookup
 from .truncation import Cut, Truncation, perform_truncation
 
 if TYPE_CHECKING:
-    from ..runtime.ports import Buffer
+    from ..runtime.ports import Buffer, File
+
+OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors that closing files cures."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,7 +152,7 @@ class Log:
             buffers, placed = stamp_batches(batches, headers, position, next_offset, leader_epoch)
         write = Write(
             segment,
-            self._unflushed.hold(segment, self._pool),
+            self._file_to_write(segment),
             base_offset=placed[0].base_offset,
             position=position,
             buffers=buffers,
@@ -469,6 +473,12 @@ class Log:
             return max(self.epochs.latest, self._outstanding[-1].batches[-1].leader_epoch)
         return self.epochs.latest
 
+    def _file_to_write(self, segment: Segment) -> "File":
+        try:
+            return self._unflushed.hold(segment, self._pool)
+        except OSError as error:
+            raise self._refused(error) from error
+
     def _reserved_size(self, active: Segment) -> int:
         """Return the size of the active segment once every outstanding write is in it."""
         if not self._outstanding:
@@ -542,8 +552,11 @@ class Log:
         return segment
 
     def _refused(self, error: OSError) -> DiskFull | StorageError:
+        """Return what to tell of a file that could not be opened or made; nothing was written."""
         if error.errno in OUT_OF_SPACE:
             return _disk_full(self.folder)
+        if error.errno in OUT_OF_DESCRIPTORS:
+            return StorageError(f"{self.folder}: {error.strerror}; nothing was stored")
         return self.give_up(error)
 
     def _forget(self, segment: Segment) -> None:

@@ -4,7 +4,6 @@ Formatting, taking over (lock, leftovers, checkpoints), recovering and deleting 
 leaving the clean marker. Everything waits for the device; `shell.directory` decides when.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -206,16 +205,9 @@ def remove_marker(files: "Files", path: str) -> None:
     files.sync_folder(path)
 
 
-def end_cleanly(
-    files: "Files",
-    path: str,
-    store: Callable[[], None],
-    is_clean: bool,
-    opened: frozenset[str] | None,
-) -> None:
-    store()
-    if opened is not None and not opened.issuperset(log_names(files, path)):
-        is_clean = False  # an unclean stop left logs that nobody has recovered yet
-    if is_clean:
+def leave_marker(files: "Files", path: str, opened: frozenset[str] | None) -> None:
+    """Leave the clean marker; not when an unclean stop left logs beside the `opened` ones, which
+    nobody has recovered yet."""
+    if opened is None or opened.issuperset(log_names(files, path)):
         write_file(files, join(path, CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}')
         files.sync_folder(path)

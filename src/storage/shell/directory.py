@@ -32,10 +32,11 @@ from ..log import Log, LogState
 from ..pool import FilePool
 from ..premises import (
     Found,
+    Stored,
     check_owner,
-    end_cleanly,
     find_folder,
     format_folder,
+    leave_marker,
     log_names,
     recover_log,
     remove_if_there,
@@ -146,22 +147,21 @@ class Directory:
         self._writer.is_closing = True
         self._ticker.cancel()
         channels = list(self._channels.values())
-        closed = [
-            self._writer.exclusive(channel, *self._closing(channel.log), changes=False)
-            for channel in channels
-        ]
+        closed = [self._closing(channel) for channel in channels]
         await asyncio.gather(*closed, return_exceptions=True)
-        await self._writer.run(self._last_checkpoint)
+        try:
+            await self._last_checkpoint()
+        except OSError as error:  # the next opening recovers from the older checkpoints
+            _LOG.warning("storage.unclean_close path=%s error=%s", self.path, error)
         self._writer.stop()
         for channel in channels:
             channel.log.close("the data directory is closed")
         self._pool.close()
         self._lock.release()
 
-    def _closing(
-        self, log: Log
-    ) -> tuple[Callable[[], Callable[[], None] | None], Callable[[Any], None]]:
-        """Return the two halves of a log's last flush."""
+    def _closing(self, channel: Channel) -> "asyncio.Future[None]":
+        """Queue a log's last flush, with the index of its active segment."""
+        log = channel.log
         begun = []
 
         def begin() -> Callable[[], None] | None:
@@ -172,18 +172,20 @@ class Directory:
 
         def end(_: Any) -> None:
             for flush in begun:
-                log.complete_flush(flush)
+                self._writer.flushed(channel, flush)
 
-        return begin, end
+        return self._writer.exclusive(channel, begin, end, changes=False)
 
-    def _last_checkpoint(self) -> Callable[[], None] | None:
+    async def _last_checkpoint(self) -> None:
+        """Store the checkpoints and, if it is true, that the stop was clean."""
         if not self._writer.is_started:
-            return None  # nothing changed: the marker is still there
+            return  # nothing changed: the marker is still there
         logs = [channel.log for channel in self._channels.values()]
-        is_clean = all(log.failure is None for log in logs)
-        opened = None if self.was_clean else frozenset(self._channels)
-        store = self._checkpoint(logs)
-        return partial(end_cleanly, self._runtime.files, self.path, store, is_clean, opened)
+        await self._store_checkpoints(logs)
+        if all(log.failure is None for log in logs):
+            opened = None if self.was_clean else frozenset(self._channels)
+            job = partial(leave_marker, self._runtime.files, self.path, opened)
+            await self._writer.run(lambda: job)
 
     # --- logs ----------------------------------------------------------------------------------
 
@@ -312,6 +314,7 @@ class Directory:
 
         def begin() -> Callable[[], None]:
             log.close("the log was deleted")
+            channel.on_failed.clear()
             self._stored.epochs.pop(log.name, None)
             files = []
             for name, offsets in (
@@ -323,9 +326,10 @@ class Directory:
             return partial(rename_away, self._runtime.files, self.path, files, old, new)
 
         def end(_: None) -> None:
-            self._channels.pop(log.name, None)
+            del self._channels[log.name]
 
-        await self._writer.exclusive(self._channel(log), begin, end)
+        channel = self._channel(log)
+        await self._writer.exclusive(channel, begin, end)
         try:
             await self._writer.run(lambda: partial(remove_if_there, self._runtime.files, new))
         except OSError as error:  # the next opening sweeps it away
@@ -411,8 +415,7 @@ class Directory:
         channels, self._writer.dirty = self._writer.dirty, {}
         flushed = [self._writer.flush(channel) for channel in channels]
         await asyncio.gather(*flushed, return_exceptions=True)
-        logs = [channel.log for channel in channels if channel.log.failure is None]
-        await self._writer.run(lambda: self._checkpoint(logs))
+        await self._store_checkpoints([channel.log for channel in channels])
 
     async def _checkpoint_under_load(self) -> None:
         while True:
@@ -423,10 +426,29 @@ class Directory:
             except OSError as error:  # the older checkpoints only make a recovery longer
                 _LOG.warning("storage.checkpoint_failed path=%s error=%s", self.path, error)
 
-    def _checkpoint(self, logs: list[Log]) -> Callable[[], None]:
-        """Plan what has changed of the checkpoint files; runs when no other change is under way."""
-        stored = self._stored
-        files: list[tuple[str, str, bytes]] = []  # folder, name, content, in the order to store
+    async def _store_checkpoints(self, logs: list[Log]) -> None:
+        """Store what these logs' checkpoint files should say; planned when it is their turn in the
+        lane, so that no truncation comes between. Raises OSError."""
+        planned: list[Stored] = []
+
+        def begin() -> Callable[[], None]:
+            stored, files = self._checkpoint(logs)
+            planned.append(stored)
+            return partial(replace_all, self._runtime.files, files)
+
+        def end(_: None) -> None:
+            self._stored = planned[0]
+
+        await self._writer.run(begin, end)
+
+    def _checkpoint(self, logs: list[Log]) -> tuple[Stored, list[tuple[str, str, bytes]]]:
+        """Return what will be stored, and (folder, name, content) in the order to store it."""
+        stored = Stored(
+            recovery_points=dict(self._stored.recovery_points),
+            log_starts=dict(self._stored.log_starts),
+            epochs=dict(self._stored.epochs),
+        )
+        files: list[tuple[str, str, bytes]] = []
         for log in logs:
             if log.failure is not None or log.recovery_point == 0:
                 continue
@@ -434,13 +456,14 @@ class Directory:
             if stored.epochs.get(log.name) != epochs:
                 stored.epochs[log.name] = epochs
                 files.append((log.folder, LEADER_EPOCHS, encode_epochs(epochs)))
-            stored.log_starts[log.name] = log.log_start_offset
+            if log.log_start_offset > 0:
+                stored.log_starts[log.name] = log.log_start_offset
             stored.recovery_points[log.name] = log.recovery_point
-        starts = {name: start for name, start in stored.log_starts.items() if start > 0}
-        if starts:
-            files.append((self.path, LOG_START_OFFSETS, encode_offsets(starts)))
-        files.append((self.path, RECOVERY_POINTS, encode_offsets(stored.recovery_points)))
-        return partial(replace_all, self._runtime.files, files)
+        if stored.log_starts != self._stored.log_starts:
+            files.append((self.path, LOG_START_OFFSETS, encode_offsets(stored.log_starts)))
+        if stored.recovery_points != self._stored.recovery_points:
+            files.append((self.path, RECOVERY_POINTS, encode_offsets(stored.recovery_points)))
+        return stored, files
 
     def _channel(self, log: Log) -> Channel:
         channel = self._channels.get(log.name)

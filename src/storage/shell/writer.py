@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -27,7 +27,6 @@ from ..appends import (
     Write,
     WriteFailed,
     is_worth_a_lane,
-    split_batches,
     validate_all,
     write_fully,
 )
@@ -145,24 +144,15 @@ class Writer:
         """Queue an append; what cannot even be queued is raised."""
         self._check(channel)
         size = len(batches)
-        if self._queued_bytes + size > self._config.queue_bytes_max:
+        if self._queued_bytes and self._queued_bytes + size > self._config.queue_bytes_max:
             raise Overloaded(
                 f"{self._queued_bytes} bytes wait to be written, the bound is "
                 f"{self._config.queue_bytes_max}"
             )
-        loop = asyncio.get_running_loop()
-        group_max = self._config.write_group_bytes_max
-        if size > group_max and origin is Origin.REPLICATED:
-            parts = split_batches(batches, group_max)
-        else:
-            parts = [batches]
-        items = [
-            PendingAppend(part, leader_epoch, origin, flush, loop.create_future()) for part in parts
-        ]
-        for item in items:
-            self._queue(channel, item)
+        waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self._queue(channel, PendingAppend(batches, leader_epoch, origin, flush, waiter))
         self._advance(channel)
-        return items[0].waiter if len(items) == 1 else _joined(loop, items)
+        return waiter
 
     def _queue(self, channel: Channel, item: PendingAppend) -> None:
         channel.queue.append(item)
@@ -284,7 +274,15 @@ class Writer:
         group = self._take_group(channel)
         if group:
             first = group[0][1]
-            job = partial(write_fully, first.file, first.position, _buffers(group))
+            job = partial(
+                write_fully,
+                first.file,
+                first.position,
+                _buffers(group),
+                unsynced_bytes_max=self._config.write_group_bytes_max
+                if channel.always_flushes
+                else 0,
+            )
             try:
                 await self._offload(job)
             except WriteFailed as failure:
@@ -359,10 +357,11 @@ class Writer:
         except OSError as error:
             self._fail_channel(channel, log.flush_failed(flush, error))
             return
-        self._flushed(channel, flush)
+        self.flushed(channel, flush)
         self._advance(channel)
 
-    def _flushed(self, channel: Channel, flush: Flush) -> None:
+    def flushed(self, channel: Channel, flush: Flush) -> None:
+        """Take in a flush that was performed."""
         channel.log.complete_flush(flush)
         waiters = channel.flush_waiters
         while waiters and waiters[0][0] <= flush.end_offset:
@@ -530,26 +529,3 @@ def _answer(waiter: "asyncio.Future[Any]", result: Any, error: Exception | None)
 
 def _fail(waiter: "asyncio.Future[Any]", error: Exception) -> None:
     _answer(waiter, None, error)
-
-
-def _joined(
-    loop: asyncio.AbstractEventLoop, items: list[PendingAppend]
-) -> "asyncio.Future[Appended]":
-    """Return one future for the parts of an append: their whole range, or the first error."""
-    whole: asyncio.Future[Appended] = loop.create_future()
-
-    def on_done(_: "asyncio.Future[Appended]") -> None:
-        if not all(item.waiter.done() for item in items):
-            return
-        for item in items:
-            error = item.waiter.exception()
-            if error is not None:
-                assert isinstance(error, Exception), f"{error!r} of an append"
-                _fail(whole, error)
-                return
-        first, last = items[0].waiter.result(), items[-1].waiter.result()
-        _answer(whole, replace(last, base_offset=first.base_offset), None)
-
-    for item in items:
-        item.waiter.add_done_callback(on_done)
-    return whole
