@@ -78,13 +78,13 @@ class Process:
         assert error.count("\n") == 1, error
         return error
 
-    def signal(self, number: int) -> None:
+    def send(self, number: int) -> None:
         """Send a signal."""
         self._process.send_signal(number)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Signal it and return its exit code."""
-        self.signal(number)
+        self.send(number)
         self._process.communicate(timeout=DEADLINE_S)
         return self._process.returncode
 
@@ -283,7 +283,7 @@ def test_up_to_its_ready_line_a_node_imports_nothing_heavy(tmp_path: Path) -> No
     )
     with process(code, str(tmp_path / "data"), "0", "0") as running:
         running.ready()
-        running.signal(signal.SIGTERM)
+        running.send(signal.SIGTERM)
         loaded = set(running.complaint().split())
     assert "quorumlog.server.node" in loaded
     heavy = {"pyarrow", "pyspark", "numpy", "pandas", "rich", "typer", "tomllib", "hypothesis"}
