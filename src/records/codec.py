@@ -107,11 +107,13 @@ def encode_batch(
     log_append_time: bool = False,
     keep_offsets: bool = False,
 ) -> bytes:
-    """Return one batch of `records`.
+    """Return one batch of `records`, at least one.
 
     Their offsets are ignored and count from `base_offset`, unless `keep_offsets` is set: then they
     must rise and start at or above it, and gaps stay gaps (what compaction leaves).
     """
+    if not records:
+        raise ValueError("a batch has at least one record")
     envelope = Envelope(
         codec=codec,
         base_offset=base_offset,

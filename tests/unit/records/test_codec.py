@@ -135,6 +135,11 @@ def test_timestamps_that_do_not_fit_are_refused(timestamps: tuple[int, ...]) -> 
         encode_batch([Record(0, timestamp, None, b"") for timestamp in timestamps])
 
 
+def test_a_batch_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one record"):
+        encode_batch([])
+
+
 def test_a_value_that_is_no_bytes_is_refused() -> None:
     with pytest.raises(TypeError):
         encode_batch([Record(0, 0, None, "text")])  # type: ignore[arg-type]

@@ -1,0 +1,251 @@
+"""The two codecs are one: same bytes, same records, same faults, on anything.
+
+The compiled codec is compared with the plain one, which is short enough to be read against the
+format; and whatever bytes come, it answers or raises, and never leaves its buffers.
+"""
+
+from array import array
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from quorumlog.records import _plain
+from quorumlog.records.arrow import record_columns
+from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.columns import BinaryColumn, DecodedColumns
+from quorumlog.records.compression import Codec
+from quorumlog.records.murmur2 import murmur2
+from quorumlog.records.record import Body, ColumnTooLarge, Malformed, Record
+
+_codec = pytest.importorskip("quorumlog.records._codec")
+
+ALL_COLUMNS = 63
+blobs = st.one_of(st.none(), st.binary(max_size=40), st.binary(min_size=60, max_size=70))
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+headers = st.lists(st.tuples(texts, blobs), max_size=3).map(tuple)
+timestamps = st.one_of(
+    st.integers(-1, 2**41), st.sampled_from([0, 63, 64, -64, -65, 2**62, -(2**61), 8191, 8192])
+)
+records = st.lists(
+    st.builds(
+        Record,
+        offset=st.just(0),
+        timestamp_ms=timestamps,
+        key=blobs,
+        value=blobs,
+        headers=headers,
+    ),
+    max_size=30,
+)
+
+
+def body_of(items: list[Record], *, base_offset: int = 0, is_append_time: bool = False) -> Body:
+    raw, base_timestamp, _, last_delta = _plain.write_records(items, base_offset, False)
+    time = 5 if is_append_time else None
+    return Body(raw, 0, len(raw), len(items), base_offset, last_delta, base_timestamp, time)
+
+
+def outcome(call: Any, *arguments: Any) -> Any:
+    """What a call gives, or what it raises and with which arguments."""
+    try:
+        return call(*arguments)
+    except (Malformed, ColumnTooLarge) as error:
+        return type(error), error.args
+    except ValueError:
+        return ValueError
+
+
+def binary(column: BinaryColumn | None) -> Any:
+    if column is None:
+        return None
+    validity = None if column.validity is None else bytes(column.validity)
+    return column.length, bytes(column.offsets), bytes(column.data), validity
+
+
+def plain_bytes(columns: DecodedColumns) -> list[Any]:
+    """Everything in the columns, as values that compare."""
+    fixed = [columns.offsets, columns.timestamps_us, columns.timestamp_types]
+    lists = columns.headers
+    return [
+        columns.length,
+        binary(columns.keys),
+        binary(columns.values),
+        *(None if item is None else bytes(item) for item in fixed),
+        None if lists is None else (lists.length, bytes(lists.offsets)),
+        None if lists is None or lists.validity is None else bytes(lists.validity),
+        None if lists is None else (binary(lists.keys), binary(lists.values)),
+    ]
+
+
+def read(kernel: Any, body: Body, start: int, end: int) -> list[Record]:
+    found: list[Record] = []
+    kernel.read_records(body, start, end, found)
+    return found
+
+
+def build(kernel: Any, bodies: list[Body], wanted: int, start: int, end: int, limit: int) -> Any:
+    builder = kernel.ColumnBuilder(wanted, 10, limit)
+    for body in bodies:
+        builder.append(body, start, end)
+    return plain_bytes(builder.finish())
+
+
+# --- good records ------------------------------------------------------------------------------
+
+
+@given(records, st.booleans())
+def test_both_write_the_same_bytes(items: list[Record], keep_offsets: bool) -> None:
+    for index, record in enumerate(items):
+        record.offset = 7 + 3 * index
+    assert _codec.write_records(items, 5, keep_offsets) == _plain.write_records(
+        items, 5, keep_offsets
+    )
+
+
+@given(records.filter(bool), st.sampled_from(list(Codec)), st.integers(0, 2**40))
+def test_what_was_encoded_decodes_to_itself(
+    items: list[Record], codec: Codec, base_offset: int
+) -> None:
+    decoded = decode_all(encode_batch(items, codec=codec, base_offset=base_offset))
+    for index, record in enumerate(items):
+        record.offset = base_offset + index
+    assert decoded == items
+
+
+@given(
+    st.lists(records, max_size=3),
+    st.booleans(),
+    st.integers(0, 63),
+    st.integers(0, 40),
+    st.integers(0, 80),
+    st.sampled_from([2**31 - 1, 100, 0]),
+)
+def test_both_build_the_same_columns(
+    groups: list[list[Record]], is_append_time: bool, wanted: int, start: int, end: int, limit: int
+) -> None:
+    bodies, offset = [], 0
+    for items in groups:
+        bodies.append(body_of(items, base_offset=offset, is_append_time=is_append_time))
+        offset += len(items) + 1
+    expected = outcome(build, _plain, bodies, wanted, start, end, limit)
+    assert outcome(build, _codec, bodies, wanted, start, end, limit) == expected
+
+
+@given(records, st.integers(0, 30), st.integers(-2, 70))
+def test_both_find_the_same_record_by_time(
+    items: list[Record], start_offset: int, timestamp_ms: int
+) -> None:
+    body = body_of(items)
+    expected = _plain.find_timestamp(body, timestamp_ms, start_offset)
+    assert _codec.find_timestamp(body, timestamp_ms, start_offset) == expected
+
+
+HEADER_LISTS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@given(
+    records,
+    st.integers(0, 5),
+    st.integers(0, 300),
+    st.one_of(st.none(), st.lists(st.integers(0, 29), max_size=40)),
+    st.booleans(),
+)
+@settings(deadline=None)
+def test_both_write_the_same_bytes_from_columns(
+    items: list[Record], skip: int, limit: int, rows: list[int] | None, is_wide: bool
+) -> None:
+    kind = pa.large_binary() if is_wide else pa.binary()
+    table = record_columns(
+        pa.array([record.value for record in items], kind).slice(skip),
+        keys=pa.array([record.key for record in items], kind).slice(skip),
+        timestamps_ms=pa.array([record.timestamp_ms for record in items], pa.int64()).slice(skip),
+        headers=pa.array(
+            [[{"key": key, "value": value} for key, value in record.headers] for record in items],
+            HEADER_LISTS,
+        ).slice(skip),
+    )
+    taken = None if rows is None else memoryview(array("q", rows))
+    plain, compiled = _plain.ColumnWriter(table, taken), _codec.ColumnWriter(table, taken)
+    assert compiled.count == plain.count
+    first = 0
+    while first < plain.count:
+        expected = outcome(plain.write, first, plain.count, limit, None)
+        assert outcome(compiled.write, first, plain.count, limit, None) == expected
+        if not isinstance(expected, tuple):
+            break
+        first = expected[1]
+
+
+@given(st.binary(max_size=70))
+def test_both_hash_alike(key: bytes) -> None:
+    assert _codec.murmur2(key) == murmur2(key)
+
+
+@given(st.lists(blobs, max_size=40), st.integers(1, 9), st.integers(0, 9), st.integers(0, 3))
+def test_both_partition_alike(
+    keys: list[bytes | None], partitions: int, null_start: int, skip: int
+) -> None:
+    column = record_columns(pa.array(keys, pa.binary()).slice(skip)).values
+    expected, bounds = _plain.partition_rows(column, partitions, null_start)
+    rows, compiled_bounds = _codec.partition_rows(column, partitions, null_start)
+    assert (bytes(rows), compiled_bounds) == (bytes(expected), bounds)
+
+
+# --- bytes that are no records -----------------------------------------------------------------
+
+
+def same_answers(body: Body) -> None:
+    """Both codecs do the same with these bytes, in every function that reads."""
+    for arguments in ((0, 2**62), (3, 9)):
+        expected = outcome(read, _plain, body, *arguments)
+        assert outcome(read, _codec, body, *arguments) == expected
+    for keys_required in (False, True):
+        expected = outcome(_plain.walk_records, body, 50, keys_required)
+        assert outcome(_codec.walk_records, body, 50, keys_required) == expected
+    expected = outcome(_plain.find_timestamp, body, 7, 2)
+    assert outcome(_codec.find_timestamp, body, 7, 2) == expected
+    for wanted in (ALL_COLUMNS, 2):
+        expected = outcome(build, _plain, [body], wanted, 0, 2**62, 100)
+        assert outcome(build, _codec, [body], wanted, 0, 2**62, 100) == expected
+
+
+@given(st.binary(max_size=300), st.integers(-1, 45), st.integers(-1, 50), st.integers(0, 3))
+@settings(max_examples=500)
+@example(b"", 0, 0, 0)
+@example(b"\x0c\x00\x00\x00\x01\x01\x00", 1, 0, 0)
+def test_both_answer_garbage_alike(raw: bytes, count: int, last_delta: int, start: int) -> None:
+    start = min(start, len(raw))
+    same_answers(Body(raw, start, len(raw), count, 0, last_delta, 0, None))
+
+
+@given(
+    records.filter(bool),
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4),
+    st.integers(0, 3),
+)
+@settings(max_examples=500)
+def test_both_answer_damaged_records_alike(
+    items: list[Record], damage: list[tuple[int, int]], cut: int
+) -> None:
+    """Bytes of good records replaced and the end cut: most stay records for a while."""
+    body = body_of(items)
+    raw = bytearray(body.buffer)
+    for position, value in damage:
+        raw[position % len(raw)] = value
+    end = max(0, len(raw) - cut)
+    same_answers(body._replace(buffer=bytes(raw[:end]), end=end))
+
+
+@given(st.binary(max_size=12))
+@settings(max_examples=500)
+@example(b"\xed\xa0\x80")  # a surrogate
+@example(b"\xc0\x80")  # overlong
+@example(b"\xf4\x90\x80\x80")  # above U+10FFFF
+@example(b"\xf0\x9f\x92\xa9")
+def test_both_know_the_same_utf8(name: bytes) -> None:
+    record = b"\x00\x00\x00\x01\x01\x02" + bytes([2 * len(name)]) + name + b"\x01"
+    raw = bytes([2 * len(record)]) + record
+    same_answers(Body(raw, 0, len(raw), 1, 0, 0, 0, None))
