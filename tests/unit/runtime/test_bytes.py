@@ -1,0 +1,254 @@
+"""Byte connections, on both runtimes (the contract of `ByteConnection` and `ByteProtocol`)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import pytest
+
+from quorumlog.errors import AddressInUse, NotSent
+from quorumlog.runtime import ByteConnection, File, Listener, Runtime
+
+Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
+Run: TypeAlias = Callable[[Main], None]
+
+WAIT_S = 20
+
+
+class Peer:
+    """A protocol that keeps what it gets, reading into a small buffer so that reads are split."""
+
+    def __init__(self, connection: ByteConnection, *, buffer_size: int = 1000) -> None:
+        self.connection = connection
+        self.got = bytearray()
+        self.errors: list[Exception | None] = []  # of closed(): one at the end
+        self.most_at_once = 0
+        self.sent_calls = 0
+        self._buffer = bytearray(buffer_size)
+        self._changed = asyncio.Event()
+
+    def buffer(self, size_hint: int) -> memoryview:
+        """Where the next bytes go."""
+        assert size_hint > 0
+        return memoryview(self._buffer)
+
+    def received(self, count: int) -> None:
+        """Keep them."""
+        assert 0 < count <= len(self._buffer)
+        self.got += self._buffer[:count]
+        self.most_at_once = max(self.most_at_once, count)
+        self._changed.set()
+
+    def sent(self) -> None:
+        """Count the calls."""
+        self.sent_calls += 1
+        self._changed.set()
+
+    def closed(self, error: Exception | None) -> None:
+        """Note the end."""
+        self.errors.append(error)
+        self._changed.set()
+
+    async def wait(self, condition: Callable[[], bool]) -> None:
+        """Return when the condition holds; TimeoutError says how far it got."""
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def connected(
+    runtime: Runtime, *, buffer_size: int = 1000
+) -> AsyncIterator[tuple[Peer, Peer, Listener]]:
+    """A caller and the server's side of its connection."""
+    accepted: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
+
+    def accept(connection: ByteConnection) -> Peer:
+        peer = Peer(connection, buffer_size=buffer_size)
+        if not accepted.done():
+            accepted.set_result(peer)
+        return peer
+
+    listener = await runtime.network.listen_bytes("127.0.0.1:0", accept)
+    callers: list[Peer] = []
+
+    def call(connection: ByteConnection) -> Peer:
+        callers.append(Peer(connection, buffer_size=buffer_size))
+        return callers[0]
+
+    connection = await runtime.network.connect_bytes(listener.address, call)
+    caller = callers[0]
+    assert connection is caller.connection
+    server = await accepted
+    try:
+        yield caller, server, listener
+    finally:
+        caller.connection.abort()
+        await listener.close(0)
+
+
+def filled_file(runtime: Runtime, path: str, data: bytes) -> File:
+    """A file of these bytes."""
+    file = runtime.files.open(path, create=True)
+    rest, position = memoryview(data), 0
+    while rest:
+        written = file.write(position, [rest])
+        position += written
+        rest = rest[written:]
+    return file
+
+
+def test_bytes_arrive_in_order_however_they_are_split(run: Run) -> None:
+    data = bytes(range(251)) * 4000  # 1 MB
+
+    async def main(runtime: Runtime) -> None:
+        async with connected(runtime) as (caller, server, _):
+            for position in range(0, len(data), 10_007):
+                piece = memoryview(data)[position : position + 10_007]
+                caller.connection.write([piece[:10], b"", bytearray(piece[10:5000]), piece[5000:]])
+            await server.wait(lambda: len(server.got) >= len(data))
+            assert server.got == data
+            assert server.most_at_once <= 1000
+            server.connection.write([b"answer"])
+            await caller.wait(lambda: caller.got == b"answer")
+            assert caller.connection.peer
+            assert server.connection.peer
+
+    run(main)
+
+
+def test_ranges_of_a_file_keep_their_place_among_buffers(run: Run, folder: str) -> None:
+    data = bytes(range(256)) * 12_000  # 3 MB: several sendfile calls
+
+    async def main(runtime: Runtime) -> None:
+        file = filled_file(runtime, f"{folder}/log", data)
+        async with connected(runtime) as (caller, server, _):
+            wanted = bytearray()
+            for position, size in ((0, 1), (100, 0), (5000, 70_000), (17, len(data) - 17)):
+                caller.connection.write([b"header", b"s"])
+                caller.connection.send_range(file, position, size)
+                wanted += b"headers" + data[position : position + size]
+            caller.connection.write([b"end"])
+            wanted += b"end"
+            file.close()  # the ranges hold leases
+            assert caller.connection.unsent_bytes() == len(wanted)
+            await server.wait(lambda: len(server.got) >= len(wanted))
+            assert server.got == wanted
+            await caller.wait(lambda: caller.connection.unsent_bytes() == 0)
+            assert caller.sent_calls >= 1
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                file.size()
+
+    run(main)
+
+
+def test_leases_come_back_when_the_connection_is_aborted(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        file = filled_file(runtime, f"{folder}/log", bytes(1 << 20))
+        async with connected(runtime) as (caller, server, _):
+            server.connection.pause_reading()
+            for _ in range(64):  # more than any socket's buffers
+                caller.connection.send_range(file, 0, 1 << 20)
+            file.close()
+            assert file.size() == 1 << 20
+            caller.connection.abort()
+            await caller.wait(lambda: bool(caller.errors))
+            assert caller.connection.unsent_bytes() == 0
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                file.size()
+
+    run(main)
+
+
+def test_paused_reader_holds_the_sender_back(run: Run) -> None:
+    piece = bytes(1 << 20)
+    total = 64 << 20
+
+    async def main(runtime: Runtime) -> None:
+        async with connected(runtime, buffer_size=1 << 20) as (caller, server, _):
+            server.connection.pause_reading()
+            server.connection.pause_reading()
+            for _ in range(64):
+                caller.connection.write([piece])
+            before = -1
+            while caller.connection.unsent_bytes() != before:
+                before = caller.connection.unsent_bytes()
+                await asyncio.sleep(0.05)
+            assert 0 < before < total
+            assert not server.got
+            server.connection.resume_reading()
+            server.connection.resume_reading()
+            await server.wait(lambda: len(server.got) == total)
+            assert caller.connection.unsent_bytes() == 0
+
+    run(main)
+
+
+def test_close_sends_what_is_queued_and_ends_cleanly_on_both_sides(run: Run) -> None:
+    data = bytes(8 << 20)
+
+    async def main(runtime: Runtime) -> None:
+        async with connected(runtime, buffer_size=1 << 20) as (caller, server, _):
+            caller.connection.write([data])
+            caller.connection.close()
+            caller.connection.close()
+            caller.connection.write([b"too late"])
+            assert not caller.errors  # never from inside of the call
+            await server.wait(lambda: bool(server.errors))
+            await caller.wait(lambda: bool(caller.errors))
+            assert len(server.got) == len(data)
+            assert server.errors == [None]
+            assert caller.errors == [None]
+
+    run(main)
+
+
+def test_abort_drops_what_is_queued_and_resets_the_peer(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with connected(runtime) as (caller, server, _):
+            caller.connection.write([b"hello"])
+            await server.wait(lambda: server.got == b"hello")
+            caller.connection.write([bytes(100 << 20)])
+            caller.connection.abort()
+            caller.connection.abort()
+            caller.connection.close()
+            await server.wait(lambda: bool(server.errors))
+            await caller.wait(lambda: bool(caller.errors))
+            assert len(server.got) < 100 << 20
+            assert isinstance(server.errors[0], Exception)
+            assert [len(server.errors), len(caller.errors)] == [1, 1]
+
+    run(main)
+
+
+def test_taken_and_refusing_addresses(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with connected(runtime) as (_, _, listener):
+            with pytest.raises(AddressInUse):
+                await runtime.network.listen_bytes(listener.address, Peer)
+            assert not await runtime.network.refuses(listener.address, 1000 * WAIT_S)
+        with pytest.raises(NotSent):
+            await runtime.network.connect_bytes(listener.address, Peer)
+        assert await runtime.network.refuses(listener.address, 1000 * WAIT_S)
+
+    run(main)
+
+
+def test_closing_listener_waits_for_its_connections_then_resets_them(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with connected(runtime) as (caller, server, listener):
+            async with runtime.tasks.scope("test") as scope:
+                closing = scope.spawn(listener.close(1000 * WAIT_S), name="close")
+                await asyncio.sleep(0.05)
+                assert not closing.done()
+                server.connection.write([b"bye"])
+                server.connection.close()
+            assert caller.got == b"bye" or not caller.errors
+            assert server.errors == [None]
+        async with connected(runtime) as (_, server, listener):
+            await listener.close(10)
+            assert isinstance(server.errors[0], Exception)
+
+    run(main)
