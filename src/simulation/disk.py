@@ -275,7 +275,10 @@ class Disk:
         parts = _parts(path)
         if not parts:
             raise fail(errno.EBUSY, path)  # the root itself
-        return self.folder("/".join(parts[:-1])), parts[-1]
+        try:
+            return self.folder("/".join(parts[:-1])), parts[-1]
+        except OSError as error:
+            raise fail(error.errno or errno.ENOENT, path) from None
 
     def _change(
         self, *, removed: tuple[Folder, str] | None, added: tuple[Folder, str, Entry] | None

@@ -61,13 +61,13 @@ def scenario_of(level: str) -> Play:
     """The scenario of a level; imported here, since the whole server hangs on one of them."""
     match level:
         case "mini":
-            from .scenarios import mini
+            from .scenarios.mini import play as play_mini
 
-            return mini.play
+            return play_mini
         case "node":
-            from .scenarios import node
+            from .scenarios.node import play as play_node
 
-            return node.play
+            return play_node
         case _:
             raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
 
