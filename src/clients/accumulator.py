@@ -1,9 +1,9 @@
 """Where records wait for their request: a queue of batches for each partition, bounded in bytes.
 
 Pure: the sender tells it the time, and it says through `on_work` that the sender has something to
-do. The life of a batch: *open* (takes records) -> *closed* (full, or its linger has ended) -> *in flight* (at
-most one group a partition, which keeps the order) -> done; or back to the front of *closed* when
-the request failed in a way that may be repeated.
+do. The life of a batch: *open* (takes records) -> *closed* (full, or its linger has ended) -> *in
+flight* (at most one group a partition, which keeps the order) -> done; or back to the front of
+*closed* when the request failed in a way that may be repeated.
 
 Invariants: `buffered` is the sum of the sizes of all batches that are not done; a queue is in
 `ready` exactly when `is_listed`, and then it has closed batches and nothing in flight.

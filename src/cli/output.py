@@ -1,0 +1,70 @@
+"""What commands print: JSON lines, or tables for people. rich is imported for a table only."""
+
+import base64
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+
+
+def print_json(value: Any) -> None:
+    """Print one value as one line of JSON."""
+    typer.echo(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
+    """Print rows under headings; `empty` is the sentence for no rows."""
+    if not rows:
+        typer.echo(empty)
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        is_number = all(isinstance(row[index], int) for row in rows)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell_text(cell) for cell in row))
+    # A pipe has no width: long cells must not be folded at 80 columns there.
+    Console(width=None if sys.stdout.isatty() else 500, highlight=False, markup=False).print(table)
+
+
+def cell_text(cell: object) -> str:
+    """Return a cell as text: thousands apart, lists by commas, - for nothing."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    if isinstance(cell, tuple | list):
+        return ",".join(str(item) for item in cell) or "-"
+    if isinstance(cell, Mapping):
+        return " ".join(f"{name}={value}" for name, value in cell.items()) or "-"
+    return str(cell)
+
+
+def id_text(raw: bytes) -> str:
+    """Return a 16-byte id as the field prints it: 22 characters of base64url."""
+    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+def text_or_base64(content: bytes | None) -> tuple[str | None, bool]:
+    """Return bytes as text and False, or in base64 and True where they are not UTF-8."""
+    if content is None:
+        return None, False
+    try:
+        return content.decode(), False
+    except UnicodeDecodeError:
+        return base64.b64encode(content).decode("ascii"), True
+
+
+def size_text(size: float) -> str:
+    """Return bytes in the largest unit that keeps one digit before the point."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError("unreachable")
