@@ -274,6 +274,7 @@ class RaftNode:
                 return
             self._write = None
             self._raft.persisted(ready.token, self._runtime.clock.now_ms())
+            self._raft.check_invariants()
             self._pump()
             if self._ended is not None and self._write is None:
                 return
