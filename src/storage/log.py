@@ -49,7 +49,7 @@ from .pool import FilePool
 from .ranges import Range, Wanted
 from .segment import Segment, load_index
 from .times import TimedOffset, TimedSegment, TimeLookup
-from .truncation import Cut, Truncation, perform_truncation
+from .truncation import Cut, Truncation, find_cut, perform_truncation
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File
@@ -405,7 +405,9 @@ class Log:
         """Cut every batch that holds or follows `offset`. Waits for the device."""
         truncation = self.begin_truncate(offset)
         if truncation is not None:
-            self.complete_truncate(truncation, perform_truncation(self._pool.files, truncation))
+            cut = find_cut(truncation)
+            perform_truncation(self._pool.files, truncation, cut)
+            self.complete_truncate(truncation, cut)
 
     def advance_log_start(self, offset: int) -> None:
         """Make everything below `offset` unreadable; lower offsets than the present are ignored."""

@@ -23,6 +23,7 @@ from .checkpoints import (
     decode_offsets,
     decode_partition_metadata,
     encode_meta,
+    encode_offsets,
 )
 from .contents import read_file, remove_tree, replace_file, write_file
 from .layout import (
@@ -39,7 +40,7 @@ from .layout import (
 )
 from .log import LogState
 from .recovery import Recovery, recover
-from .truncation import Cut, Truncation, perform_truncation
+from .truncation import Cut, Truncation, find_cut, perform_truncation
 
 if TYPE_CHECKING:
     from ..runtime.ports import FileLock, Files
@@ -174,10 +175,17 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
     return recover(files, recovery)
 
 
-def truncate_log(files: "Files", path: str, points: bytes | None, truncation: Truncation) -> Cut:
-    if points is not None:
-        replace_file(files, path, RECOVERY_POINTS, points)
-    return perform_truncation(files, truncation)
+def truncate_log(
+    files: "Files", path: str, points: dict[str, int], name: str, truncation: Truncation
+) -> Cut:
+    """Truncate a log; the recovery point is lowered first, so that no recovery holds what a
+    truncation took to be lost. `points` is a copy of what is stored."""
+    cut = find_cut(truncation)
+    if points.get(name, 0) > cut.end_offset:
+        points[name] = cut.end_offset
+        replace_file(files, path, RECOVERY_POINTS, encode_offsets(points))
+    perform_truncation(files, truncation, cut)
+    return cut
 
 
 def replace_all(files: "Files", contents: list[tuple[str, str, bytes]]) -> None:

@@ -31,23 +31,19 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What was found and done."""
+    """Where to cut: what stays."""
 
     size: int  # bytes left of the segment's file
-    end_offset: int  # the log's end now
+    end_offset: int  # the log's new end: no batch is cut in two
     tail: tuple[Placed, ...]  # the batches from the floor to the new end
 
 
-def perform_truncation(files: "Files", truncation: Truncation) -> Cut:
-    """Do it, durably. Waits for the device; raises OSError, CorruptionError."""
-    for path in truncation.removed:
-        remove_segment(files, path)
-        files.sync_folder(truncation.folder)
-    size, end_offset, tail = truncation.size, truncation.offset, []
+def find_cut(truncation: Truncation) -> Cut:
+    """Find the batch to cut at. Changes nothing; waits for the device."""
+    tail: list[Placed] = []
     for position, header in walk(truncation.file, truncation.floor, truncation.size):
         if header.last_offset >= truncation.offset:
-            size, end_offset = position, min(end_offset, header.base_offset)
-            break
+            return Cut(position, min(truncation.offset, header.base_offset), tuple(tail))
         tail.append(
             Placed(
                 position,
@@ -58,10 +54,18 @@ def perform_truncation(files: "Files", truncation: Truncation) -> Cut:
                 header.leader_epoch,
             )
         )
+    return Cut(truncation.size, truncation.offset, tuple(tail))
+
+
+def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None:
+    """Cut, durably. The stored recovery point must not be above the cut any more, or the next
+    recovery would miss what is cut here. Waits for the device; raises OSError."""
+    for path in truncation.removed:
+        remove_segment(files, path)
+        files.sync_folder(truncation.folder)
     _remove_indexes(files, truncation.file.path)  # they may point beyond the new end
-    truncation.file.truncate(size)
+    truncation.file.truncate(cut.size)
     truncation.file.sync()
-    return Cut(size, end_offset, tuple(tail))
 
 
 def remove_segment(files: "Files", log_path: str) -> None:

@@ -286,25 +286,19 @@ class Directory:
             if truncation is None:
                 return None
             begun.append(truncation)
-            points = self._lowered(log.name, offset)
-            return partial(truncate_log, self._runtime.files, self.path, points, truncation)
+            points = dict(self._stored.recovery_points)
+            files = self._runtime.files
+            return partial(truncate_log, files, self.path, points, log.name, truncation)
 
         def end(cut: Cut | None) -> None:
             if cut is not None:
                 log.complete_truncate(begun[0], cut)
+                points = self._stored.recovery_points
+                points[log.name] = min(points.get(log.name, 0), cut.end_offset)
                 channel.moved()
 
         channel = self._channel(log)
         await self._writer.exclusive(channel, begin, end)
-
-    def _lowered(self, name: str, offset: int) -> bytes | None:
-        """Lower a log's recovery point; return the checkpoint to store first, None when it is low
-        enough. Else a recovery would hold batches to be damaged that a truncation took."""
-        points = self._stored.recovery_points
-        if points.get(name, 0) <= offset:
-            return None
-        points[name] = offset
-        return encode_offsets(points)
 
     async def delete_log(self, log: Log) -> None:
         """Delete a log with its folder; it takes no more appends. Raises StorageError."""

@@ -1,0 +1,166 @@
+"""Both implementations of the files port, and batches to put into logs."""
+
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.records.codec import encode_batch
+from quorumlog.records.compression import Codec
+from quorumlog.records.record import Record
+from quorumlog.runtime import Files, Runtime, real
+from quorumlog.runtime.files import RealFiles
+from quorumlog.simulation import SimWorld
+from quorumlog.storage import Log, LogConfig, Origin
+from quorumlog.storage.appends import write_fully
+from quorumlog.storage.flushes import perform_flush
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.pool import FilePool
+from quorumlog.storage.recovery import Recovery, recover
+
+Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
+MakeBatch = Callable[..., bytes]
+
+
+@pytest.fixture(params=["real", "simulated"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Main], Any]:
+    """Run `main(runtime, data_dir)` on either runtime; one run a test keeps its files."""
+    if request.param == "real":
+        return lambda main: real.run(lambda runtime: main(runtime, str(tmp_path / "data")))
+    return lambda main: simulation.run(lambda runtime: main(runtime, "/data"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file system and a folder in it."""
+
+    files: Files
+    folder: str
+
+
+@pytest.fixture(params=["real", "simulated"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A folder on either file system, for code that needs no loop."""
+    if request.param == "real":
+        yield Place(RealFiles(), str(tmp_path))
+        return
+    with SimWorld(0) as world:
+        node = world.node("node")
+        node.start_process()
+        files = node.runtime().files
+        files.make_folder("/data")
+        yield Place(files, "/data")
+
+
+def make_batch(
+    count: int = 1,
+    *,
+    value: bytes = b"v",
+    size: int = 0,
+    timestamp: int = 1_000,
+    step: int = 1,
+    codec: Codec = Codec.NONE,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """Build a batch of `count` records; `size` pads each value."""
+    records = [
+        Record(
+            offset=0,
+            timestamp_ms=timestamp + index * step,
+            key=None,
+            value=(value + b"-%d" % index).ljust(size, b"."),
+            headers=(),
+        )
+        for index in range(count)
+    ]
+    return encode_batch(records, codec=codec, base_offset=base_offset, leader_epoch=leader_epoch)
+
+
+@pytest.fixture
+def batch() -> MakeBatch:
+    return make_batch
+
+
+class Bench:
+    """A log on a file system, driven without a directory: what the pure code does by itself."""
+
+    def __init__(self, place: Place, config: LogConfig, *, name: str = "t-0") -> None:
+        self.place = place
+        self.config = config
+        self.name = name
+        self.folder = f"{place.folder}/{name}"
+        self.log = self.open()
+
+    def open(
+        self,
+        *,
+        is_clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        torn_bytes_max: int = 2**21,
+    ) -> Log:
+        """Open (again); the log in use before must have been closed or is abandoned."""
+        recovery = Recovery(
+            folder=self.folder,
+            config=self.config,
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            torn_bytes_max=torn_bytes_max,
+            wall_ms=0,
+        )
+        self.log = Log(
+            FilePool(self.place.files, open_files_max=4),
+            IndexCache(1 << 20),
+            name=self.name,
+            folder=self.folder,
+            config=self.config,
+            topic_id=None,
+            state=recover(self.place.files, recovery),
+        )
+        return self.log
+
+    def append(
+        self,
+        batches: bytes,
+        *,
+        epoch: int = 0,
+        origin: Origin = Origin.CLIENT,
+        wall_ms: int = 0,
+    ) -> int:
+        """Append in one go; return the base offset."""
+        write = self.log.prepare(batches, leader_epoch=epoch, wall_ms=wall_ms, origin=origin)
+        assert write is not None, "nothing is outstanding"
+        write_fully(write.file, write.position, write.buffers)
+        self.log.complete(write)
+        return write.base_offset
+
+    def flush(self, *, is_last: bool = False) -> None:
+        """Flush in one go."""
+        flush = self.log.begin_flush(is_last=is_last)
+        perform_flush(self.place.files, flush)
+        self.log.complete_flush(flush)
+
+    def close(self) -> None:
+        """Close as a clean stop does."""
+        self.flush(is_last=True)
+        self.log.close("closed")
+
+    def read(self, offset: int, *, max_bytes: int = 1 << 20, **options: Any) -> bytes:
+        """Read one range, wherever it lies."""
+        found = self.log.read(offset, max_bytes=max_bytes, **options)
+        if found is None:
+            return b""
+        content = found.read()
+        found.release()
+        return content
+
+
+@pytest.fixture
+def bench(place: Place) -> Callable[..., Bench]:
+    """Make a log on either file system; keyword arguments are `LogConfig`'s."""
+    return lambda **config: Bench(place, LogConfig(**config))

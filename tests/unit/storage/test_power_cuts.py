@@ -1,0 +1,204 @@
+"""Crashes at every file operation of a small workload: nothing acknowledged is lost, nothing is
+invented, and the log that is found again goes on."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records.batch import iterate_batches
+from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.record import Record
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import CrashPoint, Faults, SimWorld
+from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.shell import Directory
+
+DATA = "/data"
+TOPIC = TopicId(b"t" * 16)
+SMALL = DirectoryConfig(
+    write_group_bytes_max=2_000, inline_write_bytes_max=600, checkpoint_interval_ms=5
+)
+CONFIGS = {
+    "sure-0": LogConfig(
+        flush_policy=FlushPolicy.FSYNC, segment_bytes=2_500, index_interval_bytes=200
+    ),
+    "fast-0": LogConfig(
+        flush_policy=FlushPolicy.REPLICATED, segment_bytes=2_500, index_interval_bytes=200
+    ),
+}
+
+
+@dataclass
+class Expected:
+    """What a log must hold: values by offset, and how sure we may be of them."""
+
+    issued: dict[int, set[bytes]] = field(default_factory=dict)  # any life ever wrote it there
+    durable: dict[int, bytes] = field(default_factory=dict)  # acknowledged after an fsync
+
+
+@dataclass
+class Story:
+    """One directory's lives."""
+
+    logs: dict[str, Expected] = field(
+        default_factory=lambda: {name: Expected() for name in CONFIGS}
+    )
+    states: set[bytes | None] = field(default_factory=lambda: {None})  # what the file may say
+    life: int = 0
+    count: int = 0
+
+    def batch(self, size: int) -> tuple[bytes, list[bytes]]:
+        self.count += 1
+        values = [b"%d/%d/%d" % (self.life, self.count, i) for i in range(1 + self.count % 3)]
+        records = [
+            Record(offset=0, timestamp_ms=self.count, key=None, value=value.ljust(size), headers=())
+            for value in values
+        ]
+        return encode_batch(records), [value.ljust(size) for value in values]
+
+
+async def append(directory: Directory, log: Log, story: Story, *, size: int, flush: bool) -> None:
+    expected = story.logs[log.name]
+    content, values = story.batch(size)
+    for index, value in enumerate(values):
+        expected.issued.setdefault(log.log_end_offset + index, set()).add(value)
+    appended = await directory.append(
+        log, content, leader_epoch=story.life, origin=Origin.CLIENT, flush=flush
+    )
+    if flush:
+        for index, value in enumerate(values):
+            expected.durable[appended.base_offset + index] = value
+
+
+async def truncate(directory: Directory, log: Log, story: Story, offset: int) -> None:
+    expected = story.logs[log.name]
+    batch_start = offset - 2  # whole batches go, and a batch has at most three records
+    expected.durable = {o: v for o, v in expected.durable.items() if o < batch_start}
+    await directory.truncate(log, offset)
+
+
+async def live(runtime: Runtime, story: Story) -> None:
+    """One life: open, check, append, roll, truncate, store, close."""
+    if not runtime.files.exists(f"{DATA}/meta.properties"):
+        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+    async with runtime.tasks.scope("life") as scope:
+        directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+        assert directory.load_file("quorum-state") in story.states
+        logs = [await directory.open_log(n, c, topic_id=TOPIC) for n, c in CONFIGS.items()]
+        for log in logs:
+            await check(directory, log, story.logs[log.name])
+        for log in logs:
+            for number in range(8):
+                await append(directory, log, story, size=40 + 90 * (number % 4), flush=number != 3)
+            await truncate(directory, log, story, log.log_end_offset - 3)
+            await append(directory, log, story, size=700, flush=True)
+        state = b"life %d" % story.life
+        story.states.add(state)  # in doubt until it is acknowledged
+        await directory.store_file("quorum-state", state)
+        story.states = {state}
+        await directory.checkpoint()
+        await append(directory, logs[0], story, size=10, flush=False)
+        await directory.close()
+
+
+async def check(directory: Directory, log: Log, expected: Expected) -> None:
+    """The log is contiguous, holds what it must, and nothing that nobody wrote."""
+    found: dict[int, bytes] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        taken = log.read(offset, max_bytes=1_000)
+        assert taken is not None, f"nothing at {offset} of {log.log_end_offset}"
+        content = await directory.read(taken)
+        for _, header in iterate_batches(content):
+            assert header.base_offset == offset, f"{header.base_offset} follows {offset}"
+            assert log.epoch_at(offset) == header.leader_epoch, f"epoch at {offset}"
+            offset = header.next_offset
+        for record in decode_all(content):
+            assert record.value is not None, record
+            found[record.offset] = record.value
+        assert offset == taken.next_offset, f"{offset} is not {taken.next_offset}"
+    lost = {o: v for o, v in expected.durable.items() if found.get(o) != v}
+    assert lost == {}, f"acknowledged and lost from {log.name}: {lost}"
+    invented = {o: v for o, v in found.items() if v not in expected.issued.get(o, set())}
+    assert invented == {}, f"never written to {log.name}: {invented}"
+    assert log.flushed_end_offset == log.log_end_offset
+    # What was read back may be taken for granted from here on: the recovery has synced it.
+    expected.durable = found
+
+
+async def look(runtime: Runtime, story: Story) -> None:
+    async with runtime.tasks.scope("look") as scope:
+        directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+        assert directory.load_file("quorum-state") in story.states
+        for name, config in CONFIGS.items():
+            log = await directory.open_log(name, config, topic_id=TOPIC)
+            await check(directory, log, story.logs[name])
+        await directory.close()
+
+
+def count_operations(lives: int) -> int:
+    """Return how many changing file operations the last of some undisturbed lives has."""
+    with SimWorld(0) as world:
+        node, story = world.node("n"), Story()
+        for life in range(lives):
+            story.life = life
+            node.crash_at(None)
+            node.spawn(lambda runtime: live(runtime, story))
+            world.run_until(lambda: not node.alive, virtual_ms=600_000)
+            assert node.exit_error is None, node.exit_error
+        return node.device.operations
+
+
+def crash_once(seed: int, point: CrashPoint, *, lives: int, faults: Faults | None = None) -> None:
+    """Live some lives undisturbed, crash in the next, and look; then live on, and look again."""
+    with SimWorld(seed, faults=faults) as world:
+        node, story = world.node("n"), Story()
+
+        def run(main: Any) -> None:
+            node.spawn(main)
+            world.run_until(lambda: not node.alive, virtual_ms=600_000)
+            assert node.exit_error is None, f"seed {seed}, {point}: {node.exit_error!r}"
+
+        for life in range(lives):
+            story.life = life
+            if life == lives - 1:
+                node.crash_at(point)
+            run(lambda runtime: live(runtime, story))
+        node.crash_at(None)
+        if not node.device.disk.exists(f"{DATA}/meta.properties"):
+            return  # the crash came before the formatting had ended
+        run(lambda runtime: look(runtime, story))
+        story.life = lives
+        run(lambda runtime: live(runtime, story))
+        run(lambda runtime: look(runtime, story))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lives", "power", "moment"),
+    [
+        pytest.param(1, True, "inside", id="first-life-power-inside"),
+        pytest.param(2, True, "before", id="power-before"),
+        pytest.param(2, True, "inside", id="power-inside"),
+        pytest.param(2, True, "after", id="power-after"),
+        pytest.param(2, False, "inside", id="process-inside"),
+    ],
+)
+def test_a_crash_at_any_file_operation_loses_nothing_acknowledged(
+    moment: str, power: bool, lives: int
+) -> None:
+    operations = count_operations(lives)
+    assert operations > 80, f"only {operations} operations"
+    for number in range(1, operations + 1):
+        crash_once(number, CrashPoint(operations=number, power=power, moment=moment), lives=lives)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_a_power_cut_on_a_bad_disk_loses_nothing_acknowledged(seed: int) -> None:
+    """Short writes, cold reads and a hanging device on top."""
+    faults = Faults(cache_miss=0.4, short_write=0.2, lane_stall=0.02)
+    point = CrashPoint(operations=1 + seed * 5 % 190, power=True, moment="inside")
+    crash_once(seed, point, lives=2, faults=faults)
