@@ -64,6 +64,8 @@ class RealFile:
 
     def read_cached(self, position: int, size: int) -> bytes | None:
         """Read what the page cache holds, or None when a part of it would wait for the device."""
+        if size > SCRATCH_SIZE:  # a bound of the caller's, maybe far beyond the end
+            size = min(size, max(0, self.size() - position))
         buffer = self._scratch.take(size)
         try:
             view = memoryview(buffer)[:size]

@@ -221,6 +221,7 @@ def test_closing_the_channel_loses_the_calls_under_way(run: Run) -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_large_messages_pass_both_ways(run: Run) -> None:
     data = bytes(range(256)) * (32 << 12)  # 32 MiB: eight times grpc's own limit
 
@@ -381,6 +382,7 @@ def test_send_to_an_ended_handler_is_broken(run: Run) -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_slow_receiver_holds_the_sender_back(run: Run) -> None:
     payload = bytes(100_000)
     sent: list[int] = []
