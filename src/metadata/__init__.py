@@ -38,6 +38,7 @@ from .topic_configs import (
     effective_configs,
 )
 from .topic_names import check_topic_name
+from .translation import describe_topic
 
 __all__ = [
     "EMPTY_IMAGE",
@@ -68,6 +69,7 @@ __all__ = [
     "check_config",
     "check_topic_name",
     "decide",
+    "describe_topic",
     "effective_configs",
     "replay",
     "replay_batch",

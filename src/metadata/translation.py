@@ -7,7 +7,7 @@ from ..ids import Offset, TopicId
 from ..proto import admin_pb2, controller_pb2
 from ..runtime import Entropy
 from .commands import Command, CreateTopic, DeleteTopic, Done, Reply, TopicCreated, TopicDeleted
-from .image import BrokerImage, TopicImage
+from .image import TopicImage
 
 
 def command_of(request: controller_pb2.RelayRequest, entropy: Entropy) -> Command:
@@ -63,17 +63,6 @@ def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
             admin_pb2.ConfigEntry(name=name, value=value)
             for name, value in sorted(topic.configs.items())
         ],
-    )
-
-
-def describe_broker(broker: BrokerImage) -> admin_pb2.BrokerDescription:
-    """Return a broker as admin clients see it."""
-    return admin_pb2.BrokerDescription(
-        id=broker.id,
-        grpc_address=broker.grpc_address,
-        rack=broker.rack,
-        fenced=broker.fenced,
-        broker_epoch=broker.epoch,
     )
 
 

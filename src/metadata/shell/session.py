@@ -17,6 +17,7 @@ from ...errors import (
     NotController,
     NotSent,
     QuorumlogError,
+    Stopping,
     TimedOut,
 )
 from ...ids import ClusterId, DirectoryId, NodeId, Offset
@@ -76,6 +77,7 @@ class BrokerSession:
         self._granted = asyncio.Event()
         self._closed = asyncio.Event()
         self._scope: Scope | None = None  # of the present connection
+        self._is_registered = False  # on the present connection
         self._sequence = 0
         self._sent_ms: dict[int, int] = {}  # send time of every unanswered heartbeat
         self._answered_ms: int | None = None  # send time of the newest answered heartbeat
@@ -153,20 +155,27 @@ class BrokerSession:
 
     async def _connect_once(self) -> bool:
         """Register and report until the stream ends; return whether it got that far."""
-        stream = await self._channel(self._current).stream(CONTROLLER_BROKER_SESSION, timeout_ms=0)
+        self._is_registered = False
         try:
-            await stream.send(pb.BrokerSessionRequest(registration=self._registration()))
-            if not await self._receive(stream):
-                return False
             async with self._runtime.tasks.scope("broker.session") as scope:
                 self._scope = scope
-                scope.spawn(self._report(stream), name="broker.session.report")
-                scope.spawn(self._listen(stream, scope), name="broker.session.listen")
-            return True
+                scope.spawn(self._talk(scope), name="broker.session.talk")
         finally:
             self._scope = None
             self._sent_ms.clear()
+        return self._is_registered
+
+    async def _talk(self, scope: Scope) -> None:
+        stream = await self._channel(self._current).stream(CONTROLLER_BROKER_SESSION, timeout_ms=0)
+        try:
+            await stream.send(pb.BrokerSessionRequest(registration=self._registration()))
+            if await self._receive(stream):
+                self._is_registered = True
+                scope.spawn(self._report(stream), name="broker.session.report")
+                await self._listen(stream)
+        finally:
             stream.abort("the broker's session is over")
+        scope.cancel()
 
     async def _report(self, stream: SessionStream) -> None:
         """Send a heartbeat whenever the applied offset moved, and regularly."""
@@ -186,13 +195,12 @@ class BrokerSession:
             except TimeoutError:
                 continue
 
-    async def _listen(self, stream: SessionStream, scope: Scope) -> None:
+    async def _listen(self, stream: SessionStream) -> None:
         finished = False
         while await self._receive(stream):
             if self._granted.is_set() and not finished:
                 finished = True
                 await stream.finish()  # and wait for the controller's end: an abort may overtake
-        scope.cancel()
 
     async def _receive(self, stream: SessionStream) -> bool:
         """Take one answer in; False when the controller ended the stream. A silent one is lost:
@@ -280,6 +288,8 @@ class BrokerSession:
         attempt = 0
         while True:
             left_ms = deadline_ms - self._runtime.clock.now_ms()
+            if self._closed.is_set():
+                raise Stopping("the broker is stopping")
             if left_ms <= 0:
                 raise TimedOut(f"no active controller answered within {timeout_ms} ms")
             index = (self._current + attempt) % len(self._addresses)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ...errors import InvalidRequest, NotController, UnknownTopicOrPartition
 from ...ids import NO_NODE, ClusterId, NodeId
-from ...metadata import check_topic_name
+from ...metadata import check_topic_name, describe_topic
 from ...metadata.shell.publisher import MetadataPublisher
 from ...metadata.shell.session import BrokerSession
 from ...proto import admin_pb2
@@ -21,7 +21,7 @@ from ...services import (
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
 )
-from .translation import broker_description, fill_error, topic_description, topic_listing
+from .translation import broker_description, fill_error, topic_listing
 from .validation import left_ms
 
 NAMES_MAX = 10_000  # in one DescribeTopics
@@ -101,7 +101,7 @@ class AdminService:
             if topic is None:
                 fill_error(result.error, _unknown(name), name)
                 continue
-            result.topic.CopyFrom(topic_description(topic))
+            result.topic.CopyFrom(describe_topic(topic))
             for partition in topic.partitions.values():
                 named.update(partition.replicas)
         for node_id in sorted(named):

@@ -115,23 +115,6 @@ def topic_listing(topic: TopicImage) -> admin_pb2.TopicListing:
     )
 
 
-def topic_description(topic: TopicImage) -> admin_pb2.TopicDescription:
-    """Describe a topic: partitions by index, configs by name."""
-    description = admin_pb2.TopicDescription(name=topic.name, topic_id=topic.id)
-    for index, state in topic.sorted_partitions():
-        description.partitions.add(
-            partition=index,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            partition_epoch=state.partition_epoch,
-            replicas=state.replicas,
-            isr=state.isr,
-        )
-    for name in sorted(topic.configs):
-        description.configs.add(name=name, value=topic.configs[name])
-    return description
-
-
 def _add_record(response: log_pb2.SubscribeResponse, record: Record) -> None:
     message = response.records.add(timestamp_ms=record.timestamp_ms, offset=record.offset)
     if record.key is not None:
