@@ -378,14 +378,22 @@ def _bodies(
 
 
 def batch_body(
-    buffer: Buffer, position: int, header: BatchHeader, *, inflate_limit: int = INFLATE_LIMIT
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    inflate_limit: int = INFLATE_LIMIT,
+    base_offset: int | None = None,
 ) -> Body:
-    """Return the records of a batch inflated; its CRC has been checked by the caller."""
+    """Return the records of a batch inflated; its CRC has been checked by the caller.
+
+    `base_offset` stands in for the header's, where that one is not to be believed.
+    """
+    first = header.base_offset if base_offset is None else base_offset
     delta = header.last_offset_delta
-    if delta < 0 or not 0 <= header.base_offset <= OFFSET_MAX - delta:
+    if delta < 0 or not 0 <= first <= OFFSET_MAX - delta:
         raise CorruptionError(
-            f"a batch from offset {header.base_offset} to {header.last_offset} is impossible",
-            position=position,
+            f"a batch from offset {first} to {first + delta} is impossible", position=position
         )
     start, end = position + HEADER_SIZE, position + header.size
     codec = codec_of(header.attributes)
@@ -397,8 +405,8 @@ def batch_body(
         start,
         end,
         header.record_count,
-        header.base_offset,
-        header.last_offset_delta,
+        first,
+        delta,
         header.base_timestamp,
         header.max_timestamp if header.log_append_time else None,
     )

@@ -62,9 +62,7 @@ def validate_batch(
     if codec is not Codec.NONE and mode is ValidationMode.HEADER:
         return
     try:
-        body = batch_body(
-            buffer, position, replace(header, base_offset=0), inflate_limit=inflate_limit
-        )
+        body = batch_body(buffer, position, header, inflate_limit=inflate_limit, base_offset=0)
     except CorruptionError as error:  # the CRC is right, so a repeat would not help
         raise InvalidRecord(f"the batch does not inflate: {error.message}") from None
     try:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..records.batch import PREFIX_SIZE, BatchHeader, iterate_batches, stamp
+from ..errors import InvalidRecord
+from ..records.batch import PREFIX_SIZE, BatchHeader, iterate_batches, parse_header, stamp
 from ..records.validate import ValidationMode, validate_batch
 from .config import LogConfig
 from .segment import Segment
@@ -37,7 +38,7 @@ class Origin(Enum):
     REPLICATED = "replicated"  # a leader stamped it: offsets stay and must continue the log
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each append, and freezing costs 1 us
 class Placed:
     """One batch where it lies in its segment."""
 
@@ -191,6 +192,26 @@ def is_worth_a_lane(batches: "Buffer", config: LogConfig, bytes_min: int) -> boo
         and config.record_validation is ValidationMode.FULL
         and batches[CODEC_AT] & CODEC_MASK != 0
     )
+
+
+def headers_of(batches: "Buffer") -> Headers:
+    """Parse what an append holds; raises CorruptionError unless it is whole batches, InvalidRecord
+    when it is empty."""
+    if not len(batches):
+        raise InvalidRecord("there is no batch to append")
+    header = parse_header(batches)
+    if header.size == len(batches):
+        return [(0, header)]  # the usual case
+    return list(iterate_batches(batches))
+
+
+def extent(headers: Headers) -> tuple[int, int]:
+    """Return how many offsets the batches take, and their largest timestamp."""
+    header = headers[0][1]
+    if len(headers) == 1:
+        return header.last_offset_delta + 1, header.max_timestamp
+    offsets = sum(header.last_offset_delta + 1 for _, header in headers)
+    return offsets, max(header.max_timestamp for _, header in headers)
 
 
 def stamp_batches(

@@ -28,12 +28,14 @@ from ..errors import (
     StorageError,
 )
 from ..ids import TopicId
-from ..records.batch import check_crc, iterate_batches
+from ..records.batch import check_crc
 from .appends import (
     Headers,
     Origin,
     Write,
     WriteFailed,
+    extent,
+    headers_of,
     place_batches,
     stamp_batches,
     validate,
@@ -132,9 +134,7 @@ class Log:
         StorageError; nothing is reserved then.
         """
         self._check_usable()
-        headers = list(iterate_batches(batches))
-        if not headers:
-            raise InvalidRecord("there is no batch to append")
+        headers = headers_of(batches)
         outstanding = self._outstanding
         next_offset = outstanding[-1].next_offset if outstanding else self.log_end_offset
         if origin is Origin.REPLICATED:
@@ -513,11 +513,10 @@ class Log:
         assert index is not None, f"{active.path} is active"
         if size > config.segment_bytes or index.size + TIME_ENTRY_SIZE > config.index_bytes_max:
             return True
-        records = sum(header.last_offset_delta + 1 for _, header in headers)
-        last_offset = max(next_offset + records, headers[-1][1].next_offset)
-        if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+        offsets, timestamp = extent(headers)
+        end_offset = max(next_offset + offsets, headers[-1][1].next_offset)
+        if end_offset - active.base_offset > RELATIVE_OFFSET_MAX:
             return True
-        timestamp = max(header.max_timestamp for _, header in headers)
         if active.first_timestamp >= 0 and timestamp >= 0:
             return timestamp - active.first_timestamp > config.segment_ms
         return wall_ms - active.created_ms > config.segment_ms

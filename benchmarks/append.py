@@ -1,0 +1,213 @@
+"""Microseconds of Python that a log adds to its reads and writes.
+
+Run it as `python benchmarks/append.py`. Append: one 16 KB batch of 100-byte records, as a producer
+sends it: header parse, CRC, the walk over its records, stamp, index and bookkeeping are counted,
+the write is not (it is printed beside, and the same bytes through a bare pwritev). Read: finding a
+1 MiB range and its lease, in a log that lies in the page cache; the copy of the bytes is printed
+beside, and a bare preadv of as many. Medians; nothing is asserted.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records import codec
+from quorumlog.records.batch import parse_header
+from quorumlog.records.codec import encode_batch
+from quorumlog.records.record import Record
+from quorumlog.records.validate import ValidationMode
+from quorumlog.runtime import Runtime, real
+from quorumlog.runtime.files import RealFiles
+from quorumlog.storage import Log, LogConfig, Origin
+from quorumlog.storage.appends import validate, write_fully
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.pool import FilePool
+from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.shell import Directory
+
+BATCH_BYTES = 16 * 1024
+RANGE_BYTES = 1024 * 1024
+LOG_BYTES = 256 * 1024 * 1024
+RESULTS = Path(__file__).parent / "results" / "append.json"
+BUDGETS = {"append: bookkeeping": 20.0, "read: finding the range": 30.0}
+
+
+def batch_of(size: int) -> bytes:
+    """Return one batch of 100-byte values, at most `size` bytes."""
+    records = [
+        Record(
+            offset=0,
+            timestamp_ms=1_700_000_000_000 + i,
+            key=None,
+            value=os.urandom(100),
+            headers=(),
+        )
+        for i in range((size - 61) // 109)
+    ]
+    return encode_batch(records)
+
+
+def open_log(folder: str) -> Log:
+    """Return an empty log."""
+    config = LogConfig()
+    recovery = Recovery(
+        folder=folder,
+        config=config,
+        is_clean=True,
+        recovery_point=0,
+        log_start_offset=0,
+        torn_bytes_max=0,
+        wall_ms=0,
+    )
+    files = RealFiles()
+    return Log(
+        FilePool(files, open_files_max=10),
+        IndexCache(1 << 20),
+        name="bench-0",
+        folder=folder,
+        config=config,
+        topic_id=None,
+        state=recover(files, recovery),
+    )
+
+
+def timed(count: int, work: Callable[[], Any]) -> list[float]:
+    """Return the microseconds of each of `count` calls."""
+    times = []
+    for _ in range(count):
+        start = perf_counter_ns()
+        work()
+        times.append((perf_counter_ns() - start) / 1000)
+    return times
+
+
+def measure_append(log: Log, batch: bytes) -> dict[str, list[float]]:
+    """Fill the log; return microseconds by step."""
+    header = parse_header(batch)
+    config = log.config
+    steps: dict[str, list[float]] = {"append: bookkeeping": [], "append: write": []}
+    for _ in range(LOG_BYTES // len(batch)):
+        start = perf_counter_ns()
+        write = log.prepare(batch, leader_epoch=0, wall_ms=0, origin=Origin.CLIENT)
+        prepared = perf_counter_ns()
+        assert write is not None, "nothing is outstanding"
+        write_fully(write.file, write.position, write.buffers)
+        written = perf_counter_ns()
+        log.complete(write)
+        end = perf_counter_ns()
+        steps["append: bookkeeping"].append((prepared - start + end - written) / 1000)
+        steps["append: write"].append((written - prepared) / 1000)
+    steps["append: of it CRC and walk"] = timed(2000, lambda: validate(batch, 0, header, config))
+    steps["append: of it header"] = timed(2000, lambda: parse_header(batch))
+    return steps
+
+
+def measure_read(log: Log) -> dict[str, list[float]]:
+    """Read the log from end to end; return microseconds by step."""
+    steps: dict[str, list[float]] = {"read: finding the range": [], "read: copy of 1 MiB": []}
+    for _ in range(4):
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            start = perf_counter_ns()
+            found = log.read(offset, max_bytes=RANGE_BYTES)
+            located = perf_counter_ns()
+            assert found is not None, f"nothing at {offset}"
+            content = found.read_cached()
+            copied = perf_counter_ns()
+            found.release()
+            end = perf_counter_ns()
+            assert content is not None, "the log was just written"
+            steps["read: finding the range"].append((located - start + end - copied) / 1000)
+            steps["read: copy of 1 MiB"].append((copied - located) / 1000)
+            offset = found.next_offset
+    return steps
+
+
+async def measure_directory(runtime: Runtime, path: str, batch: bytes) -> dict[str, list[float]]:
+    """Append through the directory's queue; microseconds with the write, a call awaited at a
+    time."""
+    await Directory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
+    times = []
+    async with runtime.tasks.scope("bench") as scope:
+        directory = await Directory.open(runtime, scope, path)
+        log = await directory.open_log("bench-0", LogConfig(), topic_id=TopicId(b"b" * 16))
+        for number in range(4000):
+            start = perf_counter_ns()
+            await directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False)
+            times.append((perf_counter_ns() - start) / 1000)
+            if number % 64 == 0:
+                await asyncio.sleep(0)
+        await directory.close()
+    return {"directory: append with its write": times}
+
+
+def measure_bare(path: str, batch: bytes) -> dict[str, list[float]]:
+    """Write and read the same sizes with nothing around them."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    buffers, position = [batch[:16], memoryview(batch)[16:]], 0
+    writes = []
+    for _ in range(4000):
+        start = perf_counter_ns()
+        position += os.pwritev(descriptor, buffers, position)
+        writes.append((perf_counter_ns() - start) / 1000)
+    at = iter(range(0, position - RANGE_BYTES, RANGE_BYTES))
+    reads = timed(position // RANGE_BYTES - 1, lambda: os.pread(descriptor, RANGE_BYTES, next(at)))
+    os.close(descriptor)
+    return {"bare: pwritev of the batch": writes, "bare: pread of 1 MiB": reads}
+
+
+def main() -> int:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", default=None, help="where to write; a temporary folder otherwise")
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="quorumlog-append-", dir=options.dir)
+    try:
+        batch = batch_of(BATCH_BYTES)
+        log = open_log(f"{folder}/bench-0")
+        steps = measure_append(log, batch)
+        steps |= measure_read(log)
+        log.close("measured")
+        steps |= real.run(lambda rt: measure_directory(rt, f"{folder}/data", batch))
+        steps |= measure_bare(f"{folder}/bare", batch)
+    finally:
+        shutil.rmtree(folder)
+    rows = {
+        name: {
+            "median_us": round(statistics.median(times), 2),
+            "p99_us": round(statistics.quantiles(times, n=100)[98], 2),
+            "calls": len(times),
+            "budget_us": BUDGETS.get(name),
+        }
+        for name, times in steps.items()
+    }
+    report = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "codec": "compiled" if codec.COMPILED else "plain",
+        "record_validation": ValidationMode.FULL,
+        "batch_bytes": len(batch),
+        "rows": rows,
+    }
+    print(f"{'microseconds':36}{'median':>10}{'p99':>10}{'budget':>10}")
+    for name, row in rows.items():
+        print(f"{name:36}{row['median_us']:>10}{row['p99_us']:>10}{row['budget_us'] or '':>10}")
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
