@@ -8,7 +8,7 @@ are idempotent such a repeat may store records twice.
 
 import asyncio
 from collections import deque
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,6 +31,7 @@ ProduceStream: TypeAlias = Stream[log_pb2.ProduceRequest, log_pb2.ProduceRespons
 
 REQUESTS_IN_FLIGHT_MAX = 5  # max.in.flight.requests.per.connection; beyond it requests grow instead
 INLINE_BYTES_MAX = 64 * 1024  # larger batches are compressed in the cpu lane
+CLOSE_WAIT_MS = 2_000
 ANSWER_GRACE_MS = 5_000  # after the broker's own time-out, before the stream is given up
 
 ACKS: dict[str, log_pb2.Acks] = {
@@ -96,14 +97,26 @@ class LeaderLink:
         return None
 
     async def close(self) -> None:
-        """Break the stream and end both tasks."""
-        tasks = [self._writer, *([self._reader] if self._reader is not None else [])]
+        """End both tasks and the stream; what was given to it without acknowledgements
+        (acks="none") is let through first, `CLOSE_WAIT_MS` at most."""
+        tasks = [self._writer]
+        stream, self._stream = self._stream, None
+        if stream is not None and self._reader is not None:
+            tasks.append(self._reader)
+            if self._acks == log_pb2.ACKS_NONE:
+                await self._finish(stream, self._reader)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._stream is not None:
-            self._stream.abort("the producer is closed")
-            self._stream = None
+        if stream is not None:
+            stream.abort("the producer is closed")
+
+    async def _finish(self, stream: ProduceStream, reader: "asyncio.Task[None]") -> None:
+        """Say that nothing more will come and wait for the broker to end the stream."""
+        with suppress(QuorumlogError, TimeoutError):
+            async with asyncio.timeout(CLOSE_WAIT_MS / 1000):
+                await stream.finish()
+                await asyncio.shield(reader)
 
     # --- writing -----------------------------------------------------------------------------
 

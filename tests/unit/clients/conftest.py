@@ -1,0 +1,45 @@
+"""Both runtimes behind one fixture, and a real node to talk to."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.clients import AsyncLog
+from quorumlog.runtime import Runtime, real
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.node import Node, format_directory
+
+Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
+Run: TypeAlias = Callable[[Main], None]
+Client: TypeAlias = Callable[[Runtime], AbstractAsyncContextManager[AsyncLog]]
+
+
+@pytest.fixture(params=["real", "simulated"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """What runs a main on one runtime after the other."""
+    return real.run if request.param == "real" else simulation.run
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Client:
+    """A client of a fresh node that lives as long as the client."""
+
+    @asynccontextmanager
+    async def opened(runtime: Runtime) -> AsyncIterator[AsyncLog]:
+        config = NodeConfig(
+            data_dir=str(tmp_path / "data"),
+            grpc_listener="127.0.0.1:0",
+            controller_listener="127.0.0.1:0",
+        )
+        await format_directory(runtime, config)
+        async with (
+            Node(runtime, config) as node,
+            AsyncLog.open(runtime, node.addresses.grpc) as log,
+        ):
+            yield log
+
+    return opened

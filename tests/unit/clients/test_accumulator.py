@@ -1,0 +1,225 @@
+"""Batches from records: by size, by linger, in order, within the bound."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from quorumlog.clients.accumulator import Accumulator
+from quorumlog.clients.batches import RECORD_OVERHEAD, Batch
+from quorumlog.clients.config import ProducerConfig
+from quorumlog.clients.partitioner import KeyPartitioner
+from quorumlog.errors import InvalidRequest, MessageTooLarge, UnknownTopicOrPartition
+from quorumlog.runtime import Entropy
+from quorumlog.simulation.entropy import SimEntropy
+
+VALUE = b"v" * 88  # with the overhead: 100 bytes a record
+RECORD = RECORD_OVERHEAD + len(VALUE)
+
+
+class Bench:
+    """An accumulator whose sender is the test."""
+
+    def __init__(self, *, partitions: int = 3, **settings: int) -> None:
+        self.wakes = 0
+        self.accumulator = Accumulator(
+            ProducerConfig(**settings),  # type: ignore[arg-type]
+            entropy=entropy(),
+            partitioner=KeyPartitioner(),
+            on_work=self._on_work,
+        )
+        self.accumulator.admit("t", partitions)
+
+    def send(self, partition: int | None = 0, key: bytes | None = None) -> Batch:
+        batch = self.accumulator.accept("t", key, VALUE, 1, (), partition)
+        assert batch is not None, "no room"
+        return batch
+
+    def take(self) -> list[tuple[Batch, ...]]:
+        """Take every queue that is ready, as links do."""
+        ready = list(self.accumulator.ready)
+        self.accumulator.ready.clear()
+        return [self.accumulator.take(queue, 1 << 30) for queue in ready]
+
+    def _on_work(self) -> None:
+        self.wakes += 1
+
+
+def entropy() -> Entropy:
+    return SimEntropy("seed/0")
+
+
+def offsets_of(batches: tuple[Batch, ...], base_offset: int) -> list[int]:
+    """Complete batches as the sender does; return the offset of each one's first record."""
+    firsts = []
+    for batch in batches:
+        batch.complete(base_offset)
+        firsts.append(batch.delivered(0).offset)
+        base_offset += batch.count
+    return firsts
+
+
+def test_a_batch_leaves_when_it_is_full() -> None:
+    bench = Bench(batch_size=3 * RECORD, linger_ms=1_000)
+    batches = [bench.send() for _ in range(7)]
+    assert bench.accumulator.close_due(0) == 1_000
+    assert [[batch.count for batch in taken] for taken in bench.take()] == [[3, 3]]
+    assert batches[6].count == 1
+
+
+def test_a_batch_leaves_when_it_has_lingered() -> None:
+    bench = Bench(linger_ms=5)
+    batch = bench.send()
+    assert bench.wakes == 1  # its time must begin
+    assert bench.accumulator.close_due(100) == 105
+    assert bench.take() == []
+    assert bench.accumulator.close_due(105) is None
+    assert bench.take() == [(batch,)]
+
+
+def test_without_linger_a_batch_leaves_at_once() -> None:
+    bench = Bench(linger_ms=0)
+    batch = bench.send()
+    bench.accumulator.close_due(100)
+    assert bench.take() == [(batch,)]
+
+
+def test_a_partition_has_one_request_in_flight() -> None:
+    bench = Bench(batch_size=RECORD)
+    first, second = bench.send(), bench.send()
+    queue = first.queue
+    assert bench.take() == [(first, second)]
+    third = bench.send()
+    assert bench.take() == []  # listed only when the answer is there
+    offsets_of(bench.accumulator.stored(queue), 0)
+    assert bench.take() == [(third,)]
+
+
+def test_what_is_sent_again_goes_before_everything_younger() -> None:
+    bench = Bench(batch_size=RECORD)
+    first, second = bench.send(), bench.send()
+    bench.take()
+    third = bench.send()
+    bench.accumulator.put_back(first.queue, InvalidRequest("lost"))
+    assert bench.take() == []  # parked
+    bench.accumulator.unpark(first.queue)
+    assert bench.take() == [(first, second, third)]
+
+
+def test_offsets_follow_from_the_base_offset_of_the_group() -> None:
+    bench = Bench(batch_size=2 * RECORD)
+    batches = [bench.send() for _ in range(4)]
+    ((first, second),) = bench.take()
+    assert offsets_of((first, second), 40) == [40, 42]
+    assert batches[3].delivered(1).offset == 43
+
+
+def test_the_bad_batch_of_a_group_is_found_by_sending_each_alone() -> None:
+    bench = Bench(batch_size=RECORD)
+    good, bad = bench.send(), bench.send()
+    bench.take()
+    assert bench.accumulator.refused(good.queue) == ()  # not known yet which
+    assert bench.take() == [(good,)]
+    offsets_of(bench.accumulator.stored(good.queue), 0)
+    assert bench.take() == [(bad,)]
+    assert bench.accumulator.refused(good.queue) == (bad,)
+
+
+def test_a_full_buffer_takes_nothing_until_something_is_done() -> None:
+    bench = Bench(batch_size=RECORD, buffer_size=2 * RECORD)
+    first = bench.send()
+    bench.send()
+    assert bench.accumulator.accept("t", None, VALUE, 1, (), 0) is None
+    assert bench.accumulator.buffered == 2 * RECORD
+    bench.take()
+    bench.accumulator.stored(first.queue)
+    assert bench.accumulator.buffered == 0
+    bench.send()
+
+
+def test_one_record_larger_than_the_buffer_passes_alone() -> None:
+    bench = Bench(buffer_size=10)
+    assert bench.send().count == 1
+    assert bench.accumulator.accept("t", None, b"", 1, (), 0) is None
+
+
+def test_a_record_that_no_request_can_carry_is_refused() -> None:
+    bench = Bench(request_size_max=1024)
+    with pytest.raises(MessageTooLarge, match="request_size_max"):
+        bench.accumulator.accept("t", None, b"v" * 1024, 1, (), 0)
+    assert bench.accumulator.buffered == 0
+
+
+def test_records_without_a_key_stick_to_a_partition_until_its_batch_is_full() -> None:
+    bench = Bench(partitions=4, batch_size=5 * RECORD)
+    partitions = [bench.send(None).queue.partition for _ in range(40)]
+    runs = [partitions[start : start + 5] for start in range(0, 40, 5)]
+    assert all(len(set(run)) == 1 for run in runs)
+    assert all(before[0] != after[0] for before, after in itertools.pairwise(runs))
+
+
+def test_keys_keep_their_partition_while_others_stick() -> None:
+    bench = Bench(partitions=4, batch_size=2 * RECORD)
+    keyed = {bench.send(None, key=b"k").queue.partition for _ in range(20) if bench.send(None)}
+    assert len(keyed) == 1
+
+
+def test_a_late_batch_is_taken_out_unless_it_is_in_flight() -> None:
+    bench = Bench(batch_size=RECORD, delivery_timeout_ms=50)
+    flying = bench.send(0)
+    bench.accumulator.close_due(0)
+    bench.take()
+    waiting = bench.send(1)
+    bench.accumulator.close_due(10)
+    assert bench.accumulator.expired(59) == ([], 60)
+    assert bench.accumulator.expired(60) == ([waiting], None)
+    assert not flying.is_done
+    assert bench.accumulator.buffered == RECORD
+
+
+def test_a_partition_that_does_not_exist_is_refused() -> None:
+    bench = Bench(partitions=3)
+    for partition in (3, -1):
+        with pytest.raises(UnknownTopicOrPartition, match="3 partitions"):
+            bench.send(partition)
+
+
+def test_a_topic_may_grow() -> None:
+    bench = Bench(partitions=1)
+    bench.accumulator.admit("t", 3)
+    assert bench.send(2).queue.partition == 2
+
+
+def test_closing_returns_everything_that_is_not_done() -> None:
+    bench = Bench(batch_size=RECORD)
+    flying = bench.send(0)
+    bench.take()
+    closed, opened = bench.send(1), bench.send(2, key=b"")
+    assert bench.accumulator.take_all() == [flying, closed, opened]
+    assert bench.accumulator.buffered == 0
+
+
+def test_failures_that_nobody_looked_at_are_told_once() -> None:
+    bench = Bench(batch_size=RECORD)
+    seen, unseen = bench.send(0), bench.send(1)
+    bench.take()
+    for batch in (seen, unseen):
+        bench.accumulator.refused(batch.queue)
+        batch.fail(InvalidRequest("refused"))
+    with pytest.raises(InvalidRequest):
+        seen.delivered(0)
+    assert bench.accumulator.unobserved_failures() == [unseen]
+    assert bench.accumulator.unobserved_failures() == []
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_a_waiter_runs_exactly_once(order: str) -> None:
+    batch = Bench().send()
+    calls: list[int] = []
+    waiter: Callable[[], None] = lambda: calls.append(1)  # noqa: E731 -- named for its type
+    if order == "before":
+        batch.add_waiter(waiter)
+    batch.complete(0)
+    if order == "after":
+        batch.add_waiter(waiter)
+    assert calls == [1]

@@ -1,0 +1,606 @@
+"""The asyncio client and a whole node, on the real and on the simulated runtime."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pytest
+
+from quorumlog.clients import AsyncConsumer, AsyncLog, ConsumerRecord, Delivered, DeliveredRange
+from quorumlog.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopic,
+    Lost,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    Overloaded,
+    Stopping,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from quorumlog.records.murmur2 import partition_for_key
+from quorumlog.runtime import Runtime
+
+Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
+Client: TypeAlias = Callable[[Runtime], AbstractAsyncContextManager[AsyncLog]]
+Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]
+With: TypeAlias = Callable[[Body], None]
+
+
+@pytest.fixture
+def with_log(run: Run, client: Client) -> With:
+    """Runs a test's body with a client of a fresh node."""
+
+    def run_body(body: Body) -> None:
+        async def main(runtime: Runtime) -> None:
+            async with client(runtime) as log:
+                await body(log)
+
+        run(main)
+
+    return run_body
+
+
+async def read_all(consumer: AsyncConsumer) -> list[ConsumerRecord]:
+    async with consumer:
+        return [record async for record in consumer]
+
+
+# --- producing -----------------------------------------------------------------------------------
+
+
+def test_each_record_is_where_its_delivery_says(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=3)
+        async with log.producer(linger_ms=1, batch_size=500) as producer:
+            deliveries = [
+                await producer.send("t", b"v%d" % number, key=b"k%d" % (number % 10))
+                for number in range(500)
+            ]
+            delivered = [await delivery for delivery in deliveries]
+        records = {
+            (record.topic, record.partition, record.offset): record.value
+            for record in await read_all(log.consumer("t", until_end=True))
+        }
+        assert len(records) == 500
+        assert [records[place] for place in delivered] == [b"v%d" % n for n in range(500)]
+
+    with_log(body)
+
+
+def test_a_partitions_records_keep_the_order_of_sending(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=4)
+        sent: dict[int, list[bytes]] = defaultdict(list)
+        async with log.producer(linger_ms=0, batch_size=200) as producer:
+            for number in range(1_000):
+                key = b"key-%d" % (number % 13)
+                await producer.send("t", b"%d" % number, key=key)
+                sent[partition_for_key(key, 4)].append(b"%d" % number)
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+        read: dict[int, list[bytes | None]] = defaultdict(list)
+        for record in await read_all(log.consumer("t", until_end=True)):
+            read[record.partition].append(record.value)
+        assert read == sent
+
+    with_log(body)
+
+
+def test_a_record_keeps_all_it_has(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        headers = [("a", b"1"), ("a", None), ("ü", "text")]
+        async with log.producer() as producer:
+            await producer.send("t", "välue", key=bytearray(b"k"), headers=headers, timestamp_ms=77)
+            await producer.send("t", None, key=None, timestamp_ms=78)
+        first, second = await read_all(log.consumer("t", until_end=True))
+        assert first == ConsumerRecord(
+            "t", 0, 0, 77, b"k", "välue".encode(), (("a", b"1"), ("a", None), ("ü", b"text"))
+        )
+        assert second == ConsumerRecord("t", 0, 1, 78, None, None, ())
+
+    with_log(body)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_goes_both_ways(with_log: With, compression: str) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        values = [b"value %d " % number * 20 for number in range(2_000)]
+        async with log.producer(compression=compression, batch_size=100_000) as producer:
+            for value in values:
+                await producer.send("t", value)
+        records = await read_all(log.consumer("t", until_end=True))
+        assert [record.value for record in records] == values
+
+    with_log(body)
+
+
+def test_acks_none_says_nothing_of_offsets(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer(acks="none") as producer:
+            assert await producer.send_and_wait("t", b"v") == Delivered("t", 0, -1)
+        async with log.consumer("t") as consumer:
+            record = await consumer.next(timeout_ms=10_000)
+        assert record is not None
+        assert record.value == b"v"
+
+    with_log(body)
+
+
+def test_acks_leader_says_the_offset(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer(acks="leader") as producer:
+            assert await producer.send_and_wait("t", b"v") == Delivered("t", 0, 0)
+
+    with_log(body)
+
+
+def test_a_full_buffer_makes_send_wait(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer(buffer_size=10_000, linger_ms=60_000) as producer:
+            for number in range(100):
+                await producer.send("t", b"%03d" % number * 100)
+                assert producer.accumulator.buffered <= 10_000
+        records = await read_all(log.consumer("t", until_end=True))
+        assert [record.value for record in records] == [b"%03d" % n * 100 for n in range(100)]
+
+    with_log(body)
+
+
+def test_send_nowait_says_that_the_buffer_is_full(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer(buffer_size=1_000, linger_ms=60_000) as producer:
+            with pytest.raises(Overloaded, match="not known yet"):
+                producer.send_nowait("t", b"v")
+            await producer.wait_acceptable("t")
+            producer.send_nowait("t", b"v" * 800)
+            with pytest.raises(Overloaded, match="buffer_size is 1000"):
+                producer.send_nowait("t", b"v" * 800)
+
+    with_log(body)
+
+
+def test_an_unknown_topic_or_partition_is_told_by_send(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=2)
+        async with log.producer() as producer:
+            with pytest.raises(UnknownTopicOrPartition) as caught:
+                await producer.send("nope", b"v")
+            assert caught.value.topic == "nope"
+            with pytest.raises(UnknownTopicOrPartition, match="2 partitions"):
+                await producer.send("t", b"v", partition=2)
+
+    with_log(body)
+
+
+def test_a_batch_above_the_topics_limit_fails_alone(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", configs={"max.message.bytes": "2000"})
+        producer = log.producer(batch_size=100)
+        deliveries = [await producer.send("t", b"x" * size) for size in (50, 5_000, 60)]
+        assert (await deliveries[0]).offset == 0
+        with pytest.raises(MessageTooLarge):
+            await deliveries[1]
+        assert (await deliveries[2]).offset == 1
+        await producer.close()
+
+    with_log(body)
+
+
+def test_a_failure_that_nobody_looked_at_is_raised_by_flush_once(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", configs={"max.message.bytes": "2000"})
+        async with log.producer() as producer:
+            await producer.send("t", b"x" * 5_000)
+            with pytest.raises(MessageTooLarge) as caught:
+                await producer.flush()
+            assert "1 records were not delivered" in str(caught.value.__notes__)
+            await producer.flush()
+
+    with_log(body)
+
+
+def test_a_topic_deleted_while_producing_fails_what_waits(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        producer = log.producer()
+        await producer.send_and_wait("t", b"v")
+        await log.admin.delete_topic("t")
+        delivery = await producer.send("t", b"w")
+        with pytest.raises(UnknownTopicOrPartition):
+            await delivery
+        await producer.close()
+
+    with_log(body)
+
+
+def test_a_closed_producer_takes_nothing(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        producer = log.producer(linger_ms=60_000)
+        delivery = await producer.send("t", b"v")
+        await producer.close(flush=False)
+        with pytest.raises(Stopping):
+            await delivery
+        with pytest.raises(Stopping):
+            await producer.send("t", b"v")
+        await producer.close()
+
+    with_log(body)
+
+
+def test_leaving_the_client_flushes_its_producers(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        producer = log.producer(linger_ms=60_000)
+        delivery = await producer.send("t", b"v")
+        await log.close()
+        assert await delivery == Delivered("t", 0, 0)
+        with pytest.raises(Stopping):
+            log.producer()
+
+    with_log(body)
+
+
+# --- consuming -----------------------------------------------------------------------------------
+
+
+async def fill(log: AsyncLog, count: int, *, partitions: int = 1) -> None:
+    await log.admin.create_topic("t", partitions=partitions)
+    async with log.producer(batch_size=300) as producer:
+        for number in range(count):
+            await producer.send(
+                "t",
+                b"%d" % number,
+                partition=number % partitions,
+                timestamp_ms=1_000_000 + 1_000 * number,
+            )
+
+
+def values(records: list[ConsumerRecord]) -> list[int]:
+    return [int(record.value or b"-1") for record in records]
+
+
+def test_reading_begins_where_it_is_told(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 100)
+        time = datetime.fromtimestamp(1_000 + 60.5, UTC)
+        for start, first in (
+            ("earliest", 0),
+            (40, 40),
+            (time, 61),
+            (time.replace(tzinfo=None), 61),
+        ):
+            got = values(await read_all(log.consumer("t", start=start, until_end=True)))
+            assert got == list(range(first, 100))
+        assert await read_all(log.consumer("t", start="latest", until_end=True)) == []
+        late = datetime(2100, 1, 1, tzinfo=UTC)
+        assert await read_all(log.consumer("t", start=late, until_end=True)) == []
+
+    with_log(body)
+
+
+def test_many_partitions_are_read_each_in_order(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 700, partitions=7)
+        read: dict[int, list[int]] = defaultdict(list)
+        for record in await read_all(log.consumer("t", until_end=True)):
+            read[record.partition].append(int(record.value or b"-1"))
+        assert read == {p: list(range(p, 700, 7)) for p in range(7)}
+
+    with_log(body)
+
+
+def test_only_assigned_partitions_are_read(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 40, partitions=4)
+        records = await read_all(log.consumer(assign={"t": [1, 3]}, until_end=True))
+        assert {record.partition for record in records} == {1, 3}
+        assert len(records) == 20
+
+    with_log(body)
+
+
+def test_seeking_moves_the_position_and_drops_what_was_read_ahead(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 100)
+        async with log.consumer("t") as consumer:
+            assert values(await consumer.poll(max_records=10)) == list(range(10))
+            assert await consumer.position("t", 0) == 10
+            await consumer.seek("t", 0, 90)
+            assert await consumer.position("t", 0) == 90
+            assert values(await consumer.poll(max_records=3)) == [90, 91, 92]
+            await consumer.seek("t", 0, "earliest")
+            record = await anext(consumer)
+            assert record.offset == 0
+            assert await consumer.high_watermark("t", 0) == 100
+            with pytest.raises(InvalidRequest, match="not assigned"):
+                await consumer.seek("t", 1, 0)
+
+    with_log(body)
+
+
+def test_a_paused_partition_stays_where_it_is(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 100, partitions=2)
+        async with log.consumer("t") as consumer:
+            assert len(await consumer.poll(max_records=5)) == 5
+            await consumer.pause("t", 0)
+            position = await consumer.position("t", 0)
+            rest: list[ConsumerRecord] = []
+            while await consumer.position("t", 1) < 50:
+                rest += await consumer.poll()
+            assert {record.partition for record in rest} == {1}
+            assert await consumer.position("t", 0) == position
+            await consumer.resume("t", 0)
+            record = await anext(consumer)
+            assert (record.partition, record.offset) == (0, position)
+
+    with_log(body)
+
+
+def test_a_waiting_reader_gets_what_is_produced_later(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 1)
+        async with log.consumer("t", start="latest") as consumer, log.producer() as producer:
+            assert await consumer.poll(timeout_ms=20) == []
+            waiting = asyncio.gather(consumer.next(), producer.send("t", b"later"))
+            record, _ = await waiting
+            assert record is not None
+            assert (record.offset, record.value) == (1, b"later")
+
+    with_log(body)
+
+
+def test_an_offset_out_of_range_is_raised_or_reset(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 10)
+        async with log.consumer("t", start=50) as consumer:
+            for _ in range(2):
+                with pytest.raises(OffsetOutOfRange):
+                    await consumer.poll(timeout_ms=30_000)
+            await consumer.seek("t", 0, 9)
+            assert values(await consumer.poll(timeout_ms=30_000)) == [9]
+        async with log.consumer("t", start=50, on_out_of_range="earliest") as consumer:
+            assert values(await consumer.poll(timeout_ms=30_000)) == list(range(10))
+
+    with_log(body)
+
+
+def test_an_unknown_topic_is_told_to_the_consumer(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        with pytest.raises(UnknownTopicOrPartition):
+            await log.consumer("nope").poll()
+        with pytest.raises(InvalidRequest, match="topics or an assignment"):
+            log.consumer()
+        with pytest.raises(InvalidRequest, match="no position"):
+            log.consumer("t", start=-3)
+
+    with_log(body)
+
+
+def test_a_topic_deleted_while_reading_is_told(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 1)
+        async with log.consumer("t") as consumer:
+            await consumer.next()
+            await log.admin.delete_topic("t")
+            with pytest.raises(UnknownTopicOrPartition):
+                await consumer.next(timeout_ms=60_000)
+
+    with_log(body)
+
+
+def test_offsets_of_all_partitions(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 10, partitions=3)
+        assert await log.list_offsets("t") == {0: 4, 1: 3, 2: 3}
+        assert await log.list_offsets("t", at="earliest", partitions=[2]) == {2: 0}
+        with pytest.raises(UnknownTopicOrPartition):
+            await log.list_offsets("t", partitions=[3])
+
+    with_log(body)
+
+
+# --- Arrow ---------------------------------------------------------------------------------------
+
+
+def test_read_arrow_equals_what_was_sent(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        table = pa.table(
+            {
+                "k": pa.array([b"a", None, b"c"] * 1_000, pa.binary()),
+                "v": pa.array([f"value {n}" for n in range(3_000)]),
+                "at": pa.array(range(3_000), pa.timestamp("ms", tz="UTC")),
+            }
+        )
+        async with log.producer(batch_size=4_000) as producer:
+            ranges = await producer.send_arrow("t", table, key="k", value="v", timestamp="at")
+        assert ranges == [DeliveredRange("t", 0, 0, 3_000)]
+        read = await log.read_arrow("t")
+        assert read.column_names == ["key", "value", "partition", "offset", "timestamp"]
+        assert read["key"].combine_chunks() == table["k"].combine_chunks()
+        assert read["value"].cast(pa.string()).combine_chunks() == table["v"].combine_chunks()
+        assert read["offset"].to_pylist() == list(range(3_000))
+        sent_us = table["at"].cast(pa.timestamp("us", tz="UTC"))
+        assert read["timestamp"].combine_chunks() == sent_us.combine_chunks()
+
+    with_log(body)
+
+
+def test_arrow_rows_go_where_records_with_their_keys_go(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=5)
+        keys = [b"key-%d" % (number % 31) for number in range(2_000)]
+        table = pa.table({"k": keys, "v": [b"%d" % number for number in range(2_000)]})
+        async with log.producer(compression="lz4") as producer:
+            ranges = await producer.send_arrow("t", table, key="k", value="v")
+        assert sum(part.end - part.first for part in ranges) == 2_000
+        for partition in range(5):
+            read = await log.read_arrow("t", partition=partition, columns=["value", "key"])
+            rows = [n for n, key in enumerate(keys) if partition_for_key(key, 5) == partition]
+            assert read["value"].to_pylist() == [b"%d" % n for n in rows]
+            assert read["key"].to_pylist() == [keys[n] for n in rows]
+
+    with_log(body)
+
+
+def test_arrow_rows_without_a_key_are_spread(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=3)
+        table = pa.table({"v": [b"x" * 100] * 600})
+        async with log.producer(batch_size=2_000) as producer:
+            ranges = await producer.send_arrow("t", table.to_batches()[0], value="v")
+            assert {part.partition for part in ranges} == {0, 1, 2}
+            (only,) = await producer.send_arrow("t", table, value="v", partition=1)
+            assert only.partition == 1
+            assert only.end - only.first == 600
+
+    with_log(body)
+
+
+def test_a_reader_of_batches_is_sent_in_order(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        batches = [pa.record_batch({"v": [b"%d" % n]}) for n in range(50)]
+        reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
+        async with log.producer(buffer_size=200) as producer:
+            assert await producer.send_arrow("t", reader, value="v") == [
+                DeliveredRange("t", 0, 0, 50)
+            ]
+        assert (await log.read_arrow("t"))["value"].to_pylist() == [b"%d" % n for n in range(50)]
+
+    with_log(body)
+
+
+def test_rows_without_a_value_column_become_json(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        table = pa.table(
+            {"k": ["UA"], "delay": [2.5], "dest": ['a"b'], "n": pa.array([None], "int8")}
+        )
+        async with log.producer() as producer:
+            await producer.send_arrow("t", table, key="k")
+        read = await log.read_arrow("t")
+        assert read["key"].to_pylist() == [b"UA"]
+        assert read["value"].to_pylist() == [b'{"delay":2.5,"dest":"a\\"b","n":null}']
+
+    with_log(body)
+
+
+def test_read_arrow_takes_bounds_and_columns(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await fill(log, 100)
+        read = await log.read_arrow("t", start=10, end=20, columns=["offset", "topic", "value"])
+        assert read["offset"].to_pylist() == list(range(10, 20))
+        assert set(read["topic"].to_pylist()) == {"t"}
+        assert (await log.read_arrow("t", start=90, end=1_000)).num_rows == 10
+        assert (await log.read_arrow("t", start=100)).num_rows == 0
+        assert (await log.read_arrow("t", end=datetime.fromtimestamp(1_005, UTC))).num_rows == 5
+        with pytest.raises(OffsetOutOfRange, match="ends at 100"):
+            await log.read_arrow("t", start=101)
+        with pytest.raises(InvalidRequest, match="no column 'colour'"):
+            await log.read_arrow("t", columns=["colour"])
+        with pytest.raises(UnknownTopicOrPartition):
+            await log.read_arrow("t", partition=1)
+
+    with_log(body)
+
+
+def test_wrong_arrow_input_is_refused_by_name(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer() as producer:
+            with pytest.raises(InvalidRequest, match="no column 'x': v"):
+                await producer.send_arrow("t", pa.table({"v": [b"a"]}), key="x", value="v")
+            with pytest.raises(InvalidRequest, match="not list"):
+                await producer.send_arrow("t", [1, 2], value="v")
+            assert await producer.send_arrow("t", pa.table({"v": [b"a"]})[:0], value="v") == []
+
+    with_log(body)
+
+
+# --- admin ---------------------------------------------------------------------------------------
+
+
+def test_topics_are_created_listed_described_and_deleted(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        configs = {"retention.ms": "1000"}
+        created = await log.admin.create_topic("b", partitions=2, configs=configs)
+        await log.admin.create_topic("a")
+        assert await log.admin.describe_topic("b") == created
+        assert created.configs == configs
+        assert [partition.leader for partition in created.partitions] == [1, 1]
+        listed = await log.admin.list_topics()
+        assert [(t.name, t.partitions, t.replication_factor) for t in listed] == [
+            ("a", 1, 1),
+            ("b", 2, 1),
+        ]
+        await log.admin.delete_topic("b")
+        assert [topic.name for topic in await log.admin.list_topics()] == ["a"]
+        with pytest.raises(UnknownTopicOrPartition):
+            await log.admin.delete_topic("b")
+
+    with_log(body)
+
+
+def test_what_is_wrong_with_a_topic_is_typed(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        first = await log.admin.create_topic("t")
+        with pytest.raises(TopicAlreadyExists):
+            await log.admin.create_topic("t")
+        assert await log.admin.create_topic("t", if_not_exists=True) == first
+        with pytest.raises(InvalidTopic):
+            await log.admin.create_topic("with space")
+        with pytest.raises(InvalidConfig, match=r"retention\.ms"):
+            await log.admin.create_topic("u", configs={"retention.msx": "1"})
+        await log.admin.create_topic("v", validate_only=True)
+        assert [topic.name for topic in await log.admin.list_topics()] == ["t"]
+
+    with_log(body)
+
+
+def test_the_cluster_names_its_broker_and_controller(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        cluster = await log.admin.describe_cluster()
+        assert cluster.controller_id == 1
+        assert [(broker.id, broker.fenced) for broker in cluster.brokers] == [(1, False)]
+        assert len(cluster.cluster_id) == 22
+
+    with_log(body)
+
+
+def test_no_broker_at_the_address_is_lost_soon_and_says_what_to_do(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        with pytest.raises(Lost, match="quorumlog dev"):
+            await AsyncLog.open(runtime, "127.0.0.1:1", connect_timeout_ms=200)
+
+    run(main)
+
+
+def test_an_error_in_the_block_is_not_hidden_by_undelivered_records(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", configs={"max.message.bytes": "2000"})
+
+        async def failing() -> None:
+            async with log.producer() as producer:
+                await producer.send("t", b"x" * 5_000)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError) as caught:
+            await failing()
+        assert "not delivered" in str(caught.value.__notes__)
+
+    with_log(body)

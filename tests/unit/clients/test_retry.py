@@ -1,0 +1,71 @@
+"""Repeats: bounded by the deadline, with jitter, and only of what may be repeated."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.clients.retry import Backoff, Retrier
+from quorumlog.errors import InvalidRequest, Lost
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.entropy import SimEntropy
+
+
+def test_waits_double_up_to_the_maximum_with_jitter() -> None:
+    backoff = Backoff(SimEntropy("seed/1"), wait_ms_min=100, wait_ms_max=1_000)
+    for failures, most in ((1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (500, 1_000)):
+        waits = [backoff.wait_ms(failures) for _ in range(50)]
+        assert all(most / 2 <= wait <= most for wait in waits)
+        assert len(set(waits)) > 1
+
+
+def simulated(main: Callable[[Runtime, Retrier], Coroutine[Any, Any, None]]) -> None:
+    async def with_retrier(runtime: Runtime) -> None:
+        backoff = Backoff(runtime.entropy.stream("test"), wait_ms_min=100, wait_ms_max=400)
+        await main(runtime, Retrier(runtime.clock, backoff))
+
+    simulation.run(with_retrier)
+
+
+def test_the_last_error_comes_before_the_deadline() -> None:
+    async def main(runtime: Runtime, retrier: Retrier) -> None:
+        calls: list[int] = []
+
+        async def attempt(remaining_ms: int) -> None:
+            calls.append(remaining_ms)
+            raise Lost(f"attempt {len(calls)}")
+
+        began_ms = runtime.clock.now_ms()
+        with pytest.raises(Lost, match=f"attempt {len(calls) or ''}"):
+            await retrier.run(attempt, deadline_ms=began_ms + 2_000)
+        assert runtime.clock.now_ms() < began_ms + 2_000
+        assert len(calls) > 4
+        assert calls == sorted(calls, reverse=True)
+
+    simulated(main)
+
+
+def test_what_may_not_be_repeated_is_not() -> None:
+    async def main(runtime: Runtime, retrier: Retrier) -> None:
+        calls: list[int] = []
+
+        async def attempt(remaining_ms: int) -> None:
+            calls.append(remaining_ms)
+            raise InvalidRequest("no")
+
+        with pytest.raises(InvalidRequest):
+            await retrier.run(attempt, deadline_ms=runtime.clock.now_ms() + 2_000)
+        assert len(calls) == 1
+
+    simulated(main)
+
+
+def test_a_deadline_in_the_past_still_allows_one_attempt() -> None:
+    async def main(runtime: Runtime, retrier: Retrier) -> None:
+        async def attempt(remaining_ms: int) -> int:
+            return remaining_ms
+
+        assert await retrier.run(attempt, deadline_ms=runtime.clock.now_ms() - 5) == 1
+
+    simulated(main)
