@@ -2,6 +2,7 @@
 built."""
 
 from .ports import (
+    NO_DEADLINE_MS,
     Buffer,
     ByteConnection,
     ByteProtocol,
@@ -24,6 +25,7 @@ from .ports import (
 )
 
 __all__ = [
+    "NO_DEADLINE_MS",
     "Buffer",
     "ByteConnection",
     "ByteProtocol",

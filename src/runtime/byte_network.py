@@ -194,14 +194,12 @@ class _ByteListener:
 
     async def close(self, grace_ms: int) -> None:
         """Accept no more, give the connections `grace_ms` to end, reset the rest."""
-        if self._closed:
-            return
-        self._closed = True
-        self._siblings.pop(self, None)
-        self._loop.remove_reader(self._socket)
-        if self._pause is not None:
-            self._pause.cancel()
-        self._socket.close()
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_reader(self._socket)
+            if self._pause is not None:
+                self._pause.cancel()
+            self._socket.close()
         try:
             async with asyncio.timeout(grace_ms / 1000):
                 await self._wait_connections()
@@ -209,6 +207,9 @@ class _ByteListener:
             for connection in reversed(list(self._connections)):
                 connection.abort()
             await self._wait_connections()
+        self._siblings.pop(
+            self, None
+        )  # last: whoever is cancelled in here leaves it to the network
 
     async def _wait_connections(self) -> None:
         while self._connections:

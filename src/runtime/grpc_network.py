@@ -39,7 +39,7 @@ from ..proto import errors_pb2
 from .error_detail import decode_error, encode_error
 from .ports import NO_DEADLINE_MS, CallContext, Channel, Clock, Handler, Listener, Method, Stream
 from .reflection import answer_reflection, is_described
-from .streams import MessageStream, is_cancelled_from_outside
+from .streams import MessageStream, encode_message, is_cancelled_from_outside
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
@@ -54,6 +54,10 @@ MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: a largest batch and 
 ERROR_TEXT_MAX: Final = 1000  # characters; it travels in a header, which peers bound at 8 KiB
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 STATUS_DETAILS: Final = "grpc-status-details-bin"
+# How grpc says that nothing was sent, and why. In a process whose locale is not English the second
+# is translated, and a refused connection is then Lost: less is known, nothing is wrong.
+_CONNECT_FAILED: Final = "failed to connect to all addresses"
+_REFUSED: Final = "Connection refused"
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +106,9 @@ class GrpcNetwork:
         if error is not None:
             raise error
         server = aio.server(options=_options(self._message_size_max))
-        listener = _GrpcListener(server, self._clock, handlers, self._listeners)
+        listener = _GrpcListener(
+            server, self._clock, handlers, self._message_size_max, self._listeners
+        )
         server.add_generic_rpc_handlers((listener.methods,))
         try:
             port = server.add_insecure_port(address)
@@ -115,7 +121,7 @@ class GrpcNetwork:
 
     def channel(self, address: str) -> Channel:
         """Return a way to the address; connects at the first call."""
-        channel = _GrpcChannel(address, _options(self._message_size_max), self._channels)
+        channel = _GrpcChannel(address, self._message_size_max, self._channels)
         self._channels[channel] = None
         return channel
 
@@ -138,10 +144,12 @@ class _GrpcListener:
         server: aio.Server,
         clock: Clock,
         handlers: Mapping[str, Handler],
+        message_size_max: int,
         siblings: "dict[_GrpcListener, None]",
     ) -> None:
         self._server = server
         self._clock = clock
+        self._message_size_max = message_size_max
         self._siblings = siblings  # the network's open listeners, which this one leaves when closed
         self._running: dict[asyncio.Task[Any], None] = {}  # handlers, in the order of their start
         self.address = ""  # set when the port is known
@@ -158,13 +166,15 @@ class _GrpcListener:
 
     async def close(self, grace_ms: int) -> None:
         """Take no new calls, give those under way `grace_ms`, cancel the rest and wait for it."""
-        self._siblings.pop(self, None)
         self.closing.set()
         await self._server.stop(grace_ms / 1000 if grace_ms else None)
         left = list(reversed(self._running))
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        self._siblings.pop(
+            self, None
+        )  # last: whoever is cancelled in here leaves it to the network
 
     def _unary_method(self, handler: Handler) -> "_RpcMethod":
         parse = handler.method.request.FromString
@@ -172,7 +182,7 @@ class _GrpcListener:
 
         async def answer(raw: bytes, context: _Context) -> bytes:
             response: Message = await call(parse(raw), self._call_context(context))
-            return response.SerializeToString()
+            return encode_message(response, self._message_size_max)
 
         async def serve(raw: bytes, context: _Context) -> bytes | None:
             return await self._supervise(answer(raw, context), handler, context)
@@ -184,7 +194,9 @@ class _GrpcListener:
 
         async def answer(context: _Context) -> None:
             raw = _ServedStream(handler.method.path, context)
-            stream = MessageStream(handler.method.path, handler.method.request.FromString, raw)
+            stream = MessageStream(
+                handler.method.path, handler.method.request.FromString, raw, self._message_size_max
+            )
             try:
                 await call(stream, self._call_context(context))
             finally:
@@ -339,10 +351,10 @@ class _GrpcChannel:
     """One connection, made at the first call and made again with back-off."""
 
     def __init__(
-        self, address: str, options: list[tuple[str, Any]], siblings: "dict[_GrpcChannel, None]"
+        self, address: str, message_size_max: int, siblings: "dict[_GrpcChannel, None]"
     ) -> None:
         self._address = address
-        self._options = options
+        self._message_size_max = message_size_max
         self._siblings = siblings  # the network's open channels, which this one leaves when closed
         self._channel: aio.Channel | None = None
         self._unary: dict[str, aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}  # by path
@@ -352,11 +364,13 @@ class _GrpcChannel:
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
         """Call and wait; see the port for the errors."""
         path = method.path
+        _check_time_left(path, self._address, timeout_ms)
         invoke = self._unary.get(path)
         if invoke is None:
             invoke = self._unary[path] = self._open().unary_unary(path)
+        sent = encode_message(request, self._message_size_max)
         try:
-            raw = await invoke(request.SerializeToString(), timeout=_seconds(timeout_ms))
+            raw = await invoke(sent, timeout=timeout_ms / 1000)
             return method.response.FromString(raw)
         except aio.AioRpcError as error:
             raise _decode_failure(error, path, self._address, Lost) from error
@@ -384,22 +398,23 @@ class _GrpcChannel:
                 raise
             raise Lost(f"{path}: the channel to {self._address} was closed") from None
         raw = _CallingStream(path, self._address, call)
-        return MessageStream(path, method.response.FromString, raw)
+        return MessageStream(path, method.response.FromString, raw, self._message_size_max)
 
     async def close(self) -> None:
         """Break what is under way and free the connection."""
         self._closed = True
-        self._siblings.pop(self, None)
         self._unary.clear()
         self._streams.clear()
         if self._channel is not None:
             await self._channel.close()
+        self._siblings.pop(self, None)
 
     def _open(self) -> aio.Channel:
         if self._closed:
             raise NotSent(f"the channel to {self._address} is closed")
         if self._channel is None:
-            self._channel = aio.insecure_channel(self._address, options=self._options)
+            options = _options(self._message_size_max)
+            self._channel = aio.insecure_channel(self._address, options=options)
         return self._channel
 
 
@@ -456,11 +471,12 @@ class SyncChannel:
 
     def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
         """Call and wait; raises what `Channel.call` raises."""
+        _check_time_left(method.path, self._address, timeout_ms)
         invoke = self._channel.unary_unary(
             method.path, method.request.SerializeToString, method.response.FromString
         )
         try:
-            response: R = invoke(request, timeout=_seconds(timeout_ms))
+            response: R = invoke(request, timeout=timeout_ms / 1000)
         except grpc.RpcError as error:
             raise _decode_failure(error, method.path, self._address, Lost) from error
         return response
@@ -536,7 +552,7 @@ def _decode_failure(
         return NotImplementedHere(f"{where}: the server does not offer this call")
     if code is _Code.RESOURCE_EXHAUSTED and "larger than max" in text:
         return MessageTooLarge(f"{where}: {text}")
-    if code is _Code.UNAVAILABLE and "Connection refused" in text:
+    if code is _Code.UNAVAILABLE and text.startswith(_CONNECT_FAILED) and _REFUSED in text:
         return NotSent(f"{address} refused the connection")
     return unknown(f"{where}: {code.name}: {text}")
 
@@ -551,8 +567,14 @@ def _find_detail(failure: Any) -> QuorumlogError | None:
     return None
 
 
+def _check_time_left(path: str, address: str, timeout_ms: int) -> None:
+    """Raise TimedOut for a unary call without time; grpc would try its luck."""
+    if timeout_ms <= 0:
+        raise TimedOut(f"{path} at {address}: no time is left")
+
+
 def _seconds(timeout_ms: int) -> float | None:
-    """Return grpc's time-out; 0 means none."""
+    """Return grpc's time-out of a stream; 0 means none."""
     return timeout_ms / 1000 if timeout_ms else None
 
 

@@ -257,14 +257,17 @@ class Stream(Protocol[Q_contra, R_co]):
 
     async def send(self, message: Q_contra) -> None:
         """Return when taken into the window (back-pressure), not when received; raises
-        StreamBroken."""
+        StreamBroken, or MessageTooLarge with the stream as good as before. Several tasks may send;
+        cancelling a send that waits may break the stream."""
 
     async def receive(self) -> R_co | None:
         """Return the next message, or None when the peer finished cleanly; raises StreamBroken,
-        on the caller's side also the handler's typed error. One reader at a time."""
+        on the caller's side also the handler's typed error. One reader at a time; cancelling it
+        loses no message."""
 
     async def finish(self) -> None:
-        """Say that nothing more will be sent; receiving goes on."""
+        """Say that nothing more will be sent; receiving goes on. A handler's finish reaches the
+        caller when the handler returns."""
 
     def abort(self, reason: str) -> None:
         """Break the stream at once, for both sides. A second call does nothing."""
@@ -304,13 +307,14 @@ class Channel(Protocol):
 
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
         """Call and wait; raises the handler's typed QuorumlogError, TimedOut, or Lost (outcome
-        unknown).
+        unknown). A time-out of 0 is one that has passed.
 
         A refused connection may raise Lost's subclass NotSent.
         """
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
-        """Open a stream; `timeout_ms` bounds its whole life, 0 means none. Raises Lost."""
+        """Open a stream, which takes a connection but no round trip; `timeout_ms` bounds its whole
+        life, 0 means none. Raises Lost or NotSent; what the peer says comes with `receive`."""
 
     async def close(self) -> None:
         """Break what is under way and free the connection."""
@@ -324,7 +328,7 @@ class ByteConnection(Protocol):
         """ "host:port" of the other side, for logs only."""
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Queue bytes; they leave in order."""
+        """Queue bytes; they leave in order. Not copied: do not change the buffers afterwards."""
 
     def send_range(self, file: File, position: int, size: int) -> None:
         """Queue bytes of a file without copying them into Python; holds a lease until they are

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
-from ..errors import QuorumlogError, StreamBroken
+from ..errors import MessageTooLarge, QuorumlogError, StreamBroken
 
 READ_AHEAD_BYTES: Final = 64 << 10  # one message may pass the bound
 MESSAGE_OVERHEAD: Final = 64  # bytes that an empty message counts for
@@ -41,10 +41,17 @@ class RawStream(Protocol):
 class MessageStream:
     """See `ports.Stream`."""
 
-    def __init__(self, path: str, parse: Callable[[bytes], Any], raw: RawStream) -> None:
+    def __init__(
+        self,
+        path: str,
+        parse: Callable[[bytes], Any],
+        raw: RawStream,
+        message_size_max: int,
+    ) -> None:
         self._path = path
         self._parse = parse
         self._raw = raw
+        self._message_size_max = message_size_max
         self._sending = asyncio.Lock()
         self._finished = False
         self._broken = ""  # why this side broke it
@@ -57,12 +64,13 @@ class MessageStream:
         self._room: asyncio.Future[None] | None = None  # the pump waits for the inbox to empty
 
     async def send(self, message: Message) -> None:
-        """Return when the message is in the peer's window; raises StreamBroken.
+        """Return when the message is in the peer's window; raises StreamBroken, or MessageTooLarge
+        with the stream as good as before.
 
         Cancelling a send that has begun breaks the stream: half of the message may be out.
         """
         assert not self._finished, f"{self._path}: send after finish"
-        raw = message.SerializeToString()
+        raw = encode_message(message, self._message_size_max)
         async with self._sending:
             self._raise_broken()
             try:
@@ -155,6 +163,14 @@ class MessageStream:
 
     def _breakage(self) -> StreamBroken:
         return StreamBroken(f"{self._path}: {self._broken or 'the channel was closed'}")
+
+
+def encode_message(message: Message, size_max: int) -> bytes:
+    """Return a message's bytes; raises MessageTooLarge before grpc would break the call."""
+    raw = message.SerializeToString()
+    if len(raw) > size_max:
+        raise MessageTooLarge(f"a message of {len(raw)} bytes; at most {size_max} travel at once")
+    return raw
 
 
 def is_cancelled_from_outside() -> bool:

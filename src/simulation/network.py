@@ -365,6 +365,8 @@ class SimChannel:
         """Call and wait; raises the handler's typed error, TimedOut, Lost or NotSent."""
         self._process.check()
         assert not method.streaming, f"{method.path} is a stream"
+        if timeout_ms <= 0:
+            raise TimedOut(f"{method.path} at {self._address}: no time is left")
         payload = serialise(request)
         try:
             async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):

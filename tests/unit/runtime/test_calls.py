@@ -11,6 +11,7 @@ from quorumlog.errors import (
     AddressInUse,
     InvalidTopic,
     Lost,
+    MessageTooLarge,
     NotImplementedHere,
     NotSent,
     OffsetOutOfRange,
@@ -27,7 +28,7 @@ from quorumlog.proto.log_pb2 import (
     PublishResponse,
 )
 from quorumlog.runtime import CallContext, Channel, Handler, Listener, Runtime, Stream
-from quorumlog.services import LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH
+from quorumlog.services import LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
@@ -144,6 +145,20 @@ def test_unknown_method_is_not_implemented(run: Run) -> None:
             request = LOG_LIST_OFFSETS.request()
             with pytest.raises(NotImplementedHere):
                 await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=WAIT_MS)
+            stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+            with pytest.raises(NotImplementedHere):
+                await stream.receive()
+
+    run(main)
+
+
+def test_time_that_has_passed_times_out(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with served(runtime) as (_, channel):
+            for _ in range(2):  # before and after the connection is made
+                with pytest.raises(TimedOut):
+                    await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=0)
+                await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
 
     run(main)
 
@@ -241,6 +256,30 @@ def test_large_messages_pass_both_ways(run: Run) -> None:
             assert response is not None
             assert len(response.results[0].topic) == len(data)
             assert await stream.receive() is None
+
+    run(main)
+
+
+@pytest.mark.slow
+def test_too_large_message_is_refused_before_it_is_sent(run: Run) -> None:
+    large = bytes((64 << 20) + (64 << 10))
+
+    async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
+        raise AssertionError("never called")
+
+    async def main(runtime: Runtime) -> None:
+        async with served(runtime, unary=answer) as (_, channel):
+            request = PublishRequest(topic="x" * len(large))
+            with pytest.raises(MessageTooLarge):
+                await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
+            stream = await open_stream(channel)
+            records = [PartitionRecords(records=large)]
+            with pytest.raises(MessageTooLarge):
+                await stream.send(ProduceRequest(partitions=records))
+            await stream.send(ProduceRequest(correlation_id=1))  # the stream is as good as before
+            response = await stream.receive()
+            assert response is not None
+            assert response.correlation_id == 1
 
     run(main)
 
