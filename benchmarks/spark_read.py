@@ -42,6 +42,9 @@ from quorumlog.spark import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# The command `quorumlog` of this Python, wherever its script is.
+QUORUMLOG: Final = (sys.executable, "-c", "from quorumlog.cli.main import main; main()")
+
 VALUE_BYTES: Final = 100
 PARTITIONS: Final = 4
 TOPIC: Final = "bench"
@@ -276,7 +279,7 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     records = asked.records - asked.records % PARTITIONS
     with tempfile.TemporaryDirectory(prefix="quorumlog-bench-") as folder:
-        command = [sys.executable, "-m", "quorumlog.cli", "dev", "--data-dir", f"{folder}/data"]
+        command = [*QUORUMLOG, "dev", "--data-dir", f"{folder}/data"]
         command += ["--grpc-port", "0", "--controller-port", "0", "--output", "json"]
         broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:

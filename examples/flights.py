@@ -2,7 +2,8 @@
 
 Starts a broker of its own, produces the 336,776 flights that left New York in 2013, reads them with
 Spark, checks every number against pyarrow's over the original file, kills the broker with SIGKILL,
-starts it again and reads everything once more. The exit code is 0 only when every check holds.
+starts it again and reads everything once more, with Spark and with the Python client. The exit code
+is 0 only when every check holds.
 
     make demo        (or: python examples/flights.py)
 
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
+from pyarrow import json as json_lines
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -38,6 +40,9 @@ from quorumlog.errors import QuorumlogError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# The command `quorumlog` of this Python, wherever its script is.
+QUORUMLOG: Final = (sys.executable, "-c", "from quorumlog.cli.main import main; main()")
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 4
@@ -60,17 +65,27 @@ console = Console()
 
 
 @dataclass
+class Step:
+    """One row of the closing table."""
+
+    name: str
+    seconds: float
+    rows: int | None = None
+    size: int | None = None  # bytes of the records' keys and values, or of the file
+
+
+@dataclass
 class Report:
     """What was done, how fast, and whether it was right."""
 
-    steps: list[tuple[str, int | None, int | None, float]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     checks: list[tuple[str, bool]] = field(default_factory=list)
 
-    def done(
-        self, step: str, started: float, *, rows: int | None = None, size: int | None = None
-    ) -> None:
+    def done(self, name: str, started: float, *, rows: int | None = None) -> Step:
         """Note a step that began at `started` (time.perf_counter) and is over now."""
-        self.steps.append((step, rows, size, time.perf_counter() - started))
+        step = Step(name, time.perf_counter() - started, rows)
+        self.steps.append(step)
+        return step
 
     def check(self, claim: str, holds: bool) -> None:
         """Note whether a claim holds, and show it."""
@@ -82,13 +97,13 @@ class Report:
         table = Table(title="quorumlog: a year of flights")
         for name in ("step", "rows", "MB", "seconds", "records/s"):
             table.add_column(name, justify="left" if name == "step" else "right")
-        for step, rows, size, seconds in self.steps:
+        for step in self.steps:
             table.add_row(
-                step,
-                "" if rows is None else f"{rows:,}",
-                "" if size is None else f"{size / 1e6:.1f}",
-                f"{seconds:.2f}",
-                "" if rows is None else f"{rows / seconds:,.0f}",
+                step.name,
+                "" if step.rows is None else f"{step.rows:,}",
+                "" if step.size is None else f"{step.size / 1e6:.1f}",
+                f"{step.seconds:.2f}",
+                "" if step.rows is None else f"{step.rows / step.seconds:,.0f}",
             )
         console.print(table)
 
@@ -154,7 +169,7 @@ class Broker:
     def start(self) -> None:
         """Return when it says that it is ready."""
         port = self.address.rpartition(":")[2] or "0"
-        command = [sys.executable, "-m", "quorumlog.cli", "dev", "--data-dir", self._data_dir]
+        command = [*QUORUMLOG, "dev", "--data-dir", self._data_dir]
         command += ["--grpc-port", port, "--controller-port", "0", "--output", "json"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -301,7 +316,7 @@ def run(report: Report, broker: Broker, flights: pa.Table) -> None:
 
     started = time.perf_counter()
     produce(broker.address, flights)
-    report.done("produce, acks=all", started, rows=flights.num_rows, size=flights.nbytes)
+    produced = report.done("produce, acks=all", started, rows=flights.num_rows)
 
     with working("starting Spark"):
         started = time.perf_counter()
@@ -309,61 +324,85 @@ def run(report: Report, broker: Broker, flights: pa.Table) -> None:
         spark = session("quorumlog flights", master="local[2]", config=quiet)
     report.done("start Spark", started)
     try:
-        run_spark(report, broker, flights, spark)
+        ask_spark(report, broker, flights, spark)
+        before = read_with_spark(report, "Spark: read all, checksum", spark, broker, flights)
+        produced.size = report.steps[-1].size
+        with working("kill -9, start again"):
+            started = time.perf_counter()
+            broker.kill()
+            broker.start()
+        report.done("kill -9, start again", started)
+        after = read_with_spark(report, "Spark: read all again", spark, broker, flights)
+        total = sum(row.records for row in after)
+        report.check(
+            f"after kill -9 the same {total:,} records are at the same offsets", after == before
+        )
+        read_with_client(report, broker, flights)
     finally:
         spark.stop()
 
 
-def run_spark(report: Report, broker: Broker, flights: pa.Table, spark: "SparkSession") -> None:
-    """Ask Spark, compare, crash the broker, and ask again."""
+def ask_spark(report: Report, broker: Broker, flights: pa.Table, spark: "SparkSession") -> None:
+    """Run the job and compare its answers."""
     with working("Spark: carriers and busiest routes"):
         started = time.perf_counter()
         carriers, routes = carriers_and_routes(read_topic(spark, broker.address))
-    report.done("Spark: carriers, routes", started, rows=FLIGHTS)
+    report.done("Spark: carriers, routes", started, rows=flights.num_rows)
     show_answers(carriers, routes)
     counted = sum(row[1] for row in carriers)
     report.check(f"Spark counts {counted:,} flights, the file has {FLIGHTS:,}", counted == FLIGHTS)
     report.check(
-        f"{len(carriers)} carriers: flights and mean delays equal pyarrow's over the file",
+        f"flights and mean delay of {len(carriers)} carriers equal pyarrow's over the file",
         same_carriers(carriers, expected_carriers(flights)),
     )
     report.check(
         f"the {BUSIEST} busiest routes equal pyarrow's",
         [tuple(row) for row in routes] == expected_routes(flights),
     )
-    before, sums = read_everything(report, "Spark: read all, checksum", spark, broker)
-    report.check(
-        "all 19 columns: number of values and sums equal pyarrow's", sums == expected_sums(flights)
-    )
-
-    with working("kill -9, start again"):
-        started = time.perf_counter()
-        broker.kill()
-        broker.start()
-    report.done("kill -9, start again", started)
-    after, sums = read_everything(report, "Spark: read all again", spark, broker)
-    report.check(
-        f"after kill -9 every partition holds the same {sum(row.records for row in after):,} "
-        "records at the same offsets",
-        after == before,
-    )
-    report.check("and every column the same sums", sums == expected_sums(flights))
 
 
-def read_everything(
-    report: Report, step: str, spark: "SparkSession", broker: Broker
-) -> tuple[list[Any], dict[str, tuple[int, int]]]:
-    """Return the fingerprint of each partition and the sums of each column; times the first."""
-    with working(step):
+def read_with_spark(
+    report: Report, name: str, spark: "SparkSession", broker: Broker, flights: pa.Table
+) -> list[Any]:
+    """Return the fingerprint of each partition, and check the sums of each column."""
+    with working(name):
         started = time.perf_counter()
         found = fingerprint(read_topic(spark, broker.address))
-        report.done(
-            step,
-            started,
-            rows=sum(row.records for row in found),
-            size=sum(row.bytes for row in found),
+        step = report.done(name, started, rows=sum(row.records for row in found))
+        step.size = sum(row.bytes for row in found)
+        sums = columns_summed(read_topic(spark, broker.address))
+    report.check(
+        f"values and sums of all {len(sums)} columns equal pyarrow's",
+        sums == expected_sums(flights),
+    )
+    return found
+
+
+def read_with_client(report: Report, broker: Broker, flights: pa.Table) -> None:
+    """Read every partition as an Arrow table, decode it, and compare with the file, row by row."""
+    with working("Python client: read all"):
+        started = time.perf_counter()
+        with quorumlog.connect(broker.address) as log:
+            parts = [log.read_arrow(TOPIC, partition=index) for index in range(PARTITIONS)]
+        records = pa.concat_tables(parts)
+        step = report.done("Python client: read all", started, rows=records.num_rows)
+        step.size = pc.sum(pc.binary_length(records["value"])).as_py()
+        step.size += pc.sum(pc.binary_length(records["key"])).as_py()
+        lines = b"\n".join(records["value"].to_pylist())
+        decoded = json_lines.read_json(
+            pa.BufferReader(lines),
+            parse_options=json_lines.ParseOptions(explicit_schema=flights.schema),
         )
-        return found, columns_summed(read_topic(spark, broker.address))
+    # Equal keys keep their order, so sorting both (stably) by carrier must give equal tables.
+    report.check(
+        "every flight, in its carrier's order, equals the file's row",
+        by_carrier(decoded).equals(by_carrier(flights)),
+    )
+
+
+def by_carrier(flights: pa.Table) -> pa.Table:
+    """Return the flights sorted by carrier, in their order within each."""
+    return flights.take(pc.array_sort_indices(flights["carrier"])).combine_chunks()
 
 
 def show_answers(carriers: list[Any], routes: list[Any]) -> None:
@@ -383,12 +422,13 @@ def show_answers(carriers: list[Any], routes: list[Any]) -> None:
 
 def main() -> int:
     """Run the demo; returns its exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what we started is stopped
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     report = Report()
     began = started = time.perf_counter()
     with working("reading the flights of 2013"):
         flights, size = load_flights()
-    report.done("read the CSV file", started, rows=flights.num_rows, size=size)
+    report.done("read the CSV file", started, rows=flights.num_rows).size = size
     with tempfile.TemporaryDirectory(prefix="quorumlog-demo-") as folder:
         broker = Broker(str(Path(folder) / "data"))
         try:

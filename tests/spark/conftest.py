@@ -1,13 +1,13 @@
 """One Spark session and one broker for all tests of a file's process, and a way to fill topics."""
 
+import itertools
 import json
-import os
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +15,9 @@ import quorumlog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# The command `quorumlog` of this Python, wherever its script is.
+QUORUMLOG = (sys.executable, "-c", "from quorumlog.cli.main import main; main()")
 
 HERE = Path(__file__).parent
 START_SECONDS_MAX = 60
@@ -26,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.slow)
+            # The first test of a process starts a JVM, which on a busy machine takes its time.
+            item.add_marker(pytest.mark.timeout(300))
             # PySpark 4.3 warns at every start that it does not know pandas 3 well; we do not use
             # pandas at all.
             item.add_marker(
@@ -48,7 +53,7 @@ class Broker:
         port = self.address.rpartition(":")[2] or "0"
         self._process = subprocess.Popen(
             [
-                sys.executable, "-m", "quorumlog.cli", "dev", "--data-dir", str(self._data_dir),
+                *QUORUMLOG, "dev", "--data-dir", str(self._data_dir),
                 "--grpc-port", port, "--controller-port", "0", "--output", "json",
             ],
             stdout=subprocess.PIPE,
@@ -127,12 +132,12 @@ def log(broker: Broker) -> Iterator[quorumlog.Log]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, log: quorumlog.Log) -> Callable[..., str]:
     """Makes topics named after the test."""
-    made: list[str] = []
+    test = "".join(sign if sign.isalnum() else "-" for sign in request.node.name)[:150]
+    numbers = itertools.count()
 
-    def make(partitions: int = 1, **configs: Any) -> str:
-        name = f"{request.node.originalname}-{len(made)}-{os.getpid()}"[-200:].replace("[", "_")
-        log.admin.create_topic(name, partitions=partitions, configs=configs)
-        made.append(name)
+    def make(partitions: int = 1) -> str:
+        name = f"{test}-{next(numbers)}-topic"
+        log.admin.create_topic(name, partitions=partitions)
         return name
 
     return make

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource
 
 import quorumlog
 
@@ -246,13 +247,24 @@ def test_writing_is_refused(load: Load, spark: "SparkSession", broker: Any) -> N
         writer.option("topic", "t").mode("append").save()
 
 
+class OnlyHere(DataSource):
+    """Registered in one session, to show that another does not have it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "only-here"
+
+
 def test_sql_reads_without_any_registration(
     log: quorumlog.Log, topic: MakeTopic, spark: "SparkSession", broker: Any
 ) -> None:
-    """A new session has no source registered: Spark finds the top-level package by its name."""
+    """A new session has nothing registered: Spark finds the top-level package by its name."""
     name = topic()
     fill(log, name, range(10))
+    spark.dataSource.register(OnlyHere)
     fresh = spark.newSession()
+    with pytest.raises(AnalysisException, match="DATA_SOURCE_NOT_FOUND"):
+        fresh.read.format("only-here").load()
     fresh.sql(
         "CREATE TEMPORARY VIEW found USING quorumlog "
         f"OPTIONS (bootstrap '{broker.address}', subscribe '{name}')"

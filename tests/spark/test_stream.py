@@ -112,7 +112,7 @@ def test_a_running_stream_takes_up_records_as_they_come(
         progress = query.lastProgress
         assert progress is not None
         end = progress["sources"][0]["endOffset"]
-        assert end == {name: {"0": 6}}
+        assert json.loads(end) == {name: {"0": 6}}
     finally:
         query.stop()
 
