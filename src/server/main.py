@@ -24,6 +24,11 @@ from .node import Node, NodeAddresses, format_directory, is_formatted
 DEV_DATA_DIR = "quorumlog-data"
 LOG_LEVEL_VARIABLE = "QUORUMLOG_LOG"  # DEBUG, INFO, WARNING (default), ERROR
 
+_M_TRIM_THRESHOLD = -1  # mallopt's numbers
+_M_MMAP_THRESHOLD = -3
+_MMAP_BYTES_MIN = 32 << 20  # larger blocks are mapped on their own; the most that glibc takes
+_FREE_BYTES_MAX = 64 << 20  # free memory above this goes back to the kernel
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevOptions:
@@ -111,6 +116,23 @@ def _guarded(work: Callable[[], None]) -> int:
     return 0
 
 
+def _keep_freed_memory() -> None:
+    """Have malloc reuse what a batch leaves behind, up to a bound, in place of returning it.
+
+    Buffers of a batch's size come and go with every request. By glibc's defaults each one is a
+    fresh mapping whose pages the kernel zeroes again: measured, 250 to 900 page faults and 1 to 2
+    ms of system time for each MiB that passes. Elsewhere than on glibc this does nothing.
+    """
+    import ctypes  # 3 ms, needed nowhere else
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES_MIN)
+    mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES_MAX)
+
+
 def _serve(config: NodeConfig, *, format_new: bool, as_json: bool) -> None:
     async def main(runtime: Runtime) -> None:
         stop = asyncio.Event()
@@ -121,6 +143,7 @@ def _serve(config: NodeConfig, *, format_new: bool, as_json: bool) -> None:
             print(ready_line(node.addresses, as_json=as_json), flush=True)
             await stop.wait()
 
+    _keep_freed_memory()
     run(main, name=f"node-{config.node_id}")
 
 

@@ -24,7 +24,7 @@ def fill_error(
 
 
 def fill_fetch_result(result: log_pb2.FetchResult, outcome: FetchOutcome) -> None:
-    """Write one partition's outcome into its place of the response."""
+    """Write one partition's outcome, all but its records, into a result."""
     spec = outcome.spec
     result.topic, result.partition = spec.topic, spec.partition
     result.high_watermark = outcome.high_watermark
@@ -32,8 +32,6 @@ def fill_fetch_result(result: log_pb2.FetchResult, outcome: FetchOutcome) -> Non
     result.log_start_offset = outcome.log_start_offset
     if outcome.error is not None:
         fill_error(result.error, outcome.error, spec.topic, spec.partition)
-    elif outcome.records:
-        result.records = outcome.records
 
 
 def offset_result(outcome: OffsetOutcome) -> log_pb2.ListOffsetsResult:
