@@ -203,10 +203,12 @@ class Connection:
 
     def leader_now(self, topic: str, partition: int) -> Leader | None:
         """Return a partition's leader if it is known and neither doubted nor too old."""
+        return self.topology.leader(topic, partition) if self.is_known(topic) else None
+
+    def is_known(self, topic: str) -> bool:
+        """Whether the topic's layout is known, and neither doubted nor too old."""
         layout = self.topology.topic(topic)
-        if layout is None or not self._is_fresh(layout):
-            return None
-        return self.topology.leader(topic, partition)
+        return layout is not None and self._is_fresh(layout)
 
     def doubt(self, topic: str) -> None:
         """Something said that the layout is old: the next use of the topic asks again."""

@@ -3,8 +3,8 @@
 One coordinator task routes queues that have something to send, closes batches whose linger has
 ended, parks queues that must wait and fails what is too late. One `LeaderLink` for each broker (see
 `leader_link`) keeps the Produce stream. A queue is in exactly one place: listed in the accumulator,
-offered to a link, in flight there, or parked here; so a partition never has two requests at a time
-and its order is kept across repeats.
+offered to a link, in flight there, waiting for a look-up, or parked here; so a partition never has
+two requests at a time and its order is kept across repeats.
 """
 
 import asyncio
@@ -42,7 +42,8 @@ class Sender:
         self._lock = lock
         self._links: dict[str, LeaderLink] = {}  # by address
         self._parked: dict[PartitionQueue, int] = {}  # until when, on now_ms()
-        self._refreshing: dict[str, None] = {}  # topics being looked up, in order
+        self._looked_up: dict[str, list[PartitionQueue]] = {}  # who waits, by topic being looked up
+        self._look_ups: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -72,6 +73,8 @@ class Sender:
 
     async def close(self) -> None:
         """End the links; what is in flight gets no outcome from here any more."""
+        for task in list(self._look_ups):
+            task.cancel()
         for link in self._links.values():
             await link.close()
 
@@ -122,13 +125,18 @@ class Sender:
         return min((time for time in times if time is not None), default=now_ms + IDLE_WAIT_MS)
 
     def _route(self, queue: PartitionQueue) -> None:
-        """Offer a listed queue to its leader's link; park it while the leader is unknown."""
+        """Offer a listed queue to its leader's link; while the leader is unknown it waits for the
+        topic's look-up, while there is none for a back-off before the next look-up."""
         leader = self._connection.leader_now(queue.topic, queue.partition)
         if leader is None:
             with self._lock:
                 self._accumulator.park(queue)
-            self._look_up(queue.topic)
-            self._park(queue)
+            if self._connection.is_known(queue.topic):
+                queue.failures += 1
+                self._connection.doubt(queue.topic)
+                self._park(queue)
+            else:
+                self._look_up(queue)
             return
         link = self._links.get(leader.address)
         if link is None:
@@ -169,13 +177,19 @@ class Sender:
 
     # --- looking up leaders ------------------------------------------------------------------
 
-    def _look_up(self, topic: str) -> None:
-        """Have the topic's layout refreshed, once at a time."""
-        if topic not in self._refreshing:
-            self._refreshing[topic] = None
-            self._scope.spawn(self._refresh(topic), name=f"look-up {topic}")
+    def _look_up(self, queue: PartitionQueue) -> None:
+        """Have the queue wait for its topic's look-up, of which there is one at a time."""
+        waiting = self._looked_up.get(queue.topic)
+        if waiting is None:
+            self._looked_up[queue.topic] = [queue]
+            task = self._scope.spawn(self._refresh(queue.topic), name=f"look-up {queue.topic}")
+            self._look_ups[task] = None
+            task.add_done_callback(self._look_ups.pop)
+        else:
+            waiting.append(queue)
 
     async def _refresh(self, topic: str) -> None:
+        failed = False
         try:
             layout = await self._connection.refresh(topic)
         except UnknownTopicOrPartition as error:
@@ -183,18 +197,14 @@ class Sender:
                 batches = self._accumulator.forget_topic(topic)
             self._fail(batches, error)
         except QuorumlogError:
-            pass  # the queues stay parked: their next turn asks again, until their deadline
+            failed = True  # asked again after a back-off, until the batches' deadline
         else:
             with self._lock:
                 self._accumulator.admit(topic, len(layout.partitions))
-            self._unpark(topic)
-        finally:
-            del self._refreshing[topic]
-
-    def _unpark(self, topic: str) -> None:
-        """The topic's leaders are known again: those who only waited for that go at once."""
-        now_ms = self._clock.now_ms()
-        for queue in self._parked:
-            if queue.topic == topic and not queue.failures:
-                self._parked[queue] = now_ms
-        self._work.set()
+        for queue in self._looked_up.pop(topic):
+            queue.failures += failed
+            if failed:
+                self._park(queue)
+            else:
+                with self._lock:
+                    self._accumulator.unpark(queue)

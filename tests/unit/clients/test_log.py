@@ -10,7 +10,14 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 
-from quorumlog.clients import AsyncConsumer, AsyncLog, ConsumerRecord, Delivered, DeliveredRange
+from quorumlog.clients import (
+    AsyncConsumer,
+    AsyncLog,
+    ConsumerRecord,
+    Delivered,
+    DeliveredRange,
+    Position,
+)
 from quorumlog.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -276,12 +283,13 @@ def test_reading_begins_where_it_is_told(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log, 100)
         time = datetime.fromtimestamp(1_000 + 60.5, UTC)
-        for start, first in (
+        starts: list[tuple[Position, int]] = [
             ("earliest", 0),
             (40, 40),
             (time, 61),
             (time.replace(tzinfo=None), 61),
-        ):
+        ]
+        for start, first in starts:
             got = values(await read_all(log.consumer("t", start=start, until_end=True)))
             assert got == list(range(first, 100))
         assert await read_all(log.consumer("t", start="latest", until_end=True)) == []
