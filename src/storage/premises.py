@@ -163,15 +163,18 @@ def log_names(files: "Files", path: str) -> list[str]:
     ]
 
 
+def topic_of_folder(files: "Files", folder: str) -> TopicId | None:
+    """Return which topic a log's folder says it holds; None when it does not say."""
+    path = join(folder, PARTITION_METADATA)
+    try:
+        return decode_partition_metadata(read_file(files, path), path)
+    except (FileNotFoundError, CorruptionError):
+        return None  # torn before its first flush: nothing acknowledged lies beside it
+
+
 def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) -> LogState:
-    path = join(recovery.folder, PARTITION_METADATA)
-    if topic_id is not None and files.exists(path):
-        try:
-            there = decode_partition_metadata(read_file(files, path), path)
-        except CorruptionError:
-            there = topic_id  # torn before its first flush: nothing acknowledged lies beside it
-        if there != topic_id:
-            raise StorageError(f"{recovery.folder} holds another topic of this name")
+    if topic_id is not None and topic_of_folder(files, recovery.folder) not in (None, topic_id):
+        raise StorageError(f"{recovery.folder} holds another topic of this name")
     return recover(files, recovery)
 
 

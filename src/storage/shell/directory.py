@@ -43,6 +43,7 @@ from ..premises import (
     remove_marker,
     rename_away,
     replace_all,
+    topic_of_folder,
     truncate_log,
     unusable,
 )
@@ -75,6 +76,7 @@ class Directory:
         self._scope = scope
         self._config = config
         self._lane = lane_of(path)
+        self._deletions = runtime.entropy.stream("deleted_folder")  # a name for each
         self._lock = found.lock
         self._small_files = found.small_files
         self._stored = found.stored
@@ -302,32 +304,63 @@ class Directory:
 
     async def delete_log(self, log: Log) -> None:
         """Delete a log with its folder; it takes no more appends. Raises StorageError."""
-        token = self._runtime.entropy.stream("deleted_folder").token(8).hex()
-        old = join(self.path, log.name)
-        new = join(self.path, deleted_folder(log.name, token))
+        channel = self._channel(log)
+        new = self._deleted_path(log.name)
 
         def begin() -> Callable[[], None]:
             log.close("the log was deleted")
             channel.on_failed.clear()
-            self._stored.epochs.pop(log.name, None)
-            files = []
-            for name, offsets in (
-                (RECOVERY_POINTS, self._stored.recovery_points),
-                (LOG_START_OFFSETS, self._stored.log_starts),
-            ):
-                if offsets.pop(log.name, None) is not None:
-                    files.append((name, encode_offsets(offsets)))
-            return partial(rename_away, self._runtime.files, self.path, files, old, new)
+            return self._renaming_away(log.name, new)
 
         def end(_: None) -> None:
             del self._channels[log.name]
 
-        channel = self._channel(log)
         await self._writer.exclusive(channel, begin, end)
+        await self._unlink(new)
+
+    async def delete_folder(self, name: str) -> None:
+        """Delete the folder of a log that is not open, if there is one. Raises StorageError."""
+        assert name not in self._channels, f"{name} is open"
+        new = self._deleted_path(name)
         try:
-            await self._writer.run(lambda: partial(remove_if_there, self._runtime.files, new))
+            await self._writer.run(lambda: self._renaming_away(name, new))
+        except OSError as error:
+            raise StorageError(f"{join(self.path, name)}: {error}") from error
+        await self._unlink(new)
+
+    async def topic_of_folder(self, name: str) -> TopicId | None:
+        """Return which topic a log's folder says it holds; None when it does not say, or there is
+        no folder. Raises StorageError."""
+        found: list[TopicId | None] = []
+        job = partial(topic_of_folder, self._runtime.files, join(self.path, name))
+        try:
+            await self._writer.run(lambda: job, found.append)
+        except OSError as error:
+            raise StorageError(f"{join(self.path, name)}: {error}") from error
+        return found[0]
+
+    def _deleted_path(self, name: str) -> str:
+        return join(self.path, deleted_folder(name, self._deletions.token(8).hex()))
+
+    def _renaming_away(self, name: str, new: str) -> Callable[[], None]:
+        """Forget a log's checkpoints; return the waiting part of its deletion."""
+        self._stored.epochs.pop(name, None)
+        files = [
+            (checkpoint, encode_offsets(offsets))
+            for checkpoint, offsets in (
+                (RECOVERY_POINTS, self._stored.recovery_points),
+                (LOG_START_OFFSETS, self._stored.log_starts),
+            )
+            if offsets.pop(name, None) is not None
+        ]
+        old = join(self.path, name)
+        return partial(rename_away, self._runtime.files, self.path, files, old, new)
+
+    async def _unlink(self, folder: str) -> None:
+        try:
+            await self._writer.run(lambda: partial(remove_if_there, self._runtime.files, folder))
         except OSError as error:  # the next opening sweeps it away
-            _LOG.warning("storage.unlink_failed folder=%s error=%s", new, error)
+            _LOG.warning("storage.unlink_failed folder=%s error=%s", folder, error)
 
     def on_appended(self, log: Log, callback: Callable[[], None]) -> None:
         """Have `callback()` called on the loop after the log's end or flushed end moved."""
