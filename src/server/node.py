@@ -125,8 +125,10 @@ class Node:
             produce_waits_max=self._config.produce_waits_max,
             fetch_waits_max=self._config.fetch_waits_max,
         )
+        self._closers.append(replicas.close)
         publisher.subscribe(replicas.apply)
         controller = await self._open_controller(scope, directory, publisher)
+        await replicas.sweep()
         controller_listener = await self._listen(
             self._config.controller_listener, controller.handlers()
         )

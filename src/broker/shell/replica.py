@@ -6,6 +6,7 @@ partition up with the error, and every later request is answered with it.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 
 from ...errors import CorruptionError, QuorumlogError, StorageError
@@ -14,6 +15,8 @@ from ...runtime import Scope
 from ...storage import FlushPolicy, Log, LogConfig
 from ...storage.shell.directory import Directory
 from ..partition import LeaderState, Partition, Wait
+
+_LOG = logging.getLogger("quorumlog.broker")
 
 
 class Replica:
@@ -96,18 +99,16 @@ class Replica:
         self._wake_fetches()
 
     async def delete(self) -> None:
-        """Remove the log from the disk; the replica was given up before."""
+        """Remove the log from the disk; the replica was given up before. Raises StorageError."""
         assert self._error is not None, f"{self.partition.name} is deleted while it serves"
         if self._opened is not None:
             await self._opened.wait()
         if self._after is not None:
             await self._after.wait()
-        log = self._log
-        if log is None:
-            log = await self._directory.open_log(
-                self.partition.name, self._config, topic_id=self.topic_id
-            )
-        await self._directory.delete_log(log)
+        if self._log is not None:
+            await self._directory.delete_log(self._log)
+        else:
+            await self._directory.delete_folder(self.partition.name)
 
     def wait_for_records(self, wake: "asyncio.Future[None]") -> None:
         """Have `wake` set when the high watermark moves or the replica is given up."""
@@ -121,6 +122,7 @@ class Replica:
         try:
             if self._after is not None:
                 await self._after.wait()
+            await self._drop_stray()
             log = await self._directory.open_log(
                 self.partition.name, self._config, topic_id=self.topic_id
             )
@@ -136,6 +138,15 @@ class Replica:
                 self._take_leadership(log)
         finally:
             opened.set()
+
+    async def _drop_stray(self) -> None:
+        """Remove what a deleted topic of this name left when the node died over its deletion
+        (R29)."""
+        name = self.partition.name
+        there = await self._directory.topic_of_folder(name)
+        if there is not None and there != self.topic_id:
+            _LOG.warning("broker.stray_deleted log=%s topic_id=%s", name, there.hex())
+            await self._directory.delete_folder(name)
 
     def _take_leadership(self, log: Log) -> None:
         if self._leader is None:

@@ -7,9 +7,10 @@ task, in the order of `submit`.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
-from ...errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from ...errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from ...ids import NodeId
 from ...metadata import (
     EMPTY_IMAGE,
@@ -18,6 +19,7 @@ from ...metadata import (
     TopicImage,
     effective_configs,
 )
+from ...raftlog import METADATA_LOG_NAME
 from ...runtime import Buffer, Runtime, Scope
 from ...storage import FlushPolicy, LogConfig, Origin
 from ...storage.shell.directory import Directory
@@ -27,6 +29,8 @@ from ..requests import AppendResult, FetchOutcome, FetchSpec, OffsetOutcome, Off
 from .appends import PendingAppend
 from .reads import Reads
 from .replica import Replica
+
+_LOG = logging.getLogger("quorumlog.broker")
 
 
 class ReplicaManager:
@@ -107,10 +111,38 @@ class ReplicaManager:
     async def _delete(self, replica: Replica, name: str, gone: asyncio.Event) -> None:
         try:
             await replica.delete()
+        except StorageError as error:  # what is left is a stray at the next start
+            _LOG.warning("broker.not_deleted log=%s error=%s", name, error)
         finally:
             gone.set()
             if self._deleting.get(name) is gone:
                 del self._deleting[name]
+
+    async def sweep(self) -> None:
+        """Delete the folders of topics that are no more: they were deleted while the node was
+        down, or it died over their deletion (R29). Once, when the whole image is applied.
+
+        A folder that does not say whose it is stays, since it cannot be ours.
+        """
+        for name in self._directory.log_names():
+            if name == METADATA_LOG_NAME or self._is_known(name):
+                continue
+            topic_id = await self._directory.topic_of_folder(name)
+            if topic_id is None:
+                _LOG.warning("broker.unknown_folder name=%s", name)
+                continue
+            _LOG.info("broker.stray_deleted log=%s topic_id=%s", name, topic_id.hex())
+            await self._directory.delete_folder(name)
+
+    def _is_known(self, name: str) -> bool:
+        topic, _, index = name.rpartition("-")
+        image = self._image.topic(topic)
+        return image is not None and int(index) in image.partitions
+
+    async def close(self) -> None:
+        """Return when no deletion is under way any more."""
+        for gone in list(self._deleting.values()):
+            await gone.wait()
 
     def stop_waiting(self) -> None:
         """Have long polls answer now; the node is stopping."""

@@ -25,11 +25,12 @@ from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.services import (
     ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_TOPIC,
     LOG_FETCH,
     LOG_PRODUCE,
     LOG_SUBSCRIBE,
 )
-from quorumlog.simulation import SimWorld
+from quorumlog.simulation import Faults, SimWorld
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
@@ -323,6 +324,63 @@ def test_after_a_crash_every_acknowledged_record_is_where_it_was(
         task = node.restart(second_life)
         world.run_until(task, virtual_ms=60_000)
         task.result()
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_topic_deleted_just_before_a_crash_leaves_nothing(
+    folder: str, again: bool, seed: int
+) -> None:
+    """R29: neither its folder, nor its records in a new topic of the same name."""
+    config = config_of(folder)
+    deleted: list[int] = []
+
+    async def first_life(runtime: Runtime) -> None:
+        await format_directory(runtime, config)
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            await create(channel, "t")
+            await produce(channel, b"old")
+            request = admin_pb2.DeleteTopicRequest(name="t")
+            await channel.call(ADMIN_DELETE_TOPIC, request, timeout_ms=WAIT_MS)
+            if again:
+                await create(channel, "t")
+            deleted.append(1)
+            await asyncio.sleep(60)
+
+    async def second_life(runtime: Runtime) -> None:
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            if not again:
+                assert not runtime.files.exists(f"{folder}/t-0")
+                await create(channel, "t")
+            assert (await fetch(channel)).records == b""
+            assert (await produce(channel, b"new")).base_offset == 0
+
+    with SimWorld(seed, faults=Faults(lane_us=(20_000, 50_000))) as world:
+        node = world.node("n1")
+        node.spawn(first_life)
+        world.run_until(lambda: bool(deleted), virtual_ms=60_000)
+        if seed % 2:
+            node.power_cut()
+        else:
+            node.crash()
+        task = node.restart(second_life)
+        world.run_until(task, virtual_ms=60_000)
+        task.result()
+
+
+def test_a_folder_that_is_not_ours_stays(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = config_of(str(tmp_path / "data"))
+        await format_directory(runtime, config)
+        (tmp_path / "data" / "backup-2024").mkdir()
+        (tmp_path / "data" / "backup-2024" / "notes.txt").write_text("mine")
+        async with Node(runtime, config):
+            pass
+
+    real.run(main)
+    assert (tmp_path / "data" / "backup-2024" / "notes.txt").read_text() == "mine"
 
 
 def test_a_caller_that_names_an_error_class_sees_it_as_that_class(folder: str) -> None:
