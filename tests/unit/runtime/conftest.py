@@ -1,17 +1,30 @@
 """Both runtimes behind one fixture: every test that takes `run` runs on the real and on the
 simulated one, so that no room can tell them apart by what the ports promise."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 import quorumlog.simulation as simulation
-from quorumlog.runtime import Runtime, real
+from quorumlog.proto.log_pb2 import (
+    ProduceRequest,
+    ProduceResponse,
+    PublishRequest,
+    PublishResponse,
+)
+from quorumlog.runtime import CallContext, Channel, Handler, Listener, Runtime, Stream, real
+from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
+
+Incoming: TypeAlias = Stream[ProduceResponse, ProduceRequest]
+Unary: TypeAlias = Callable[[PublishRequest, CallContext], Awaitable[PublishResponse]]
+Streaming: TypeAlias = Callable[[Incoming, CallContext], Awaitable[None]]
+Served: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[Listener, Channel]]]
 
 SIMULATED_FOLDER = "/bench"
 
@@ -41,3 +54,38 @@ def _run_simulated(main: Main) -> None:
         await main(runtime)
 
     simulation.run(with_folder)
+
+
+@pytest.fixture
+def served() -> Served:
+    """What opens a server of a unary and a streaming method, and a channel to it."""
+    return _served
+
+
+async def _nothing(request: PublishRequest, context: CallContext) -> PublishResponse:
+    """Answer with nothing."""
+    return PublishResponse()
+
+
+async def _echo(stream: Incoming, context: CallContext) -> None:
+    """Answer every request until the caller finishes."""
+    while (request := await stream.receive()) is not None:
+        await stream.send(ProduceResponse(correlation_id=request.correlation_id))
+
+
+@asynccontextmanager
+async def _served(
+    runtime: Runtime, *, unary: Unary = _nothing, streaming: Streaming = _echo
+) -> AsyncIterator[tuple[Listener, Channel]]:
+    """A server of both kinds of method, and a channel to it."""
+    handlers = {
+        LOG_PUBLISH.path: Handler(LOG_PUBLISH, unary),
+        LOG_PRODUCE.path: Handler(LOG_PRODUCE, streaming),
+    }
+    listener = await runtime.network.serve("127.0.0.1:0", handlers)
+    channel = runtime.network.channel(listener.address)
+    try:
+        yield listener, channel
+    finally:
+        await channel.close()
+        await listener.close(0)

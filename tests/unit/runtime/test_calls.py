@@ -1,8 +1,8 @@
-"""Calls and streams, on both runtimes (the contract of `runtime.ports.Channel` and `Stream`)."""
+"""Calls and addresses, on both runtimes (the contract of `runtime.ports.Channel`)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
 import pytest
@@ -34,39 +34,10 @@ Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
 Incoming: TypeAlias = Stream[ProduceResponse, ProduceRequest]
 Outgoing: TypeAlias = Stream[ProduceRequest, ProduceResponse]
-Unary: TypeAlias = Callable[[PublishRequest, CallContext], Awaitable[PublishResponse]]
-Streaming: TypeAlias = Callable[[Incoming, CallContext], Awaitable[None]]
+
+Served: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[Listener, Channel]]]
 
 WAIT_MS = 20_000  # no test comes near it
-
-
-async def nothing(request: PublishRequest, context: CallContext) -> PublishResponse:
-    """Answer with nothing."""
-    return PublishResponse()
-
-
-async def echo(stream: Incoming, context: CallContext) -> None:
-    """Answer every request until the caller finishes."""
-    while (request := await stream.receive()) is not None:
-        await stream.send(ProduceResponse(correlation_id=request.correlation_id))
-
-
-@asynccontextmanager
-async def served(
-    runtime: Runtime, *, unary: Unary = nothing, streaming: Streaming = echo
-) -> AsyncIterator[tuple[Listener, Channel]]:
-    """A server of both kinds of method, and a channel to it."""
-    handlers = {
-        LOG_PUBLISH.path: Handler(LOG_PUBLISH, unary),
-        LOG_PRODUCE.path: Handler(LOG_PRODUCE, streaming),
-    }
-    listener = await runtime.network.serve("127.0.0.1:0", handlers)
-    channel = runtime.network.channel(listener.address)
-    try:
-        yield listener, channel
-    finally:
-        await channel.close()
-        await listener.close(0)
 
 
 async def open_stream(channel: Channel, *, timeout_ms: int = 0) -> Outgoing:
@@ -77,7 +48,7 @@ async def open_stream(channel: Channel, *, timeout_ms: int = 0) -> Outgoing:
 # --- unary calls ---------------------------------------------------------------------------------
 
 
-def test_call_brings_the_request_there_and_the_response_back(run: Run) -> None:
+def test_call_brings_the_request_there_and_the_response_back(run: Run, served: Served) -> None:
     async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
         assert context.peer
         return PublishResponse(partition=len(request.topic))
@@ -92,7 +63,7 @@ def test_call_brings_the_request_there_and_the_response_back(run: Run) -> None:
     run(main)
 
 
-def test_typed_error_of_the_handler_reaches_the_caller(run: Run) -> None:
+def test_typed_error_of_the_handler_reaches_the_caller(run: Run, served: Served) -> None:
     async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
         raise OffsetOutOfRange("asked 7, have [1, 5]", topic="ü-topic", partition=0)
 
@@ -110,7 +81,7 @@ def test_typed_error_of_the_handler_reaches_the_caller(run: Run) -> None:
     run(main)
 
 
-def test_error_without_a_partition_has_none(run: Run) -> None:
+def test_error_without_a_partition_has_none(run: Run, served: Served) -> None:
     async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
         raise InvalidTopic("x" * 100_000)
 
@@ -124,7 +95,7 @@ def test_error_without_a_partition_has_none(run: Run) -> None:
 
 
 def test_unforeseen_failure_of_the_handler_is_an_unknown_server_error(
-    run: Run, caplog: pytest.LogCaptureFixture
+    run: Run, served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
         raise ZeroDivisionError("a secret detail")
@@ -139,7 +110,7 @@ def test_unforeseen_failure_of_the_handler_is_an_unknown_server_error(
     assert "a secret detail" in caplog.text
 
 
-def test_unknown_method_is_not_implemented(run: Run) -> None:
+def test_unknown_method_is_not_implemented(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (_, channel):
             request = LOG_LIST_OFFSETS.request()
@@ -152,7 +123,7 @@ def test_unknown_method_is_not_implemented(run: Run) -> None:
     run(main)
 
 
-def test_time_that_has_passed_times_out(run: Run) -> None:
+def test_time_that_has_passed_times_out(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (_, channel):
             for _ in range(2):  # before and after the connection is made
@@ -163,7 +134,7 @@ def test_time_that_has_passed_times_out(run: Run) -> None:
     run(main)
 
 
-def test_deadline_is_seen_by_the_handler_and_times_the_caller_out(run: Run) -> None:
+def test_deadline_is_seen_by_the_handler_and_times_the_caller_out(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         seen: list[int] = []
         cancelled = asyncio.Event()
@@ -186,7 +157,7 @@ def test_deadline_is_seen_by_the_handler_and_times_the_caller_out(run: Run) -> N
     run(main)
 
 
-def test_handler_is_cancelled_when_the_caller_goes(run: Run) -> None:
+def test_handler_is_cancelled_when_the_caller_goes(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         started, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -211,7 +182,7 @@ def test_handler_is_cancelled_when_the_caller_goes(run: Run) -> None:
     run(main)
 
 
-def test_closing_the_channel_loses_the_calls_under_way(run: Run) -> None:
+def test_closing_the_channel_loses_the_calls_under_way(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         started = asyncio.Event()
 
@@ -237,31 +208,7 @@ def test_closing_the_channel_loses_the_calls_under_way(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_large_messages_pass_both_ways(run: Run) -> None:
-    data = bytes(range(256)) * (32 << 12)  # 32 MiB: eight times grpc's own limit
-
-    async def answer(stream: Incoming, context: CallContext) -> None:
-        request = await stream.receive()
-        assert request is not None
-        assert request.partitions[0].records == data
-        response = ProduceResponse()
-        response.results.add(topic="x" * len(data))
-        await stream.send(response)
-
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime, streaming=answer) as (_, channel):
-            stream = await open_stream(channel)
-            await stream.send(ProduceRequest(partitions=[PartitionRecords(records=data)]))
-            response = await stream.receive()
-            assert response is not None
-            assert len(response.results[0].topic) == len(data)
-            assert await stream.receive() is None
-
-    run(main)
-
-
-@pytest.mark.slow
-def test_too_large_message_is_refused_before_it_is_sent(run: Run) -> None:
+def test_too_large_message_is_refused_before_it_is_sent(run: Run, served: Served) -> None:
     large = bytes((64 << 20) + (64 << 10))
 
     async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
@@ -287,7 +234,7 @@ def test_too_large_message_is_refused_before_it_is_sent(run: Run) -> None:
 # --- addresses -----------------------------------------------------------------------------------
 
 
-def test_taken_address_is_in_use(run: Run) -> None:
+def test_taken_address_is_in_use(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (listener, channel):
             with pytest.raises(AddressInUse):
@@ -300,7 +247,7 @@ def test_taken_address_is_in_use(run: Run) -> None:
     run(main)
 
 
-def test_refused_connection_is_not_sent(run: Run) -> None:
+def test_refused_connection_is_not_sent(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (listener, _):
             assert not await runtime.network.refuses(listener.address, WAIT_MS)
@@ -316,14 +263,18 @@ def test_refused_connection_is_not_sent(run: Run) -> None:
     run(main)
 
 
-def test_channel_comes_back_when_its_server_does(run: Run) -> None:
+def test_channel_comes_back_when_its_server_does(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (listener, _):
             channel = runtime.network.channel(listener.address)
             await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
         with pytest.raises(Lost):
             await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
-        handlers = {LOG_PUBLISH.path: Handler(LOG_PUBLISH, nothing)}
+
+        async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
+            return PublishResponse()
+
+        handlers = {LOG_PUBLISH.path: Handler(LOG_PUBLISH, answer)}
         again = await runtime.network.serve(listener.address, handlers)
         async with asyncio.timeout(WAIT_MS / 1000):
             while True:
@@ -338,280 +289,10 @@ def test_channel_comes_back_when_its_server_does(run: Run) -> None:
     run(main)
 
 
-# --- streams -------------------------------------------------------------------------------------
-
-
-def test_stream_keeps_the_order_and_ends_cleanly(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime) as (_, channel):
-            stream = await open_stream(channel)
-            async with runtime.tasks.scope("sender") as scope:
-
-                async def send() -> None:
-                    for number in range(500):
-                        await stream.send(ProduceRequest(correlation_id=number))
-                    await stream.finish()
-                    await stream.finish()
-
-                scope.spawn(send(), name="send")
-                for number in range(500):
-                    response = await stream.receive()
-                    assert response is not None
-                    assert response.correlation_id == number
-            assert await stream.receive() is None
-            assert await stream.receive() is None
-
-    run(main)
-
-
-def test_handlers_finish_still_lets_it_receive(run: Run) -> None:
-    received: list[int] = []
-
-    async def answer(stream: Incoming, context: CallContext) -> None:
-        await stream.send(ProduceResponse(correlation_id=1))
-        await stream.finish()
-        while (request := await stream.receive()) is not None:
-            received.append(request.correlation_id)
-
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime, streaming=answer) as (_, channel):
-            stream = await open_stream(channel)
-            response = await stream.receive()
-            assert response is not None
-            await stream.send(ProduceRequest(correlation_id=7))
-            await stream.finish()
-            assert await stream.receive() is None
-
-    run(main)
-    assert received == [7]
-
-
-def test_handlers_error_comes_after_its_messages(run: Run) -> None:
-    async def answer(stream: Incoming, context: CallContext) -> None:
-        for number in range(10):
-            await stream.send(ProduceResponse(correlation_id=number))
-        raise OffsetOutOfRange("no more", topic="t", partition=3)
-
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime, streaming=answer) as (_, channel):
-            stream = await open_stream(channel)
-            for number in range(10):
-                response = await stream.receive()
-                assert response is not None
-                assert response.correlation_id == number
-            for _ in range(2):
-                with pytest.raises(OffsetOutOfRange) as caught:
-                    await stream.receive()
-                assert (caught.value.topic, caught.value.partition) == ("t", 3)
-
-    run(main)
-
-
-def test_send_to_an_ended_handler_is_broken(run: Run) -> None:
-    async def answer(stream: Incoming, context: CallContext) -> None:
-        return
-
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime, streaming=answer) as (_, channel):
-            stream = await open_stream(channel)
-            assert await stream.receive() is None
-            with pytest.raises(StreamBroken):
-                await stream.send(ProduceRequest())
-
-    run(main)
-
-
-@pytest.mark.slow
-def test_slow_receiver_holds_the_sender_back(run: Run) -> None:
-    payload = bytes(100_000)
-    sent: list[int] = []
-
-    async def main(runtime: Runtime) -> None:
-        go_on = asyncio.Event()
-        received: list[int] = []
-
-        async def answer(stream: Incoming, context: CallContext) -> None:
-            await go_on.wait()
-            while (request := await stream.receive()) is not None:
-                received.append(request.correlation_id)
-
-        async with served(runtime, streaming=answer) as (_, channel):
-            stream = await open_stream(channel)
-
-            async def send() -> None:
-                records = [PartitionRecords(records=payload)]
-                for number in range(1000):  # 100 MB: more than any window
-                    await stream.send(ProduceRequest(correlation_id=number, partitions=records))
-                    sent.append(number)
-                await stream.finish()
-
-            async with runtime.tasks.scope("sender") as scope:
-                task = scope.spawn(send(), name="send")
-                before = -1
-                while before != len(sent):  # until the sender makes no progress any more
-                    before = len(sent)
-                    await asyncio.sleep(0.2)
-                assert not task.done()
-                assert len(sent) < 500
-                go_on.set()
-            assert await stream.receive() is None
-        assert received == list(range(1000))
-
-    run(main)
-
-
-def test_abort_by_the_caller_breaks_its_side_and_cancels_the_handler(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        started, cancelled = asyncio.Event(), asyncio.Event()
-        ends: list[object] = []
-
-        async def answer(stream: Incoming, context: CallContext) -> None:
-            started.set()
-            try:
-                while True:
-                    ends.append(await stream.receive())
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
-
-        async with served(runtime, streaming=answer) as (_, channel):
-            for _ in range(20):
-                started.clear()
-                cancelled.clear()
-                ends.clear()
-                stream = await open_stream(channel)
-                await stream.send(ProduceRequest(correlation_id=1))
-                await started.wait()  # a caller may be gone before its handler ever runs
-                stream.abort("had enough")
-                stream.abort("twice")
-                with pytest.raises(StreamBroken, match="had enough"):
-                    await stream.receive()
-                with pytest.raises(StreamBroken):
-                    await stream.send(ProduceRequest())
-                async with asyncio.timeout(WAIT_MS / 1000):
-                    await cancelled.wait()
-                assert None not in ends  # a break never looks like a clean end
-
-    run(main)
-
-
-def test_abort_wakes_a_waiting_receiver(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime) as (_, channel):
-            stream = await open_stream(channel)
-
-            async def receive() -> None:
-                with pytest.raises(StreamBroken):
-                    await stream.receive()
-
-            async with runtime.tasks.scope("receiver") as scope:
-                scope.spawn(receive(), name="receive")
-                await asyncio.sleep(0.01)
-                stream.abort("now")
-
-    run(main)
-
-
-def test_abort_by_the_handler_breaks_the_callers_side(run: Run) -> None:
-    async def answer(stream: Incoming, context: CallContext) -> None:
-        await stream.receive()
-        stream.abort("a full disk")
-        with pytest.raises(StreamBroken):
-            await stream.receive()
-        with pytest.raises(StreamBroken):
-            await stream.send(ProduceResponse())
-
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime, streaming=answer) as (_, channel):
-            stream = await open_stream(channel)
-            await stream.send(ProduceRequest())
-            with pytest.raises(StreamBroken):
-                await stream.receive()
-
-    run(main)
-
-
-def test_closing_the_channel_breaks_its_streams(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime) as (_, channel):
-            stream = await open_stream(channel)
-            await stream.send(ProduceRequest())
-            assert await stream.receive() is not None
-            await channel.close()
-            with pytest.raises(StreamBroken):
-                await stream.receive()
-
-    run(main)
-
-
-def test_stream_times_out_at_its_deadline(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        cancelled = asyncio.Event()
-
-        async def answer(stream: Incoming, context: CallContext) -> None:
-            try:
-                await asyncio.sleep(3600)
-            finally:
-                cancelled.set()
-
-        async with served(runtime, streaming=answer) as (_, channel):
-            stream = await open_stream(channel, timeout_ms=100)
-            with pytest.raises(TimedOut):
-                await stream.receive()
-            async with asyncio.timeout(WAIT_MS / 1000):
-                await cancelled.wait()
-
-    run(main)
-
-
-def test_cancelled_receive_loses_no_message(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime) as (_, channel):
-            stream = await open_stream(channel)
-            received: list[int] = []
-            for number in range(30):
-                await stream.send(ProduceRequest(correlation_id=number))
-                while len(received) <= number:
-                    try:
-                        async with asyncio.timeout(0.0005):
-                            response = await stream.receive()
-                    except TimeoutError:
-                        continue
-                    assert response is not None
-                    received.append(response.correlation_id)
-            assert received == list(range(30))
-
-    run(main)
-
-
-def test_several_tasks_may_send_on_one_stream(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        async with served(runtime) as (_, channel):
-            stream = await open_stream(channel)
-
-            async def send(first: int) -> None:
-                for number in range(20):
-                    await stream.send(ProduceRequest(correlation_id=first + number))
-
-            async with runtime.tasks.scope("senders") as scope:
-                for sender in range(5):
-                    scope.spawn(send(sender * 20), name=str(sender))
-            await stream.finish()
-            received = []
-            while (response := await stream.receive()) is not None:
-                received.append(response.correlation_id)
-            assert sorted(received) == list(range(100))
-            for sender in range(5):
-                own = [number for number in received if number // 20 == sender]
-                assert own == sorted(own)
-
-    run(main)
-
-
 # --- closing a listener --------------------------------------------------------------------------
 
 
-def test_close_lets_calls_end_within_the_grace(run: Run) -> None:
+def test_close_lets_calls_end_within_the_grace(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         started, go_on = asyncio.Event(), asyncio.Event()
 
@@ -634,7 +315,9 @@ def test_close_lets_calls_end_within_the_grace(run: Run) -> None:
 
 
 @pytest.mark.parametrize("grace_ms", [0, 20])
-def test_close_cancels_what_outlasts_the_grace_and_waits_for_it(run: Run, grace_ms: int) -> None:
+def test_close_cancels_what_outlasts_the_grace_and_waits_for_it(
+    run: Run, served: Served, grace_ms: int
+) -> None:
     async def main(runtime: Runtime) -> None:
         ended: list[str] = []
 
@@ -658,7 +341,7 @@ def test_close_cancels_what_outlasts_the_grace_and_waits_for_it(run: Run, grace_
     run(main)
 
 
-def test_handler_whose_future_was_cancelled_answers_all_the_same(run: Run) -> None:
+def test_handler_whose_future_was_cancelled_answers_all_the_same(run: Run, served: Served) -> None:
     async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
         lost = asyncio.get_running_loop().create_future()
         lost.cancel()
