@@ -100,10 +100,10 @@ WANT_NUMBERS = {
     "WANT_HEADERS": WANT_HEADERS,
 }
 
-cdef Py_ssize_t HUGE_SIZE_MIN = 16 * 1024 * 1024
+cdef Py_ssize_t HUGE_SIZE_MIN = 4 * 1024 * 1024
 cdef int64_t RECORD_SIZE_MIN = 7
 cdef int64_t INT32_LAST = 2147483647
-cdef int64_t TIMESTAMP_MS_LAST = INT64_MAX // 1000
+cdef int64_t TIMESTAMP_MS_LAST = 9223372036854775
 
 include "_codec_memory.pxi"
 include "_codec_read.pxi"

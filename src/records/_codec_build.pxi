@@ -68,6 +68,15 @@ cdef void release(Binary* column) noexcept:
     PyMem_RawFree(column.validity.data)
 
 
+cdef inline int64_t microseconds(int64_t timestamp_ms) noexcept nogil:
+    """Milliseconds to microseconds, clamped where 64 bits end."""
+    if timestamp_ms > TIMESTAMP_MS_LAST:
+        return TIMESTAMP_MS_LAST * 1000
+    if timestamp_ms < -TIMESTAMP_MS_LAST:
+        return -TIMESTAMP_MS_LAST * 1000
+    return timestamp_ms * 1000
+
+
 cdef class ColumnBuilder:
     """Collects the records of many bodies into one set of columns.
 
@@ -157,6 +166,13 @@ cdef class ColumnBuilder:
         cdef int wrong
         cdef bint is_full = False
         cdef View view
+        # Local copies: the compiler may keep them in registers, which no write of bytes can alias.
+        cdef Binary keys = self.keys, values = self.values
+        cdef int wanted = self.wanted
+        cdef int64_t length = self.length, limit = self.data_limit
+        cdef int64_t* offsets = <int64_t*> self.offsets.data
+        cdef int64_t* timestamps = <int64_t*> self.timestamps.data
+        cdef int32_t* types = <int32_t*> self.types.data
         while index[0] < bounds.record_count:
             wrong = get_record(&p, bounds.end, &view)
             if not wrong:
@@ -165,42 +181,36 @@ cdef class ColumnBuilder:
                 return wrong
             last_delta = view.offset_delta
             offset = bounds.base_offset + last_delta
-            if start_offset <= offset < end_offset and not is_full:
-                is_full = not self.add(bounds, &view, offset, timestamp)
             index[0] += 1
+            if offset < start_offset or offset >= end_offset or is_full:
+                continue
+            if wanted & WANT_VALUE:
+                if view.value_size > limit - values.data.used:
+                    is_full = True
+                    continue
+                add_span(&values, view.value, view.value_size)
+            if wanted & WANT_KEY:
+                if view.key_size > limit - keys.data.used:
+                    is_full = True
+                    continue
+                add_span(&keys, view.key, view.key_size)
+            if wanted & WANT_OFFSET:
+                offsets[length] = offset
+            if wanted & WANT_TIMESTAMP:
+                timestamps[length] = microseconds(timestamp)
+            if wanted & WANT_TIMESTAMP_TYPE:
+                types[length] = bounds.is_append_time
+            if wanted & WANT_HEADERS:
+                is_full = not self.add_headers(&view)
+            length += 1
         if p != bounds.end:
             return LEFTOVER
-        return TOO_LARGE if is_full else FINE
-
-    cdef inline bint add(
-        self, const Bounds* bounds, const View* view, int64_t offset, int64_t timestamp
-    ) noexcept nogil:
-        """Add one record to the wanted columns; returns whether there was room."""
-        if self.wanted & WANT_VALUE:
-            if view.value_size > self.data_limit - self.values.data.used:
-                return False
-            add_span(&self.values, view.value, view.value_size)
-        if self.wanted & WANT_KEY:
-            if view.key_size > self.data_limit - self.keys.data.used:
-                return False
-            add_span(&self.keys, view.key, view.key_size)
-        if self.wanted & WANT_OFFSET:
-            (<int64_t*> self.offsets.data)[self.length] = offset
-            self.offsets.used += 8
-        if self.wanted & WANT_TIMESTAMP:
-            if timestamp > TIMESTAMP_MS_LAST:
-                timestamp = TIMESTAMP_MS_LAST
-            elif timestamp < -TIMESTAMP_MS_LAST:
-                timestamp = -TIMESTAMP_MS_LAST
-            (<int64_t*> self.timestamps.data)[self.length] = timestamp * 1000
-            self.timestamps.used += 8
-        if self.wanted & WANT_TIMESTAMP_TYPE:
-            (<int32_t*> self.types.data)[self.length] = bounds.is_append_time
-            self.types.used += 4
-        self.length += 1
-        if self.wanted & WANT_HEADERS:
-            return self.add_headers(view)
-        return True
+        if is_full:
+            return TOO_LARGE
+        self.keys, self.values, self.length = keys, values, length
+        self.offsets.used = self.timestamps.used = 8 * length
+        self.types.used = 4 * length
+        return FINE
 
     cdef inline bint add_headers(self, const View* view) noexcept nogil:
         """Add one record's headers, null when it has none; returns whether there was room."""

@@ -42,15 +42,25 @@ cdef int grow(Growing* block, Py_ssize_t more) except -1:
 
 
 cdef Memory take(Growing* block):
-    """Hand the used bytes over to a Memory; the block is empty afterwards."""
+    """Hand the used bytes over to a Memory; the block is empty afterwards.
+
+    Only a block that is mostly unused is cut. To cut a little off each block would make the
+    allocator give the next one fresh pages instead of these, at several times the cost of filling
+    them (glibc raises its mmap threshold by the sizes that are freed, and they would always be
+    below the sizes asked for).
+    """
     cdef Memory memory = Memory.__new__(Memory)
-    cdef char* data = <char*> PyMem_RawRealloc(block.data, max(block.used, 1))
-    memory.data = block.data if data == NULL else data  # a failed shrink leaves the block as it is
+    cdef char* data = block.data
+    if data == NULL or block.used < block.capacity // 2:
+        data = <char*> PyMem_RawRealloc(block.data, max(block.used, 1))
+        if data == NULL:
+            data = block.data  # a cut that failed leaves the block as it is
+    if data == NULL:
+        raise MemoryError("an empty column")
+    memory.data = data
     memory.size = block.used
     block.data = NULL
     block.used = block.capacity = 0
-    if memory.data == NULL:
-        raise MemoryError("an empty column")
     return memory
 
 

@@ -23,9 +23,8 @@ the producer built and stores the rest untouched. Nothing here looks into the re
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -57,9 +56,12 @@ DELETE_HORIZON_BIT: Final = 0x40
 OFFSET_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
-    """The first 61 bytes of a batch."""
+class BatchHeader(NamedTuple):
+    """The first 61 bytes of a batch.
+
+    A tuple and no dataclass: one is made for every batch that passes through a log, and thirteen
+    frozen fields take four times as long.
+    """
 
     base_offset: int
     batch_length: int

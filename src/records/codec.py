@@ -152,23 +152,39 @@ def encode_columns(
     first: int = 0,
     end: int | None = None,
 ) -> list[bytes]:
-    """Return the rows as batches of at most `batch_bytes` before compression, in order.
+    """Return what `encode_batches` yields, all at once."""
+    return list(
+        encode_batches(
+            columns, envelope=envelope, batch_bytes=batch_bytes, rows=rows, first=first, end=end
+        )
+    )
+
+
+def encode_batches(
+    columns: RecordColumns,
+    *,
+    envelope: Envelope = PLAIN_ENVELOPE,
+    batch_bytes: int = INT32_MAX,
+    rows: Buffer | None = None,
+    first: int = 0,
+    end: int | None = None,
+) -> Iterator[bytes]:
+    """Yield the rows as batches of at most `batch_bytes` before compression, in order.
 
     A batch has at least one record, so that a record larger than `batch_bytes` makes a larger
     batch. `rows` (int64 buffer) lists the rows to take, [first, end) counts in that list; without
-    it, in the columns. Base offsets and base sequences continue from batch to batch.
+    it, in the columns. Base offsets and base sequences continue from batch to batch. The columns'
+    buffers must not change meanwhile.
     """
     writer = _kernel.ColumnWriter(columns, rows)
     if end is None:
         end = writer.count
     limit = max(0, min(batch_bytes, INT32_MAX) - HEADER_SIZE)
-    batches = []
     begin = first
     while first < end:
         seal = _seal(envelope, first - begin)
         batch, first = _encode_next(writer, first, end, limit, envelope.codec, seal)
-        batches.append(batch)
-    return batches
+        yield batch
 
 
 def _seal(envelope: Envelope, ahead: int) -> Seal:

@@ -5,7 +5,6 @@ batches are inflated within a bound only in the full mode. The rules are the fie
 gives the error number its clients know.
 """
 
-from dataclasses import replace
 from enum import StrEnum
 
 from crc32c import crc32c
@@ -103,10 +102,8 @@ def with_append_time(
 ) -> bytes:
     """Return the batch with the log's own time for every record; the records stay as they are."""
     return _reseal(
-        replace(
-            header,
-            attributes=header.attributes | TIMESTAMP_TYPE_BIT,
-            max_timestamp=timestamp_ms,
+        header._replace(
+            attributes=header.attributes | TIMESTAMP_TYPE_BIT, max_timestamp=timestamp_ms
         ),
         memoryview(buffer)[position + HEADER_SIZE : position + header.size],
     )
@@ -124,14 +121,14 @@ def with_codec(
     packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
     body = decompress(header.codec, packed, inflate_limit)
     return _reseal(
-        replace(header, attributes=(header.attributes & ~0x07) | codec),
+        header._replace(attributes=(header.attributes & ~0x07) | codec),
         memoryview(compress(codec, body)),
     )
 
 
 def _reseal(header: BatchHeader, body: memoryview) -> bytes:
     """Return header and body with length and CRC made right."""
-    header = replace(header, batch_length=HEADER_SIZE - LENGTH_END + len(body), crc=0)
-    fields = HEADER.pack(*(getattr(header, name) for name in BatchHeader.__slots__))
+    header = header._replace(batch_length=HEADER_SIZE - LENGTH_END + len(body), crc=0)
+    fields = HEADER.pack(*header)
     crc = crc32c(body, crc32c(fields[CRC_START:]))
     return b"".join((fields[: CRC_START - 4], crc.to_bytes(4, "big"), fields[CRC_START:], body))
