@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from .index import SegmentIndex
 from .pool import FilePool
-from .segment import Segment, index_paths, store_index
+from .segment import Segment, remove_index, store_index
 
 if TYPE_CHECKING:
     from ..runtime.ports import File, Files, Lease
@@ -52,9 +52,7 @@ def store_index_if_room(files: "Files", path: str, index: SegmentIndex) -> None:
     except OSError as error:
         if error.errno not in OUT_OF_SPACE:
             raise
-        for leftover in index_paths(path):
-            if files.exists(leftover):
-                files.remove(leftover)
+        remove_index(files, path)
 
 
 class Unflushed:
@@ -77,6 +75,9 @@ class Unflushed:
     def hold(self, segment: Segment, pool: FilePool) -> "File":
         """Return the file of a segment that is about to be written, and keep it open."""
         if segment.file is None:
+            if segment.has_index_files:
+                remove_index(pool.files, segment.path)
+                segment.has_index_files = False
             segment.file = pool.file(segment.path)
             segment.lease = segment.file.lease()
             self._dirty.append(segment)

@@ -304,30 +304,28 @@ class Log:
 
         None asks for the first record that has the largest timestamp.
         """
-        timed = [
-            TimedSegment(path=s.path, base_offset=s.base_offset, size=s.size)
-            for s in self._segments[:-1]
-        ]
-        if self._segments:
-            active = self._segments[-1]
-            assert active.index is not None, f"{active.path} is active"
-            index, largest = active.index, active.index.max_timestamp
-            sought = largest if timestamp_ms is None else timestamp_ms
-            timed.append(
-                TimedSegment(
-                    path=active.path,
-                    base_offset=active.base_offset,
-                    size=active.size,
-                    max_timestamp=largest,
-                    floor=index.floor(index.floor_time(sought)),
-                )
-            )
+        timed = [self._timed(segment, timestamp_ms) for segment in self._segments]
         return TimeLookup(
             timestamp=timestamp_ms,
             start_offset=self.log_start_offset,
             end_offset=self.log_end_offset if end_offset is None else end_offset,
             interval_bytes=self.config.index_interval_bytes,
             segments=tuple(timed),
+        )
+
+    def _timed(self, segment: Segment, timestamp_ms: int | None) -> TimedSegment:
+        index = segment.index or self._indexes.get(segment.path)
+        if index is None:
+            return TimedSegment(
+                path=segment.path, base_offset=segment.base_offset, size=segment.size
+            )
+        sought = index.max_timestamp if timestamp_ms is None else timestamp_ms
+        return TimedSegment(
+            path=segment.path,
+            base_offset=segment.base_offset,
+            size=segment.size,
+            max_timestamp=index.max_timestamp,
+            floor=index.floor(index.floor_time(sought)),
         )
 
     def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:

@@ -35,7 +35,7 @@ from .layout import (
     segment_base,
 )
 from .log import LogState
-from .segment import Segment, build_index, header_at, read_index, walk
+from .segment import Segment, build_index, header_at, read_index, remove_index, walk
 from .truncation import remove_segment
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def _open_clean(files: "Files", recovery: Recovery, bases: list[int]) -> tuple[l
             size=active.size,
             interval_bytes=interval,
         )
+        active.has_index_files = index is not None
         if index is None:
             index = build_index(
                 file, base_offset=active.base_offset, end=active.size, interval_bytes=interval
@@ -323,6 +324,7 @@ class _Scan:
 
     def _activate(self) -> None:
         active = self.segments[-1]
+        remove_index(self.files, active.path)
         if active.index is None:
             file = self.files.open_readonly(active.path)
             try:

@@ -32,6 +32,7 @@ class Segment:
     index: SegmentIndex | None = None  # the active segment's, while it grows
     first_timestamp: int = NO_TIMESTAMP  # ms, largest of its first batch: the base of segment.ms
     created_ms: int = 0  # wall clock; the base of segment.ms when batches carry no timestamps
+    has_index_files: bool = False  # beside a growing .log they are out of date
     file: "File | None" = None  # held, under the lease, while it has un-synced bytes
     lease: "Lease | None" = None
 
@@ -123,6 +124,13 @@ def read_index(
         )
     except (FileNotFoundError, CorruptionError):
         return None
+
+
+def remove_index(files: "Files", log_path: str) -> None:
+    """Unlink both index files of a segment, if they are there."""
+    for path in index_paths(log_path):
+        if files.exists(path):
+            files.remove(path)
 
 
 def store_index(files: "Files", log_path: str, index: SegmentIndex) -> None:

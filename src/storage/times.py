@@ -27,7 +27,8 @@ class TimedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedSegment:
-    """One segment to look into. For the active one, `max_timestamp` and `floor` are known."""
+    """One segment to look into. Where its index is in memory, `max_timestamp` and `floor` are
+    known."""
 
     path: str
     base_offset: int

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .appends import Placed
 from .layout import LOG_SUFFIX
-from .segment import index_paths, walk
+from .segment import remove_index, walk
 
 if TYPE_CHECKING:
     from ..runtime.ports import File, Files, Lease
@@ -63,7 +63,7 @@ def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None
     for path in truncation.removed:
         remove_segment(files, path)
         files.sync_folder(truncation.folder)
-    _remove_indexes(files, truncation.file.path)  # they may point beyond the new end
+    remove_index(files, truncation.file.path)  # they may point beyond the new end
     truncation.file.truncate(cut.size)
     truncation.file.sync()
 
@@ -73,10 +73,4 @@ def remove_segment(files: "Files", log_path: str) -> None:
     open."""
     assert log_path.endswith(LOG_SUFFIX), log_path
     files.remove(log_path)
-    _remove_indexes(files, log_path)
-
-
-def _remove_indexes(files: "Files", log_path: str) -> None:
-    for path in index_paths(log_path):
-        if files.exists(path):
-            files.remove(path)
+    remove_index(files, log_path)
