@@ -108,7 +108,8 @@ async def bare_in(address: str, records: bytes, messages: int) -> None:
 async def bare_out(address: str, messages: int) -> None:
     """Receive `messages` fetch responses one way."""
     async with aio.insecure_channel(address, options=OPTIONS) as channel:
-        call: Any = channel.unary_stream("/bare/Out")(str(messages).encode())
+        start: Any = channel.unary_stream("/bare/Out")
+        call = start(str(messages).encode())
         left = messages
         while left and (raw := await call.read()):
             left -= len(log_pb2.FetchResponse.FromString(raw).results[0].records) > SIZE // 2

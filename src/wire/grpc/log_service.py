@@ -255,7 +255,10 @@ class LogService:
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )
         outcomes = await self._replicas.fetch(
-            specs, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
+            specs,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min(min_bytes, max_bytes),  # more could never come
+            max_bytes=max_bytes,
         )
         return encode_fetch(outcomes, metadata_offset=self._metadata.image.offset)
 

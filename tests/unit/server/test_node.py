@@ -1,6 +1,7 @@
 """The life of one node: start, refused starts, orderly stop, crash, full disk; on both runtimes."""
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -63,7 +64,7 @@ async def produce(
     channel: Channel, value: bytes, *, topic: str = "t", acks: int = 0
 ) -> log_pb2.ProduceResult:
     stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
-    request = log_pb2.ProduceRequest(acks=log_pb2.Acks.ValueType(acks))
+    request = log_pb2.ProduceRequest(acks=log_pb2.Acks.Name(acks))
     records = encode_batch([Record(0, 1, None, value)])
     request.partitions.add(topic=topic, partition=0, records=records)
     await stream.send(request)
@@ -368,6 +369,30 @@ def test_a_topic_deleted_just_before_a_crash_leaves_nothing(
         task = node.restart(second_life)
         world.run_until(task, virtual_ms=60_000)
         task.result()
+
+
+def test_a_folder_of_another_topic_is_not_taken_over(tmp_path: Path) -> None:
+    """R29: the folder has the right name and the wrong topic id."""
+    folder = tmp_path / "data"
+
+    async def main(runtime: Runtime) -> None:
+        config = config_of(str(folder))
+        await format_directory(runtime, config)
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            await create(channel, "t")
+            await create(channel, "u")
+            await produce(channel, b"of t")
+            await channel.close()
+        shutil.copytree(folder / "t-0", folder / "u-0")
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            assert (await fetch(channel, topic="u")).records == b""
+            assert (await produce(channel, b"of u", topic="u")).base_offset == 0
+            assert values(await fetch(channel, topic="t")) == [b"of t"]
+            await channel.close()
+
+    real.run(main)
 
 
 def test_a_folder_that_is_not_ours_stays(tmp_path: Path) -> None:

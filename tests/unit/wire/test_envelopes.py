@@ -14,14 +14,14 @@ from quorumlog.wire.grpc.envelopes import ProduceBatches, encode_batches, encode
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
-PARTS = st.builds(
+PARTS: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,
     topic=st.text(max_size=20),
     partition=INT32,
     leader_epoch=st.none() | INT32,
     records=st.binary(max_size=300),
 )
-REQUESTS = st.builds(
+REQUESTS: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict, correlation_id=INT64, acks=INT32, timeout_ms=INT32, partitions=st.lists(PARTS, max_size=4)
 )
 

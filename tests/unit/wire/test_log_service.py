@@ -78,7 +78,7 @@ def batch(*values: bytes, timestamp_ms: int = 1000, codec: Codec = Codec.NONE) -
 def produce_request(
     records: bytes, *, topic: str = "t", partition: int = 0, number: int = 0, acks: int = 0
 ) -> log_pb2.ProduceRequest:
-    request = log_pb2.ProduceRequest(correlation_id=number, acks=log_pb2.Acks.ValueType(acks))
+    request = log_pb2.ProduceRequest(correlation_id=number, acks=log_pb2.Acks.Name(acks))
     request.partitions.add(topic=topic, partition=partition, records=records)
     return request
 
