@@ -1,8 +1,8 @@
 """When a node dies: crash points drawn from the seed, and the restarts between them.
 
-A *plan* is a list of deaths. Each waits for a drawn number of file operations of the node's
-process (so it hits creation, appends, rolls, syncs, start and recovery alike) and takes the process
-or the machine's power with it; the node stays down for a drawn time.
+A death waits for a drawn time since the node's start, or none, and then for a drawn number of file
+operations of the node (so it hits creation, appends, rolls, syncs, start and recovery alike). It
+takes the process or the machine's power with it; the node stays down for a drawn time.
 """
 
 from collections.abc import Callable
@@ -19,21 +19,32 @@ STEP_MS = 1_000  # the harness looks at the workload at least this often
 class Death:
     """One crash to come."""
 
+    after_ms: int  # virtual, since the start before it; 0: it falls into start and recovery
     point: CrashPoint
     down_ms: int  # before the restart
 
 
 def draw_deaths(
-    entropy: SimEntropy, *, operations_max: int, power_chance: float = 0.7
+    entropy: SimEntropy, *, span_ms: int, operations_max: int, power_chance: float = 0.7
 ) -> list[Death]:
-    """Draw one to four deaths; a later one often falls into the recovery from the one before."""
+    """Draw one to four deaths, the later ones as likely within the recovery from the one before as
+    later on; all within about `span_ms`."""
+    count = 1 + entropy.below(4)
     deaths: list[Death] = []
-    for number in range(1 + entropy.below(4)):
-        soon = number > 0 and entropy.chance(0.5)
-        operations = entropy.spread(1, 30 if soon else operations_max)
+    for _ in range(count):
+        at_once = entropy.chance(0.4)
         moment = ("before", "inside", "after")[entropy.below(3)]
-        point = CrashPoint(operations=operations, power=entropy.chance(power_chance), moment=moment)
-        deaths.append(Death(point=point, down_ms=entropy.spread(1, 5_000)))
+        deaths.append(
+            Death(
+                after_ms=0 if at_once else 1 + entropy.below(span_ms // count),
+                point=CrashPoint(
+                    operations=entropy.spread(1, operations_max),
+                    power=entropy.chance(power_chance),
+                    moment=moment,
+                ),
+                down_ms=entropy.spread(1, 5_000),
+            )
+        )
     return deaths
 
 
@@ -53,6 +64,7 @@ def run_with_deaths(
     end_ms = world.now_ms() + virtual_ms
     happened = 0
     for death in deaths:
+        world.run_for(death.after_ms, unless=lambda: done() or not node.alive)
         node.crash_at(death.point)
         _run(world, lambda: done() or not node.alive, end_ms)
         if node.alive:

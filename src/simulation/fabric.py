@@ -127,6 +127,7 @@ class Link:
                 self._delay(end, self._entropy.spread(*faults.late_suffix_ms) * NS_PER_MS)
             if side != ignorant:
                 self._tell(end, self._arrival_ns(end), "the connection broke")
+        self.fabric.links_broken += 1
         self.fabric.record(None, "link-broken", f"{self.number}")
 
     def end_died(self, dead: End, *, silent: bool) -> None:
@@ -232,6 +233,7 @@ class Fabric:
         self._links: dict[Link, None] = {}
         self._links_made = 0
         self._ports_given = 0
+        self.links_broken = 0  # by the faults, not by deaths
         self.on_sent: Callable[[End, Any], None] | None = None  # a scenario's observer
 
     # --- addresses ---

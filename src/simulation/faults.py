@@ -47,7 +47,7 @@ class Faults:
             lane_us=(20, 20_000) if slow else (20, 2_000),
             lane_stall=maybe("lane_stall", 0.001, 0.02),
             window_bytes=windows.spread(4_096, 1 << 20) if windows.chance(0.5) else 65_536,
-            link_break=maybe("link_break", 0.05, 0.6),
+            link_break=maybe("link_break", 0.2, 1.0),
             end_never_learns=maybe("end_never_learns", 0.1, 0.6),
             late_suffix=maybe("late_suffix", 0.1, 0.8),
             network_stall=maybe("network_stall", 0.0005, 0.01),

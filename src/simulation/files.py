@@ -47,6 +47,7 @@ class Device:
     boot_id: str
     locks: dict[FileBody, Process] = field(default_factory=dict)
     faults: list[DiskFault] = field(default_factory=list)
+    lies: bool = False  # sync() and sync_folder() return without having done anything
     crash_point: CrashPoint | None = None
     operations: int = 0  # changing ones, since the start
 
@@ -164,6 +165,11 @@ class SimFiles:
         """Bytes that still fit on the disk."""
         return self._device.disk.free_bytes()
 
+    def sync(self, body: FileBody) -> None:
+        """Make a file durable, unless the disk lies."""
+        if not self._device.lies:
+            body.sync()
+
     # --- the port ---
 
     def open(self, path: str, *, create: bool = False) -> "SimFile":
@@ -224,7 +230,9 @@ class SimFiles:
 
     def sync_folder(self, folder: str) -> None:
         """Make the folder's names durable."""
-        self.change("sync_folder", folder, lambda _: self._device.disk.sync_folder(folder))
+        disk = self._device.disk
+        sync = disk.folder if self._device.lies else disk.sync_folder
+        self.change("sync_folder", folder, lambda _: sync(folder))
 
     def lock(self, path: str) -> "SimLock":
         """Lock the file exclusively, creating it when absent."""
@@ -329,7 +337,7 @@ class SimFile:
     def sync(self) -> None:
         """Make data and size durable."""
         body = self._open()
-        self._files.change("sync", self._path, lambda _: body.sync())
+        self._files.change("sync", self._path, lambda _: self._files.sync(body))
 
     def lease(self) -> SimLease:
         """Keep the file open until the lease is back."""

@@ -222,11 +222,11 @@ class SimWorld:
             wanted = why or getattr(condition, "__name__", repr(condition))
             raise NotReached(f"not within {virtual_ms} ms: {wanted}\n{self.loop.suspended()}")
 
-    def run_for(self, virtual_ms: int) -> None:
-        """Run for a span of virtual time."""
-        self.loop.call_at_ns(self.loop.now_ns + virtual_ms * NS_PER_MS, None, lambda: None)
+    def run_for(self, virtual_ms: int, *, unless: Callable[[], bool] = lambda: False) -> None:
+        """Run for a span of virtual time, or until `unless` holds."""
         end_ns = self.loop.now_ns + virtual_ms * NS_PER_MS
-        self.loop.run_while(lambda: self.loop.now_ns < end_ns, end_ns=end_ns)
+        self.loop.call_at_ns(end_ns, None, lambda: None)  # idle nodes are no deadlock here
+        self.loop.run_while(lambda: self.loop.now_ns < end_ns and not unless(), end_ns=end_ns)
 
     # --- what ports and node handles call ---
 

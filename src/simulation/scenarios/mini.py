@@ -183,12 +183,12 @@ def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
 
     server.spawn(lambda runtime: MiniLog(runtime, bug).run())
     client_node.spawn(client_main)
-    deaths = draw_deaths(world.entropy.stream("deaths"), operations_max=600)
+    deaths = draw_deaths(world.entropy.stream("deaths"), span_ms=10_000, operations_max=300)
     happened = run_with_deaths(
         world, server, deaths, done=lambda: bool(clients and clients[0].done), virtual_ms=600_000
     )
     world.weather.calm()
-    server.crash()  # what is read must not live in the server's memory alone
+    server.power_cut()  # nothing may live in memory alone
     server.restart()
     reading = client_node.attach(lambda runtime: clients[0].read_all(), name="reader")
     world.run_until(reading, virtual_ms=60_000, why="a read of everything")

@@ -70,7 +70,7 @@ def draw_plan(entropy: SimEntropy, *, flush_policy: str) -> Plan:
             "segment.bytes": str(entropy.spread(2_048, 1 << 20)),
         },
         burst_max=entropy.spread(1, 30),
-        pause_s_max=entropy.spread(100, 4_000) / 1000,
+        pause_s_max=entropy.spread(500, 6_000) / 1000,
         value_size_max=entropy.spread(10, 4_000),
         linger_ms=entropy.below(50),
         batch_size=entropy.spread(500, 100_000),
@@ -239,17 +239,24 @@ class SentRecords:
                 self._ledger.sent.update(record.value or b"" for record in decode_all(part.records))
 
 
-def play(world: SimWorld) -> dict[str, int]:
-    """Run the scenario; raises AssertionError with what went wrong."""
+def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
+    """Run the scenario; raises AssertionError with what went wrong.
+
+    With `lying_disk` nothing is ever durable: a run with a power cut must fail.
+    """
     entropy = world.entropy.stream("scenario")
     is_replicated = entropy.stream("policy").chance(0.25)  # then only the process may die
     plan = draw_plan(
         entropy.stream("plan"), flush_policy="replicated" if is_replicated else "fsync"
     )
     deaths = draw_deaths(
-        entropy.stream("deaths"), operations_max=400, power_chance=0.0 if is_replicated else 0.7
+        entropy.stream("deaths"),
+        span_ms=PRODUCE_MS,
+        operations_max=100,
+        power_chance=0.0 if is_replicated else 0.7,
     )
     server, application = world.node("server"), world.node("client")
+    server.device.lies = lying_disk
     ledger = Ledger()
     sent = SentRecords(application, ledger)
     world.fabric.on_sent = sent.on_sent
@@ -269,8 +276,8 @@ def play(world: SimWorld) -> dict[str, int]:
         virtual_ms=WORKLOAD_MS_MAX,
     )
     world.weather.calm()
-    if not server.alive:
-        server.restart()
+    server.crash() if is_replicated else server.power_cut()  # nothing may live in memory alone
+    server.restart()
     proof = application.attach(lambda runtime: clients[0].prove_alive(), name="proof")
     world.run_until(
         lambda: proof.done() or not server.alive, virtual_ms=SERVE_MS_MAX, why="the node serves"
@@ -282,7 +289,10 @@ def play(world: SimWorld) -> dict[str, int]:
         "deaths": happened,
         "partitions": len(plan.places),
         "acked": len(ledger.acknowledged),
+        "seen": len(ledger.seen),
         "requests": sent.requests,
+        "repeats": ledger.sent.total() - len(ledger.sent),
+        "breaks": world.fabric.links_broken,
         "errors": ledger.failed.total(),
     }
 
