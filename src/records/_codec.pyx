@@ -11,7 +11,9 @@ Rules that keep it safe against bytes that lie:
   the number of records is checked against the body's size before anything else.
 - Writers size exactly what they write, in a first pass, and check at the end that they met it.
 
-The loops run without the GIL; they see raw pointers only, whose owners the callers hold.
+The loops run without the GIL; they see raw pointers only, whose owners the callers hold. A buffer
+that another thread writes to meanwhile breaks the second rule of every two-pass loop: what is
+decoded or encoded must not change until the call is back.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
