@@ -57,7 +57,7 @@ def describe() -> str:
     if COMPILED:
         return "The compiled record codec is in use."
     return (
-        "The record codec runs in plain Python, which is some fifty times slower: the compiled "
+        "The record codec runs in plain Python, which is a hundred times slower: the compiled "
         "module is missing. Install a C compiler and reinstall quorumlog."
     )
 
