@@ -11,15 +11,18 @@ import pytest
 from quorumlog.errors import (
     DuplicateBrokerRegistration,
     InconsistentClusterId,
+    InvalidReplicationFactor,
     InvalidRequest,
+    Lost,
     NotController,
     StaleBrokerEpoch,
     StaleMetadata,
+    TimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from quorumlog.ids import NO_NODE, ClusterId, DirectoryId, NodeId
-from quorumlog.metadata import ImageDelta
+from quorumlog.ids import NO_NODE, ClusterId, DirectoryId, NodeId, TopicId
+from quorumlog.metadata import CreateTopic, ImageDelta
 from quorumlog.metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,
@@ -33,6 +36,8 @@ from quorumlog.raftlog import RaftConfig, Voter
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.runtime import Listener, Runtime, Scope, Stream
 from quorumlog.services import CONTROLLER_BROKER_SESSION, CONTROLLER_RELAY
+from quorumlog.simulation import CrashPoint, Faults, SimWorld
+from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.storage.shell.directory import Directory
 
 ONE = NodeId(1)
@@ -195,6 +200,25 @@ def test_concurrent_creations_are_decided_one_after_another(run: Run) -> None:
             refused = [o for o in outcomes if isinstance(o, TopicAlreadyExists)]
             assert len(refused) == 7
             assert len(stack.publisher.image.topics_by_id) == 1
+
+    run(main)
+
+
+def test_no_answer_before_the_commit_not_even_to_a_repeat(run: Run) -> None:
+    """A repeat changes nothing, but what it confirms may not be committed yet."""
+
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session():
+            command = CreateTopic(name="a", topic_id=TopicId(b"x" * 16))
+
+            async def submit() -> int:
+                outcome = await stack.controller.submit(command)
+                assert stack.publisher.committed_image.offset >= outcome.offset
+                assert stack.raft.high_watermark > outcome.offset
+                return outcome.offset
+
+            first, repeat = await asyncio.gather(submit(), submit())
+            assert first == repeat
 
     run(main)
 
@@ -368,3 +392,49 @@ def test_controller_that_does_not_lead_refuses(run: Run) -> None:
                 await channel.call(CONTROLLER_RELAY, relayed, timeout_ms=CALL_MS)
 
     run(main)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(25))
+def test_acknowledged_topics_survive_crashes_power_cuts_and_broken_links(seed: int) -> None:
+    """The node dies at a drawn file operation, several times; its links break meanwhile."""
+    entropy = SimEntropy(f"metadata/{seed}")
+    faults = Faults.draw(entropy.stream("faults"))
+    acknowledged: dict[str, bytes] = {}
+    last: list[dict[str, bytes]] = []
+
+    async def live(runtime: Runtime) -> None:
+        async with started(runtime, "/data") as stack, stack.session() as session:
+            life = str(runtime.clock.wall_ms())
+            for number in range(30):
+                name = f"topic-{life}-{number}"
+                topic_id = runtime.entropy.stream(name).token(16)
+                while name not in acknowledged:
+                    try:
+                        await session.create_topic(create(name, topic_id), timeout_ms=CALL_MS)
+                    except (Lost, TimedOut):
+                        continue  # with the same id a repeat is harmless
+                    except InvalidReplicationFactor:
+                        await session.unfenced.wait()  # fenced meanwhile: nobody to place it on
+                        continue
+                    acknowledged[name] = topic_id
+            image = stack.publisher.image
+            last.append({topic.name: topic.id for topic in image.sorted_topics()})
+
+    with SimWorld(seed, faults=faults) as world:
+        node = world.node("one")
+        for _ in range(3):
+            moment = ("before", "inside", "after")[entropy.below(3)]
+            operations = 1 + entropy.below(200)
+            point = CrashPoint(operations=operations, power=entropy.below(2) == 1, moment=moment)
+            node.crash_at(point)
+            node.spawn(live)
+            world.run_until(lambda: not node.alive, virtual_ms=600_000)
+            assert node.killed or node.exit_error is None, node.exit_error
+            world.run_for(1 + entropy.below(5000))
+        node.crash_at(None)
+        node.spawn(live)
+        world.run_until(lambda: not node.alive, virtual_ms=600_000)
+        assert node.exit_error is None, node.exit_error
+    kept = last[-1]
+    assert {name: kept.get(name) for name in acknowledged} == acknowledged
