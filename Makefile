@@ -15,11 +15,11 @@ help: ## list the targets
 
 setup: $(VENV)/.installed ## make the virtual environment, install everything from the lock file, build the codec
 
-$(VENV)/.installed: pyproject.toml requirements.lock src/records/_codec.pyx
+$(VENV)/.installed: pyproject.toml requirements.lock $(wildcard src/records/_codec.pyx src/records/_codec_*.pxi)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -c "from quorumlog.records import codec; print(codec.describe())"
+	@$(BIN)/python -c "import quorumlog.records as records; print(records.describe())"
 	@touch $@
 
 demo: setup ## start a broker, load 336,776 flights, read them with Spark, check, kill -9, read again
