@@ -47,6 +47,15 @@ QUICK = ControllerShellConfig(session_timeout_ms=300, session_tick_ms=50, applie
 Run = Callable[[Callable[[Runtime, str], Coroutine[Any, Any, Any]]], Any]
 
 
+SessionStream = Stream[pb.BrokerSessionRequest, pb.BrokerSessionResponse]
+
+
+async def answer_on(stream: SessionStream) -> pb.BrokerSessionResponse:
+    answer = await stream.receive()
+    assert answer is not None, "the controller ended the stream"
+    return answer
+
+
 @dataclass
 class Stack:
     """One node with both roles, without data plane."""
@@ -83,7 +92,7 @@ class Stack:
             session.close()
             await task
 
-    async def stream(self, node: int, incarnation: bytes) -> Stream[Any, Any]:
+    async def stream(self, node: int, incarnation: bytes) -> SessionStream:
         """A broker's stream by hand, registered."""
         channel = self.runtime.network.channel(self.listener.address)
         stream = await channel.stream(CONTROLLER_BROKER_SESSION, timeout_ms=0)
@@ -280,10 +289,10 @@ def test_silent_broker_is_fenced_and_leads_nothing(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path, QUICK) as stack:
             stream = await stack.stream(2, b"a")
-            answer = await stream.receive()
+            answer = await answer_on(stream)
             heartbeat = pb.BrokerHeartbeat(sequence=7, applied_offset=answer.broker_epoch)
             await stream.send(pb.BrokerSessionRequest(heartbeat=heartbeat))
-            answer = await stream.receive()
+            answer = await answer_on(stream)
             assert (answer.sequence, answer.fenced) == (7, False)
             relayed = pb.RelayRequest(
                 cluster_id=CLUSTER, broker_id=2, create_topic=create("a", b"x" * 16)
@@ -306,7 +315,7 @@ def test_heartbeats_alone_keep_a_broker_unfenced(run: Run) -> None:
         async with started(runtime, path, QUICK) as stack, stack.session() as session:
             epoch = session.broker_epoch
             other = await stack.stream(2, b"a")
-            answer = await other.receive()
+            answer = await answer_on(other)
             beat = pb.BrokerHeartbeat(sequence=1, applied_offset=answer.broker_epoch)
             await other.send(pb.BrokerSessionRequest(heartbeat=beat))
             await stack.until(lambda: stack.publisher.image.brokers[NodeId(2)].is_active)
