@@ -84,11 +84,16 @@ class Reads:
         parts = [_Part(spec) for spec in specs]
         for part in parts:
             try:
-                replica = self._find(part.spec.topic, part.spec.partition)
-                await replica.opened()
-                part.replica = replica
+                part.replica = self._find(part.spec.topic, part.spec.partition)
+                part.replica.begin_open()  # all at once, and then wait for each
             except QuorumlogError as error:
                 part.error = error
+        for part in parts:
+            if part.replica is not None:
+                try:
+                    await part.replica.opened()
+                except QuorumlogError as error:
+                    part.replica, part.error = None, error
         return parts
 
     async def _woken(self, parts: Sequence[_Part], left_ms: int) -> bool:
@@ -118,22 +123,27 @@ class Reads:
             _release(parts)
 
     async def _read(self, part: _Part) -> FetchOutcome:
-        replica, spec = part.replica, part.spec
-        if part.error is not None or replica is None:
-            return FetchOutcome(spec, -1, -1, -1, b"", spec.offset, part.error)
-        high_watermark = replica.partition.high_watermark
-        log_start_offset = replica.log.log_start_offset
-        records, next_offset = b"", spec.offset
-        taken, part.range = part.range, None
-        if taken is not None:
-            try:
-                records = await self._directory.read(taken)  # releases the lease
-            except QuorumlogError as error:
-                return FetchOutcome(spec, -1, -1, log_start_offset, b"", spec.offset, error)
-            next_offset = max(spec.offset, taken.next_offset)  # exact only now
-        return FetchOutcome(
-            spec, high_watermark, high_watermark, log_start_offset, records, next_offset
-        )
+        spec, replica, taken = part.spec, part.replica, part.range
+        part.range = None  # the read gives it back, whatever happens
+        try:
+            if part.error is not None:
+                raise part.error
+            assert replica is not None, f"{spec} has neither a replica nor an error"
+            high_watermark = replica.partition.high_watermark
+            records, next_offset = b"", spec.offset
+            if taken is not None:
+                records = await self._directory.read(taken)
+                next_offset = max(spec.offset, taken.next_offset)  # exact only now
+            return FetchOutcome(
+                spec,
+                high_watermark,
+                high_watermark,
+                replica.log.log_start_offset,
+                records,
+                next_offset,
+            )
+        except QuorumlogError as error:
+            return FetchOutcome(spec, -1, -1, -1, b"", spec.offset, error)
 
     async def _list_offset(self, spec: OffsetSpec) -> OffsetOutcome:
         try:

@@ -46,16 +46,20 @@ class Replica:
         # Fetches that wait for records here, in order of arrival; woken by setting a result.
         self._fetches: dict[asyncio.Future[None], None] = {}
 
+    def begin_open(self) -> None:
+        """Have the log opened, unless it is or was."""
+        if self._opened is None and self._error is None:
+            self._opened = asyncio.Event()
+            self._scope.spawn(self._open(self._opened), name=f"open {self.partition.name}")
+
     async def opened(self) -> Log:
         """Return the log, opening it at the first call; raises why the replica was given up."""
         if self._error is not None:
             raise self._error
-        if self._log is not None:
-            return self._log
-        if self._opened is None:
-            self._opened = asyncio.Event()
-            self._scope.spawn(self._open(self._opened), name=f"open {self.partition.name}")
-        await self._opened.wait()
+        if self._log is None:
+            self.begin_open()
+            assert self._opened is not None, "opening has begun"
+            await self._opened.wait()
         return self.log
 
     @property

@@ -18,6 +18,7 @@ from ...errors import InvalidRequest, QuorumlogError, Stopping
 from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
+from ...records import partition_for_key
 from ...runtime import CallContext, Handler, Method, Runtime
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from . import validation as check
@@ -232,8 +233,6 @@ class LogService:
         first = request.records[0]
         if not first.HasField("key"):
             return 0
-        from ...records.murmur2 import partition_for_key
-
         return partition_for_key(first.key, self._replicas.partition_count(request.topic))
 
     # --- out ----------------------------------------------------------------------------------

@@ -1,0 +1,315 @@
+"""The replica manager over a simulated disk, driven by metadata records: no quorum, no wire."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from quorumlog.broker import LATEST, Acks, FetchOutcome, FetchSpec, OffsetSpec
+from quorumlog.broker.shell.replicas import ReplicaManager
+from quorumlog.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    Overloaded,
+    QuorumlogError,
+    StorageError,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
+from quorumlog.ids import ClusterId, NodeId
+from quorumlog.metadata import EMPTY_IMAGE, DeltaBuilder
+from quorumlog.proto import metadata_records_pb2 as pb
+from quorumlog.records import Record, decode_all, encode_batch
+from quorumlog.runtime import Runtime, Scope
+from quorumlog.simulation import Faults, SimNode, SimWorld
+from quorumlog.storage.shell.directory import Directory
+
+ME, OTHER = 1, 2
+FOLDER = "/data"
+T, U = b"t" * 16, b"u" * 16
+
+
+class Broker:
+    """A replica manager with its directory, and the metadata log that drives it."""
+
+    def __init__(self, runtime: Runtime, directory: Directory, replicas: ReplicaManager) -> None:
+        self.runtime = runtime
+        self.directory = directory
+        self.replicas = replicas
+        self._builder = DeltaBuilder(EMPTY_IMAGE)
+        self._offset = 0
+
+    def apply(self, *records: pb.MetadataRecord) -> None:
+        """Apply one batch of metadata records."""
+        for record in records:
+            self._builder.replay(record, offset=self._offset, epoch=1)
+            self._offset += 1
+        delta = self._builder.build()
+        self._builder = DeltaBuilder(delta.after)
+        self.replicas.apply(delta)
+
+    async def append(
+        self, value: bytes, *, topic: str = "t", acks: Acks = Acks.ALL, timeout_ms: int = 10_000
+    ) -> int:
+        result = await self.replicas.append(
+            topic,
+            0,
+            encode_batch([Record(0, 1, None, value)]),
+            acks=acks,
+            leader_epoch=None,
+            timeout_ms=timeout_ms,
+        )
+        return result.base_offset
+
+    async def fetch(
+        self, *topics: str, offset: int = 0, max_wait_ms: int = 0, epoch: int | None = None
+    ) -> list[FetchOutcome]:
+        specs = [FetchSpec(topic, 0, offset, 1 << 20, epoch) for topic in topics or ("t",)]
+        return await self.replicas.fetch(
+            specs, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20
+        )
+
+
+def topic(
+    name: str,
+    topic_id: bytes,
+    *,
+    leader: int = ME,
+    replicas: Sequence[int] = (ME,),
+    isr: Sequence[int] = (),
+    **configs: str,
+) -> list[pb.MetadataRecord]:
+    """The records that create a topic of one partition."""
+    partition = pb.PartitionRecord(
+        topic_id=topic_id, partition=0, replicas=replicas, isr=isr or replicas, leader=leader
+    )
+    return [
+        pb.MetadataRecord(topic=pb.TopicRecord(topic_id=topic_id, name=name)),
+        pb.MetadataRecord(partition=partition),
+        *(
+            pb.MetadataRecord(
+                topic_config=pb.TopicConfigRecord(
+                    topic_id=topic_id, name=key.replace("_", "."), value=value
+                )
+            )
+            for key, value in configs.items()
+        ),
+    ]
+
+
+@asynccontextmanager
+async def broker(
+    runtime: Runtime, *, waits_max: int = 100, fetch_waits_max: int = 100
+) -> AsyncIterator[Broker]:
+    await Directory.format(runtime, FOLDER, cluster_id=ClusterId("c" * 22), node_id=NodeId(ME))
+    async with runtime.tasks.scope("test") as scope:
+        directory = await Directory.open(runtime, scope, FOLDER)
+        replicas = manager(runtime, scope, directory, waits_max, fetch_waits_max)
+        yield Broker(runtime, directory, replicas)
+        await replicas.close()
+        await directory.close()
+
+
+def manager(
+    runtime: Runtime, scope: Scope, directory: Directory, waits_max: int, fetch_waits_max: int
+) -> ReplicaManager:
+    return ReplicaManager(
+        runtime,
+        scope,
+        directory,
+        NodeId(ME),
+        produce_waits_max=waits_max,
+        fetch_waits_max=fetch_waits_max,
+    )
+
+
+def simulate(
+    main: Callable[[Runtime, SimNode], Coroutine[Any, Any, None]], *, faults: Faults | None = None
+) -> None:
+    with SimWorld(3, faults=faults) as world:
+        node = world.node("n1")
+        task = node.spawn(lambda runtime: main(runtime, node))
+        world.run_until(task, virtual_ms=120_000)
+        task.result()
+
+
+def values(outcome: FetchOutcome) -> list[bytes | None]:
+    assert outcome.error is None, outcome
+    return [record.value for record in decode_all(outcome.records)]
+
+
+# --- storage failures --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_failed_disk_gives_the_partition_up_and_no_other(operation: str) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T), *topic("u", U))
+            assert await b.append(b"before") == 0
+            async with runtime.tasks.scope("poll") as scope:
+                poll = scope.spawn(b.fetch(offset=1, max_wait_ms=60_000), name="poll")
+                await asyncio.sleep(0.01)
+                node.device.fail(operation, errno.EIO, path_part="/t-0/", times=10)
+                with pytest.raises(StorageError):
+                    await b.append(b"lost")
+                (outcome,) = await poll
+                assert isinstance(outcome.error, StorageError), "the poll learns of it at once"
+            with pytest.raises(StorageError):
+                await b.append(b"more")
+            (listed,) = await b.replicas.list_offsets([OffsetSpec("t", 0, LATEST)])
+            assert isinstance(listed.error, StorageError)
+            assert await b.append(b"well", topic="u") == 0
+
+    simulate(main)
+
+
+def test_a_failed_read_is_an_error_of_its_partition_alone() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T), *topic("u", U))
+            await b.append(b"of t")
+            await b.append(b"of u", topic="u")
+            node.device.fail("read", errno.EIO, path_part="/t-0/", times=10)
+            bad, good = await b.fetch("t", "u")
+            assert isinstance(bad.error, StorageError)
+            assert values(good) == [b"of u"]
+
+    simulate(main, faults=Faults(cache_miss=1.0))
+
+
+# --- waiting -----------------------------------------------------------------------------------
+
+
+def test_acks_all_waits_for_the_isr_and_times_out_with_the_outcome_unknown() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, replicas=(ME, OTHER)))
+            assert await b.append(b"a", acks=Acks.LEADER) == 0
+            with pytest.raises(TimedOut, match="may be stored or not"):
+                await b.append(b"b", timeout_ms=50)
+            (outcome,) = await b.fetch()
+            assert (outcome.records, outcome.high_watermark) == (b"", 0), "nothing is committed"
+
+    simulate(main)
+
+
+def test_below_min_isr_nothing_is_stored() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            records = topic("t", T, replicas=(ME, OTHER), isr=(ME,), min_insync_replicas="2")
+            b.apply(*records)
+            with pytest.raises(NotEnoughReplicas):
+                await b.append(b"a")
+            assert await b.append(b"b", acks=Acks.LEADER) == 0
+
+    simulate(main)
+
+
+def test_waiting_requests_are_bounded() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime, waits_max=2, fetch_waits_max=1) as b:
+            b.apply(*topic("t", T, replicas=(ME, OTHER)), *topic("u", U))
+            async with runtime.tasks.scope("waiting") as scope:
+                for number in range(2):
+                    scope.spawn(b.append(b"w"), name=f"append {number}")
+                await asyncio.sleep(0.5)
+                with pytest.raises(Overloaded, match="the bound is 2"):
+                    await b.append(b"one too many")
+                scope.spawn(b.fetch("u", max_wait_ms=60_000), name="fetch")
+                await asyncio.sleep(0.5)
+                with pytest.raises(Overloaded, match="the bound is 1"):
+                    await b.fetch("u", max_wait_ms=60_000)
+                assert (await b.fetch("u"))[0].records == b"", "one that waits for nothing may"
+                scope.cancel()
+            assert b.replicas.replica_of("t", 0).partition.waiting == 0, "the cancelled are gone"
+
+    simulate(main)
+
+
+# --- the image ---------------------------------------------------------------------------------
+
+
+def test_a_lost_leadership_refuses_wakes_and_comes_back_with_the_same_log() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, replicas=(ME, OTHER), isr=(ME,)))
+            assert await b.append(b"first") == 0
+            async with runtime.tasks.scope("poll") as scope:
+                poll = scope.spawn(b.fetch(offset=1, max_wait_ms=60_000), name="poll")
+                await asyncio.sleep(0.01)
+                isr = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=OTHER)
+                isr.isr.extend([ME, OTHER])
+                b.apply(pb.MetadataRecord(partition_change=isr))
+                (outcome,) = await poll
+                assert isinstance(outcome.error, NotLeaderOrFollower)
+            with pytest.raises(NotLeaderOrFollower):
+                await b.append(b"refused")
+            (outcome,) = await b.fetch(epoch=0)
+            assert isinstance(outcome.error, FencedLeaderEpoch)
+            change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=ME)
+            change.isr.append(ME)
+            b.apply(pb.MetadataRecord(partition_change=change))
+            assert await b.append(b"second") == 1
+            (outcome,) = await b.fetch(epoch=2)
+            assert values(outcome) == [b"first", b"second"]
+
+    simulate(main)
+
+
+def test_a_partition_led_elsewhere_names_its_leader() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, replicas=(OTHER,), leader=OTHER))
+            with pytest.raises(NotLeaderOrFollower, match="node 2 leads"):
+                await b.append(b"a")
+
+    simulate(main)
+
+
+def test_a_deleted_topic_wakes_its_polls_and_frees_its_name() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T))
+            await b.append(b"old")
+            async with runtime.tasks.scope("poll") as scope:
+                poll = scope.spawn(b.fetch(offset=1, max_wait_ms=60_000), name="poll")
+                await asyncio.sleep(0.01)
+                remove = pb.MetadataRecord(remove_topic=pb.RemoveTopicRecord(topic_id=T))
+                b.apply(remove, *topic("t", U))
+                (outcome,) = await poll
+                assert isinstance(outcome.error, QuorumlogError)
+            assert await b.append(b"new") == 0
+            assert values((await b.fetch())[0]) == [b"new"]
+
+    simulate(main)
+
+
+def test_a_topic_that_was_never_used_is_deleted_without_a_folder() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T))
+            b.apply(pb.MetadataRecord(remove_topic=pb.RemoveTopicRecord(topic_id=T)))
+            with pytest.raises(UnknownTopicOrPartition):
+                await b.append(b"a")
+            await b.replicas.close()
+            assert b.directory.log_names() == []
+
+    simulate(main)
+
+
+def test_a_changed_config_takes_effect_on_the_open_log() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T))
+            await b.append(bytes(500))
+            config = pb.TopicConfigRecord(topic_id=T, name="max.message.bytes", value="300")
+            b.apply(pb.MetadataRecord(topic_config=config))
+            with pytest.raises(QuorumlogError, match="at most 300"):
+                await b.append(bytes(500))
+
+    simulate(main)
