@@ -7,24 +7,29 @@ and only a new batch or a full one wakes the loop.
 
 Everything here may be used from several threads, except that one `Consumer` has one reader at a
 time. Callbacks of deliveries run on the I/O thread: they must not block, and may not call a
-blocking method (that raises). After a fork the child's first use of a client makes its thread,
-connections and positions anew; what the parent had not delivered stays the parent's business.
+blocking method (that raises).
+
+Forks: gRPC survives a fork only at rest. So a fork first lets the producers deliver what they have
+(`FORK_WAIT_S` at most) and ends the thread with its connections; in the parent and in the child the
+next use of a client makes them anew, a consumer going on where it was. Where gRPC is kept busy by
+others, the child's clients refuse to work instead of hanging.
 
 The one home of `threading` and `concurrent.futures` among the clients.
 """
 
 import asyncio
 import atexit
+import gc
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ..errors import InvalidRequest, QuorumlogError, Stopping
 from ..runtime import Runtime
-from ..runtime.files import after_fork_in_child
+from ..runtime.files import at_fork
 from ..runtime.real import run
 from .arrow_producer import DeliveredRange
 from .batches import Batch, Delivered
@@ -44,6 +49,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EXIT_WAIT_S = 5.0  # how long clients that were left open may take to flush at the process's end
+THREAD_CHECK_S = 1.0  # a caller that waits looks so often whether the thread still lives
+FORK_WAIT_S = 5.0  # how long each client may take to flush before a fork
+GRPC_THREAD = "_poll_wrapper"  # in the name of the thread that gRPC has while a channel is open
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +78,6 @@ class Log:
         self.admin = Admin(self)
         self._bootstrap = bootstrap
         self._config = config
-        self._lock = threading.RLock()
         self._io: IoThread | None = None
         self._log: AsyncLog | None = None
         self._is_closed = False
@@ -130,13 +137,13 @@ class Log:
 
         Raises the first failure of a record that nobody has looked at.
         """
-        with self._lock:
+        with _STATE.lock:
             if self._is_closed:
                 return
             self._is_closed = True
             io, log = self._io, self._log
-        if io is None or log is None or io.is_forked:
-            return
+            if io is None or log is None or io.is_ended:
+                return
         try:
             io.wait(log.close())
         finally:
@@ -164,23 +171,38 @@ class Log:
         return io.wait(work(log))
 
     def opened(self) -> "tuple[IoThread, AsyncLog]":
-        """Return this process's thread and client, connecting at the first use."""
+        """Return the living thread and client, connecting if there are none."""
         io, log = self._io, self._log
-        if io is not None and log is not None and not (io.is_forked or self._is_closed):
+        if io is not None and log is not None and not (io.is_ended or self._is_closed):
             return io, log
-        with _STATE.lock if io is not None and io.is_forked else self._lock:
+        with _STATE.lock:
             if self._is_closed:
                 raise Stopping("the client is closed")
-            if self._io is None or self._log is None or self._io.is_forked:
-                self._lock = threading.RLock()  # a parent's thread may have held the old one
+            if self._io is None or self._log is None or self._io.is_ended:
                 io = IoThread.hold(self)
                 try:
-                    log = io.wait(_open(io, self._bootstrap, self._config))
+                    self._log = io.wait(_open(io, self._bootstrap, self._config))
                 except QuorumlogError:
                     io.release(self)
                     raise
-                self._io, self._log = io, log
+                self._io = io
             return self._io, self._log
+
+    def wind_down(self) -> None:
+        """Close this process's client for a while: the next use opens it again."""
+        io, log = self._io, self._log
+        if io is None or log is None:
+            return
+        self._log = None
+        try:
+            io.wait(_close_soon(log))
+        except (QuorumlogError, TimeoutError) as error:
+            _log.error("clients.not_delivered_before_fork error=%s", error)
+
+
+async def _close_soon(log: AsyncLog) -> None:
+    async with asyncio.timeout(FORK_WAIT_S):
+        await log.close()
 
 
 async def _open(io: "IoThread", bootstrap: str, config: ClientConfig) -> AsyncLog:
@@ -198,7 +220,7 @@ class IoThread:
     def __init__(self) -> None:
         self.runtime: Runtime
         self.loop: asyncio.AbstractEventLoop
-        self.is_forked = False  # this object came along into a child process: unusable there
+        self.is_ended = False  # or about to end: whoever used it makes everything anew
         self.users: dict[Log, None] = {}
         self._stop: asyncio.Event
         self._ready: Future[None] = Future()
@@ -208,6 +230,7 @@ class IoThread:
     def hold(cls, user: Log) -> "IoThread":
         """Return the process's thread, starting it if need be; it lives until `release`."""
         with _STATE.lock:
+            _STATE.refuse_broken_fork()
             if _STATE.io is None:
                 _STATE.install()
                 io = cls()
@@ -221,24 +244,44 @@ class IoThread:
         """A client is closed; the thread ends with the last one."""
         with _STATE.lock:
             self.users.pop(user, None)
-            if self.users or _STATE.io is not self:
-                return
-            _STATE.io = None
+            if not self.users and not self.is_ended:
+                self.end()
+
+    def end(self) -> None:
+        """End the thread, under the state's lock; its clients are closed."""
+        self.is_ended = True
+        _STATE.io = None
         self.loop.call_soon_threadsafe(self._stop.set)
-        if threading.current_thread() is not self._thread:
+        if not self.is_current():
             self._thread.join(EXIT_WAIT_S)
+
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread, in a callback."""
+        return threading.current_thread() is self._thread
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result; an interrupted wait cancels it."""
-        if threading.current_thread() is self._thread:
+        if self.is_current():
             work.close()
             raise InvalidRequest(
                 "a blocking call inside a callback would wait for itself: hand the work to "
                 "another thread"
             )
+        if self.loop.is_closed():
+            work.close()
+            raise _ended()
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
-            return future.result()
+            while True:
+                try:
+                    return future.result(THREAD_CHECK_S)
+                except TimeoutError:
+                    if future.done():
+                        raise
+                    if not self._thread.is_alive():
+                        raise _ended() from None
+                except CancelledError:
+                    raise _ended() from None
         finally:
             future.cancel()  # of no effect unless the wait was interrupted
 
@@ -258,31 +301,63 @@ class IoThread:
         await self._stop.wait()
 
 
+def _ended() -> Stopping:
+    return Stopping("the client's I/O thread has ended")
+
+
 def _ignore(reason: str) -> None:
     """A client never ends its process."""
 
 
 class _State:
-    """What a process has of this module; a forked child starts over."""
+    """What a process has of this module."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # around opening and ending, and held across a fork
         self.io: IoThread | None = None
-        self.inherited: list[IoThread] = []  # kept: closing a parent's sockets is not our business
+        self._was_busy = False  # gRPC, at the last fork
+        self._is_broken = False  # this process was forked while gRPC was busy
         self._is_installed = False
 
     def install(self) -> None:
         """Hear of forks and of the process's end; once."""
         if not self._is_installed:
             self._is_installed = True
-            after_fork_in_child(self._on_fork)
+            at_fork(
+                before=self._before_fork,
+                after_in_parent=self._after_fork_in_parent,
+                after_in_child=self._after_fork_in_child,
+            )
             atexit.register(self._on_exit)
 
-    def _on_fork(self) -> None:
+    def refuse_broken_fork(self) -> None:
+        """Raise InvalidRequest in a child that cannot use gRPC."""
+        if self._is_broken:
+            raise InvalidRequest(
+                "this process was forked while gRPC was in use elsewhere in its parent, and gRPC "
+                "does not survive that: use the start method 'spawn', or fork before connecting"
+            )
+
+    def _before_fork(self) -> None:
+        self.lock.acquire()
+        io = self.io
+        if io is not None and not io.is_current():  # a callback cannot wait for its own thread
+            io.is_ended = True  # from here on other threads wait for the lock
+            for user in list(io.users):
+                user.wind_down()
+            io.end()
+        if _grpc_is_busy():
+            gc.collect()  # it rests when its last channel is freed
+        self._was_busy = _grpc_is_busy()
+
+    def _after_fork_in_parent(self) -> None:
+        self.lock.release()
+
+    def _after_fork_in_child(self) -> None:
         self.lock = threading.RLock()
+        self._is_broken = self._is_broken or self._was_busy
         if self.io is not None:
-            self.io.is_forked = True
-            self.inherited.append(self.io)
+            self.io.is_ended = True
             self.io = None
 
     def _on_exit(self) -> None:
@@ -293,6 +368,10 @@ class _State:
         closer = threading.Thread(target=_close_all, args=(list(io.users),), daemon=True)
         closer.start()
         closer.join(EXIT_WAIT_S)
+
+
+def _grpc_is_busy() -> bool:
+    return any(GRPC_THREAD in thread.name for thread in threading.enumerate())
 
 
 def _close_all(users: Sequence[Log]) -> None:
@@ -399,14 +478,19 @@ class Producer:
         See `AsyncProducer.send` for the arguments and errors.
         """
         while True:
-            if self._io.is_forked:
-                self._make()
-            with self._lock:
-                batch = self._producer.accept(topic, value, key, headers, timestamp_ms, partition)
-                if batch is not None:
-                    return Delivery(batch, batch.count - 1)
-            size = size_bound(value, key, headers)
-            self._io.wait(self._producer.wait_acceptable(topic, size))
+            try:
+                with self._lock:
+                    batch = self._producer.accept(
+                        topic, value, key, headers, timestamp_ms, partition
+                    )
+                    if batch is not None:
+                        return Delivery(batch, batch.count - 1)
+                size = size_bound(value, key, headers)
+                self._io.wait(self._producer.wait_acceptable(topic, size))
+            except Stopping:
+                if self._is_closed or not self._io.is_ended:
+                    raise
+                self._make()  # it was ended for a fork
 
     def send_arrow(
         self,
@@ -441,7 +525,7 @@ class Producer:
         """Flush, then stop. Repeating is fine."""
         if not self._is_closed:
             self._is_closed = True
-            if not self._io.is_forked:
+            if not self._io.is_ended:
                 self._io.wait(self._producer.close(flush=flush))
 
     def __enter__(self) -> "Producer":
@@ -461,12 +545,12 @@ class Producer:
             error.add_note(f"records were not delivered either: {failure}")
 
     def _wait(self, work: Callable[[AsyncProducer], Coroutine[Any, Any, T]]) -> T:
-        if self._io.is_forked:
+        if self._io.is_ended and not self._is_closed:
             self._make()
         return self._io.wait(work(self._producer))
 
     def _make(self) -> None:
-        """Make this process's producer."""
+        """Make the producer, or a new one after a fork."""
         io, log = self._log.opened()
         lock = threading.Lock()
 

@@ -89,7 +89,7 @@ class Consumer:
         """Stop reading. Repeating is fine."""
         if not self._is_closed:
             self._is_closed = True
-            if not self._io.is_forked:
+            if not self._io.is_ended:
                 self._io.wait(self._consumer.close())
 
     def __enter__(self) -> "Consumer":
@@ -109,12 +109,12 @@ class Consumer:
         self._ahead = deque(kept)
 
     def _wait(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
-        if self._io.is_forked:
+        if self._io.is_ended and not self._is_closed:
             self._make(self._consumer.positions())
         return self._io.wait(work(self._consumer))
 
     def _make(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Make this process's consumer; after a fork it goes on where the parent was."""
+        """Make the consumer; after a fork it goes on where it was."""
         io, log = self._log.opened()
 
         async def make() -> AsyncConsumer:

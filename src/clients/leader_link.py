@@ -101,10 +101,11 @@ class LeaderLink:
         (acks="none") is let through first, `CLOSE_WAIT_MS` at most."""
         tasks = [self._writer]
         stream, self._stream = self._stream, None
-        if stream is not None and self._reader is not None:
-            tasks.append(self._reader)
+        reader, self._reader = self._reader, None  # an ended task keeps the stream in memory
+        if stream is not None and reader is not None:
+            tasks.append(reader)
             if self._acks == log_pb2.ACKS_NONE:
-                await self._finish(stream, self._reader)
+                await self._finish(stream, reader)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

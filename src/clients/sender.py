@@ -75,7 +75,8 @@ class Sender:
         """End the links; what is in flight gets no outcome from here any more."""
         for task in list(self._look_ups):
             task.cancel()
-        for link in self._links.values():
+        links, self._links = self._links, {}
+        for link in links.values():
             await link.close()
 
     # --- called by the links -----------------------------------------------------------------

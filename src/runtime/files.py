@@ -274,9 +274,17 @@ def exit_at_once(reason: str) -> NoReturn:
     os._exit(os.EX_SOFTWARE)
 
 
-def after_fork_in_child(callback: Callable[[], None]) -> None:
-    """Have `callback` run in every process that is forked from this one, first thing.
+def at_fork(
+    *,
+    before: Callable[[], None],
+    after_in_parent: Callable[[], None],
+    after_in_child: Callable[[], None],
+) -> None:
+    """Have callbacks run around every fork of this process and of its children.
 
-    Threads, loops and connections do not survive a fork; their owner makes them anew.
+    Threads, loops and connections do not survive a fork; their owner ends them before, or makes
+    them anew after it.
     """
-    os.register_at_fork(after_in_child=callback)
+    os.register_at_fork(
+        before=before, after_in_parent=after_in_parent, after_in_child=after_in_child
+    )

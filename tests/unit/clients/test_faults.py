@@ -465,15 +465,16 @@ def test_a_batch_is_encoded_once(run: Run) -> None:
 # --- a whole node behind breaking links ----------------------------------------------------------
 
 BREAKING = Faults(
-    link_break=0.7,
-    link_break_frames=(1, 60),
+    link_break=0.95,
+    link_break_frames=(3, 25),
     end_never_learns=0.2,
     late_suffix=0.5,
-    network_stall=0.01,
+    network_stall=0.02,
 )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 7))
 def test_acknowledged_records_are_where_they_were_acknowledged_in_order(
     seed: int, tmp_path: Path
 ) -> None:

@@ -1,0 +1,283 @@
+"""The blocking face against a node in a process of its own: threads, callbacks, forks."""
+
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import quorumlog
+from quorumlog.clients.blocking import Delivery, Log
+from quorumlog.errors import (
+    InvalidRequest,
+    MessageTooLarge,
+    NotSent,
+    OffsetOutOfRange,
+    Stopping,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+
+DEV = """
+import sys
+from quorumlog.server.main import DevOptions, dev
+sys.exit(dev(DevOptions(data_dir=sys.argv[1], grpc_port=0, controller_port=0), as_json=True))
+"""
+WAIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The gRPC address of a node that all tests of this file share."""
+    folder: Path = tmp_path_factory.mktemp("node") / "data"
+    with subprocess.Popen(
+        [sys.executable, "-c", DEV, str(folder)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["grpc"]
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of the test's own."""
+    name: str = request.node.name
+    return name.replace("[", ".").replace("]", "")[:200]
+
+
+@pytest.fixture
+def log(address: str) -> Iterator[Log]:
+    with quorumlog.connect(address) as log:
+        yield log
+
+
+def io_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "quorumlog-io"]
+
+
+def test_the_ten_lines_of_the_first_page(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic, partitions=4)
+    with log.producer() as producer:
+        future = producer.send(topic, key=b"UA", value=b"one")
+        producer.send_arrow(topic, pa.table({"carrier": ["UA"], "delay": [3]}), key="carrier")
+    assert future.result().offset == 0
+    records = list(log.consumer(topics=[topic], until_end=True))
+    assert [record.value for record in records] == [b"one", b'{"delay":3}']
+    table = log.read_arrow(topic, partition=future.result().partition, start=0)
+    assert table["value"].to_pylist() == [b"one", b'{"delay":3}']
+
+
+def test_a_delivery_is_a_future_of_concurrent_futures(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic)
+    with log.producer() as producer:
+        deliveries = [producer.send(topic, b"%d" % number) for number in range(100)]
+        done, waiting = concurrent.futures.wait(deliveries, timeout=WAIT_S)
+        assert (len(done), len(waiting)) == (100, 0)
+        later = [producer.send(topic, b"later") for _ in range(10)]
+        finished = concurrent.futures.as_completed(later, timeout=WAIT_S)
+        assert {delivery.result().offset for delivery in finished} == set(range(100, 110))
+    assert [delivery.result().offset for delivery in deliveries] == list(range(100))
+    assert all(delivery.exception() is None and not delivery.cancel() for delivery in deliveries)
+
+
+def test_a_delivery_that_takes_too_long_is_a_timeout(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic)
+    with log.producer(linger_ms=60_000) as producer:
+        delivery = producer.send(topic, b"v")
+        with pytest.raises(TimeoutError):
+            delivery.result(timeout=0.01)
+        assert not delivery.done()
+    assert delivery.result().offset == 0
+
+
+def test_callbacks_run_and_may_not_block(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic)
+    outcomes: list[object] = []
+    called = threading.Event()
+
+    def callback(delivery: "concurrent.futures.Future[quorumlog.Delivered]") -> None:
+        outcomes.append(delivery.result().offset)
+        try:
+            log.admin.list_topics()
+        except InvalidRequest as error:
+            outcomes.append(type(error))
+        called.set()
+
+    with log.producer() as producer:
+        producer.send(topic, b"v").add_done_callback(callback)
+    assert called.wait(WAIT_S)
+    assert outcomes == [0, InvalidRequest]
+
+
+def test_several_threads_share_a_producer(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic, partitions=3)
+    sent: dict[int, list[Delivery]] = {}
+    with log.producer(linger_ms=1, batch_size=2_000, buffer_size=20_000) as producer:
+
+        def work(thread: int) -> None:
+            sent[thread] = [
+                producer.send(topic, b"%d:%d" % (thread, number), key=b"%d" % thread)
+                for number in range(2_000)
+            ]
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+    read = {
+        (record.partition, record.offset): record.value
+        for record in log.consumer(topic, until_end=True)
+    }
+    assert len(read) == 8_000
+    for number, deliveries in sent.items():
+        places = [delivery.result() for delivery in deliveries]
+        assert [read[place[1:]] for place in places] == [
+            b"%d:%d" % (number, n) for n in range(2_000)
+        ]
+        assert places == sorted(places)  # each thread's own order is kept
+
+
+def test_errors_are_typed(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic, configs={"max.message.bytes": "2000"})
+    with pytest.raises(TopicAlreadyExists):
+        log.admin.create_topic(topic)
+    with log.producer() as producer:
+        with pytest.raises(UnknownTopicOrPartition):
+            producer.send("no-such-topic", b"v")
+        with pytest.raises(MessageTooLarge):
+            producer.send(topic, b"x" * 5_000).result(WAIT_S)
+        with pytest.raises(TypeError, match="bytes or str, not int"):
+            producer.send(topic, 5)  # type: ignore[arg-type]
+        producer.send(topic, b"x" * 5_000)
+        with pytest.raises(MessageTooLarge):
+            producer.flush()
+    with pytest.raises(OffsetOutOfRange):
+        next(log.consumer(topic, start=5))
+
+
+def test_nobody_at_the_address_is_told_at_once() -> None:
+    with pytest.raises(NotSent, match="quorumlog dev"):
+        quorumlog.connect("127.0.0.1:1", connect_timeout_ms=100)
+    assert io_threads() == []
+
+
+def test_a_consumer_counts_what_was_handed_out(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic)
+    with log.producer() as producer:
+        for number in range(50):
+            producer.send(topic, b"%d" % number)
+    with log.consumer(topic) as consumer:
+        assert [next(consumer).offset for _ in range(3)] == [0, 1, 2]
+        assert consumer.position(topic, 0) == 3
+        consumer.pause(topic, 0)
+        assert consumer.poll(timeout_ms=50) == []
+        consumer.resume(topic, 0)
+        assert next(consumer).offset == 3
+        consumer.seek(topic, 0, 40)
+        assert [record.offset for record in consumer.poll(max_records=2)] == [40, 41]
+        assert consumer.assignment() == [(topic, 0)]
+        assert consumer.high_watermark(topic, 0) == 50
+
+
+def test_one_thread_serves_all_clients_and_ends_with_the_last(address: str) -> None:
+    first, second = quorumlog.connect(address), quorumlog.connect(address)
+    assert len(io_threads()) == 1
+    first.close()
+    first.close()
+    assert second.admin.list_topics() is not None
+    with pytest.raises(Stopping):
+        first.admin.list_topics()
+    second.close()
+    assert io_threads() == []
+    with quorumlog.connect(address) as third:
+        third.admin.describe_cluster()
+    assert io_threads() == []
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Fork, run `work` in the child and return its exit status; 0 when it did not raise."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_after_a_fork_both_sides_go_on(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic)
+    producer = log.producer(linger_ms=60_000)
+    deliveries = [producer.send(topic, b"%d" % number) for number in range(20)]
+    consumer = log.consumer(topic)
+
+    def child() -> None:
+        assert deliveries[19].result(0).offset == 19  # delivered before the fork
+        assert [next(consumer).offset for _ in range(3)] == [0, 1, 2]
+        with log.producer() as another:
+            assert another.send(topic, b"child").result(WAIT_S).offset == 20
+        delivery = producer.send(topic, b"child again")
+        producer.flush()
+        assert delivery.result(0).offset == 21
+        log.close()
+
+    assert in_child(child) == 0
+    delivery = producer.send(topic, b"parent")
+    producer.close()
+    assert delivery.result().offset == 22
+    assert [next(consumer).offset for _ in range(23)] == list(range(23))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_consumer_goes_on_where_it_was_after_a_fork(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic)
+    with log.producer() as producer:
+        for _ in range(2_000):
+            producer.send(topic, b"v")
+    consumer = log.consumer(topic)
+    for _ in range(600):
+        next(consumer)
+
+    def child() -> None:
+        assert [next(consumer).offset for _ in range(1_400)] == list(range(600, 2_000))
+
+    assert in_child(child) == 0
+    assert [next(consumer).offset for _ in range(1_400)] == list(range(600, 2_000))
+
+
+OPEN_AT_EXIT = """
+import sys, quorumlog
+log = quorumlog.connect(sys.argv[1])
+log.admin.create_topic(sys.argv[2])
+log.producer(linger_ms=60_000).send(sys.argv[2], b"left open")
+"""
+
+
+@pytest.mark.slow
+def test_what_was_left_open_is_flushed_at_exit(log: Log, address: str, topic: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN_AT_EXIT, address, topic],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [record.value for record in log.consumer(topic, until_end=True)] == [b"left open"]
