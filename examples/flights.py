@@ -107,6 +107,17 @@ class Report:
             )
         console.print(table)
 
+    def verdict(self, seconds: float) -> int:
+        """Print how it went and return the exit code: 0 when every check holds, and there is
+        one."""
+        failed = [claim for claim, holds in self.checks if not holds]
+        if failed or not self.checks:
+            console.print(f"[bold red]{len(failed)} of {len(self.checks)} checks failed.[/]")
+            return 1
+        count = len(self.checks)
+        console.print(f"[bold green]All {count} checks hold[/], in {seconds:.0f} s.")
+        return 0
+
 
 @contextlib.contextmanager
 def working(what: str, total: int | None = None) -> Iterator[Any]:
@@ -324,9 +335,10 @@ def run(report: Report, broker: Broker, flights: pa.Table) -> None:
         spark = session("quorumlog flights", master="local[2]", config=quiet)
     report.done("start Spark", started)
     try:
-        ask_spark(report, broker, flights, spark)
+        asked = ask_spark(report, broker, flights, spark)
         before = read_with_spark(report, "Spark: read all, checksum", spark, broker, flights)
-        produced.size = report.steps[-1].size
+        for step in (produced, asked):
+            step.size = report.steps[-1].size
         with working("kill -9, start again"):
             started = time.perf_counter()
             broker.kill()
@@ -342,12 +354,12 @@ def run(report: Report, broker: Broker, flights: pa.Table) -> None:
         spark.stop()
 
 
-def ask_spark(report: Report, broker: Broker, flights: pa.Table, spark: "SparkSession") -> None:
-    """Run the job and compare its answers."""
+def ask_spark(report: Report, broker: Broker, flights: pa.Table, spark: "SparkSession") -> Step:
+    """Run the job, compare its answers, and return the step."""
     with working("Spark: carriers and busiest routes"):
         started = time.perf_counter()
         carriers, routes = carriers_and_routes(read_topic(spark, broker.address))
-    report.done("Spark: carriers, routes", started, rows=flights.num_rows)
+    step = report.done("Spark: carriers, routes", started, rows=flights.num_rows)
     show_answers(carriers, routes)
     counted = sum(row[1] for row in carriers)
     report.check(f"Spark counts {counted:,} flights, the file has {FLIGHTS:,}", counted == FLIGHTS)
@@ -359,6 +371,7 @@ def ask_spark(report: Report, broker: Broker, flights: pa.Table, spark: "SparkSe
         f"the {BUSIEST} busiest routes equal pyarrow's",
         [tuple(row) for row in routes] == expected_routes(flights),
     )
+    return step
 
 
 def read_with_spark(
@@ -439,13 +452,7 @@ def main() -> int:
         finally:
             broker.stop()
     report.show()
-    failed = [claim for claim, holds in report.checks if not holds]
-    seconds = time.perf_counter() - began
-    if failed or not report.checks:
-        console.print(f"[bold red]{len(failed)} of {len(report.checks)} checks failed[/]")
-        return 1
-    console.print(f"[bold green]All {len(report.checks)} checks hold[/], in {seconds:.0f} s.")
-    return 0
+    return report.verdict(time.perf_counter() - began)
 
 
 if __name__ == "__main__":

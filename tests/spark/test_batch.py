@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource
@@ -263,7 +264,7 @@ def test_sql_reads_without_any_registration(
     fill(log, name, range(10))
     spark.dataSource.register(OnlyHere)
     fresh = spark.newSession()
-    with pytest.raises(AnalysisException, match="DATA_SOURCE_NOT_FOUND"):
+    with pytest.raises(Py4JJavaError, match="only-here"):
         fresh.read.format("only-here").load()
     fresh.sql(
         "CREATE TEMPORARY VIEW found USING quorumlog "
