@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import zip_longest
 from typing import IO, Any, Final
 
@@ -62,14 +63,14 @@ def _play_all(level: str, seeds: range) -> int:
         results = [_results(worker) for worker in workers]
         for seed in seeds:
             pair = [next(result, None) for result in results]
-            problem = _judge(level, seed, pair)
+            problem = judge(seed, pair, difference=partial(_first_difference, level, seed))
             first: dict[str, Any] = pair[0] or {}
             events += first.get("events", 0)
             virtual_ms += first.get("virtual_ms", 0)
             print(_line(seed, pair, problem), flush=True)
             if problem:
                 failed.append(seed)
-                print(_explain(level, seed, pair, problem), flush=True)
+                print(explain(level, seed, pair, problem), flush=True)
     finally:
         for worker in workers:
             worker.kill()
@@ -98,8 +99,10 @@ def _results(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def _judge(level: str, seed: int, pair: Sequence[dict[str, Any] | None]) -> str:
-    """What is wrong with a seed, "" when nothing is."""
+def judge(
+    seed: int, pair: Sequence[dict[str, Any] | None], *, difference: Callable[[], str]
+) -> str:
+    """What is wrong with a seed, "" when nothing is; `difference` says where two runs parted."""
     outcomes = [outcome for outcome in pair if outcome is not None]
     if len(outcomes) < len(HASH_SEEDS):
         return "a worker ended early"
@@ -109,7 +112,7 @@ def _judge(level: str, seed: int, pair: Sequence[dict[str, Any] | None]) -> str:
             return str(outcome["failure"])
     hashes = [outcome["event_hash"] for outcome in outcomes]
     if len(set(hashes)) > 1:
-        return f"not deterministic: event hashes {hashes}\n{_first_difference(level, seed)}"
+        return f"not deterministic: event hashes {hashes}\n{difference()}"
     return ""
 
 
@@ -125,7 +128,8 @@ def _line(seed: int, pair: Sequence[dict[str, Any] | None], problem: str) -> str
     )
 
 
-def _explain(level: str, seed: int, pair: Sequence[dict[str, Any] | None], problem: str) -> str:
+def explain(level: str, seed: int, pair: Sequence[dict[str, Any] | None], problem: str) -> str:
+    """The report of a failed seed: the problem, the options, the last events, how to replay it."""
     outcome = next((one for one in pair if one is not None and one["failure"]), pair[0]) or {}
     events = "\n".join(f"  {line}" for line in outcome.get("last_events", []))
     return (

@@ -126,7 +126,7 @@ class Link:
             if self._entropy.chance(faults.late_suffix):
                 self._delay(end, self._entropy.spread(*faults.late_suffix_ms) * NS_PER_MS)
             if side != ignorant:
-                self._tell(end, self._arrival_ns(end), "the connection broke")
+                self._tell(end, self._last_word_ns(end), "the connection broke")
         self.fabric.links_broken += 1
         self.fabric.record(None, "link-broken", f"{self.number}")
 
@@ -140,7 +140,7 @@ class Link:
             return
         self._lose_suffix(dead.other)
         if not silent:
-            self._tell(dead.other, self._arrival_ns(dead.other), "the peer's process is gone")
+            self._tell(dead.other, self._last_word_ns(dead.other), "the peer's process is gone")
 
     def machine_is_back(self) -> None:
         """The silent end's machine has booted: it answers what is sent again with a reset."""
@@ -166,6 +166,11 @@ class Link:
         arrival_ns = self.fabric.loop.now_ns + self.fabric.latency_ns(self._entropy)
         receiver.last_arrival_ns = max(receiver.last_arrival_ns, arrival_ns)
         return receiver.last_arrival_ns
+
+    def _last_word_ns(self, receiver: End) -> int:
+        """When an end learns of a break: a while after the last frame, so that what arrives late is
+        also acted on."""
+        return self._arrival_ns(receiver) + self.fabric.latency_ns(self._entropy)
 
     def _put_in_flight(self, receiver: End, frame: Frame, arrival_ns: int) -> None:
         self._sequence += 1

@@ -1,0 +1,80 @@
+"""`python -m quorumlog.simulation`: what it prints, and when it fails."""
+
+import subprocess
+import sys
+
+import pytest
+
+from quorumlog.simulation.__main__ import explain, judge
+
+
+def play(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "quorumlog.simulation", *options],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_seeds_that_hold_give_a_line_each_and_a_summary() -> None:
+    finished = play("--level", "mini", "--seeds", "3", "--first", "7")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    lines = finished.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["7", "8", "9"]
+    assert all(" ok " in line for line in lines[1:4])
+    assert "3 seeds, 0 failed" in lines[-1]
+
+
+@pytest.mark.slow
+def test_a_replayed_seed_gives_the_same_event_hash() -> None:
+    hashes = [play("--level", "mini", "--seed", "4").stdout.split("\n")[1].split()[4] for _ in "ab"]
+    assert hashes[0] == hashes[1]
+    assert len(hashes[0]) == 16
+
+
+@pytest.mark.slow
+def test_a_whole_node_survives_a_few_seeds() -> None:
+    finished = play("--level", "node", "--seeds", "2")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+OUTCOME = {
+    "seed": 5,
+    "event_hash": "aa",
+    "events": 1,
+    "virtual_ms": 2_000,
+    "facts": {},
+    "options": "Faults()",
+    "failure": "",
+    "last_events": ["1 n what"],
+    "wall_s": 0.1,
+}
+
+
+def judged(*pair: dict[str, object] | None) -> str:
+    return judge(5, pair, difference=lambda: "event 3 differs")
+
+
+def test_a_failing_seed_is_explained_with_its_replay_command() -> None:
+    failed = OUTCOME | {"failure": "AssertionError: lost write"}
+    text = explain("node", 5, [failed, failed], judged(failed, failed))
+    assert "lost write" in text
+    assert "1 n what" in text
+    assert "make simulate LEVEL=node SEED=5" in text
+
+
+def test_different_hashes_are_a_failure() -> None:
+    problem = judged(OUTCOME, OUTCOME | {"event_hash": "bb"})
+    assert "not deterministic" in problem
+    assert "event 3 differs" in problem
+
+
+def test_a_worker_without_a_result_is_a_failure() -> None:
+    assert judged(OUTCOME, None) == "a worker ended early"
+
+
+def test_a_seed_that_holds_is_no_problem() -> None:
+    assert judged(OUTCOME, OUTCOME) == ""
