@@ -150,15 +150,18 @@ async def produce(runtime: Runtime, channel: Channel, records: bytes, messages: 
         await stream.finish()
 
 
-async def fetch(runtime: Runtime, channel: Channel, step: int, messages: int) -> None:
-    """Fetch batch by batch with two calls under way (the offsets are known)."""
+async def fetch(
+    runtime: Runtime, channel: Channel, step: int, messages: int, *, batches: int
+) -> None:
+    """Fetch `batches` a call, two calls under way (the offsets are known)."""
 
     async def half(first: int) -> None:
-        for number in range(first, messages, 2):
-            request = log_pb2.FetchRequest(max_bytes=SIZE)
-            request.partitions.add(topic="bench", partition=0, offset=number * step, max_bytes=SIZE)
+        for number in range(first * batches, messages, 2 * batches):
+            size = min(batches, messages - number) * SIZE
+            request = log_pb2.FetchRequest(max_bytes=size)
+            request.partitions.add(topic="bench", partition=0, offset=number * step, max_bytes=size)
             response = await channel.call(LOG_FETCH, request, timeout_ms=WAIT_MS)
-            assert len(response.results[0].records) > SIZE // 2
+            assert len(response.results[0].records) > size // 2
 
     async with runtime.tasks.scope("consumer") as scope:
         scope.spawn(half(0), name="even")

@@ -184,11 +184,7 @@ def locate(probe: Probe, wanted: Wanted, floors: Floors) -> tuple[int, int, int]
             end, next_offset = tail.position, tail.base_offset
     if end - head.position <= wanted.bytes_max:
         return head.position, end - head.position, next_offset
-    if floors.cut > head.position:
-        cut = find_batch(probe, floors.cut, size, 0)
-        assert cut is not None, f"the index points to {floors.cut} of {size}"
-        return head.position, cut.position - head.position, cut.base_offset
-    return _cut_after_first(probe, wanted, head, end, next_offset)
+    return _cut(probe, wanted, head, max(floors.cut, head.position), end, next_offset)
 
 
 def find_batch(probe: Probe, position: int, end: int, offset: int) -> Place | None:
@@ -208,11 +204,11 @@ def find_batch(probe: Probe, position: int, end: int, offset: int) -> Place | No
     return None
 
 
-def _cut_after_first(
-    probe: Probe, wanted: Wanted, head: Place, end: int, next_offset: int
+def _cut(
+    probe: Probe, wanted: Wanted, head: Place, position: int, end: int, next_offset: int
 ) -> tuple[int, int, int]:
-    """Take whole batches from `head` while they fit; there are few, the index has none between."""
-    position = head.position
+    """Take whole batches from `head` while they fit. Those before `position` are known to; few are
+    left, since the index had no place behind it."""
     while position < end:
         window = _probe(probe, position, end)
         at, limit = 0, len(window) - HEADER_SIZE

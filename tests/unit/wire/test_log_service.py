@@ -395,6 +395,22 @@ def test_a_fetch_is_bounded_and_gives_one_batch_even_if_larger(run: Run, folder:
     run(main)
 
 
+def test_a_fetch_gives_as_many_whole_batches_as_fit(run: Run, folder: str) -> None:
+    """Also behind the first one, where the index's nearest place lies before the offset."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            size = len(batch(bytes(50_000)))
+            for _ in range(5):
+                await produce_one(channel, batch(bytes(50_000)))
+            for offset in range(5):
+                (result,) = await fetch(channel, ("t", 0, offset), max_bytes=size * 5 // 2)
+                assert len(result.records) == size * min(2, 5 - offset), offset
+
+    run(main)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
