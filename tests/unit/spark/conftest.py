@@ -147,11 +147,11 @@ class StandIn:
 def script() -> Iterator[Script]:
     """A broker under `script.address`, which does as the script says."""
     held = Script()
-    with serving(held):
+    with Serving(held):
         yield held
 
 
-class serving:  # reads as what it does: `with serving(script):`
+class Serving:
     """Serves a script from a thread with a loop of its own."""
 
     def __init__(self, script: Script) -> None:
