@@ -170,10 +170,10 @@ def _walk_epochs(
         file = files.open_readonly(segment.path)
         try:
             for _, header in walk(file, 0, segment.size):
-                if end is not None and header.last_offset >= end:
-                    return
                 if header.leader_epoch > epochs.latest:
                     epochs.assign(header.leader_epoch, header.base_offset)
+                if end is not None and header.next_offset >= end:
+                    return  # what follows may be torn
         finally:
             file.close()
 

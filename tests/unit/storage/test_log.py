@@ -1,0 +1,420 @@
+"""The log's bookkeeping, on the real and on the simulated file system."""
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import (
+    CorruptionError,
+    DiskFull,
+    InvalidRecord,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    StorageError,
+)
+from quorumlog.records.batch import iterate_batches, parse_header
+from quorumlog.records.codec import decode_all
+from quorumlog.storage import Origin, Write
+from quorumlog.storage.appends import WriteFailed, write_fully
+from quorumlog.storage.config import LogConfig
+
+MakeBench = Callable[..., Any]
+MakeBatch = Callable[..., bytes]
+FULL = OSError(errno.ENOSPC, "No space left on device")
+BROKEN = OSError(errno.EIO, "Input/output error")
+
+
+def prepare(bench: Any, batches: bytes, *, epoch: int = 0) -> Write:
+    write = bench.log.prepare(batches, leader_epoch=epoch, wall_ms=0, origin=Origin.CLIENT)
+    assert isinstance(write, Write)
+    return write
+
+
+# --- append ------------------------------------------------------------------------------------
+
+
+def test_a_client_batch_gets_the_next_offset_and_the_epoch(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench()
+    assert b.append(batch(3, base_offset=99, leader_epoch=7), epoch=4) == 0
+    assert b.append(batch(2), epoch=4) == 3
+    headers = [header for _, header in iterate_batches(b.read(0))]
+    assert [(h.base_offset, h.last_offset, h.leader_epoch) for h in headers] == [
+        (0, 2, 4),
+        (3, 4, 4),
+    ]
+    assert [r.offset for r in decode_all(b.read(0))] == [0, 1, 2, 3, 4]
+
+
+def test_the_rest_of_a_batch_is_stored_as_it_was_sent(bench: MakeBench, batch: MakeBatch) -> None:
+    b, sent = bench(), batch(3)
+    write = prepare(b, sent)
+    prefix, rest = write.buffers
+    assert len(prefix) == 16
+    assert isinstance(rest, memoryview)
+    assert rest.obj is sent, "no copy"
+    b.log.failed(write, WriteFailed(FULL, is_undone=True))
+    b.append(sent)
+    assert b.read(0)[16:] == sent[16:]
+
+
+def test_several_batches_are_appended_together(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(index_interval_bytes=0)
+    assert b.append(batch(3) + batch(1) + batch(2), epoch=1) == 0
+    assert b.log.log_end_offset == 6
+    offsets = [header.base_offset for _, header in iterate_batches(b.read(0))]
+    assert offsets == [0, 3, 4]
+
+
+def test_readers_see_completed_writes_only(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    write = prepare(b, batch(2))
+    write_fully(write.file, write.position, write.buffers)
+    assert b.log.log_end_offset == 0
+    assert b.log.read(0, max_bytes=1000) is None
+    b.log.complete(write)
+    assert b.log.log_end_offset == 2
+    assert len(decode_all(b.read(0))) == 2
+
+
+def test_outstanding_writes_lie_behind_each_other(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    first, second = prepare(b, batch(2)), prepare(b, batch(1))
+    assert (second.base_offset, second.position) == (2, first.size)
+    write_fully(first.file, first.position, [*first.buffers, *second.buffers])
+    with pytest.raises(AssertionError, match="completed before"):
+        b.log.complete(second)
+
+
+def test_a_full_disk_that_was_undone_leaves_the_log_usable(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench()
+    b.append(batch(1))
+    first, second = prepare(b, batch(2)), prepare(b, batch(1))
+    failure = WriteFailed(FULL, is_undone=True)
+    assert isinstance(b.log.failed(second, failure), DiskFull)
+    assert isinstance(b.log.failed(first, failure), DiskFull)
+    assert b.append(batch(1)) == 1
+    assert len(decode_all(b.read(0))) == 2
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [WriteFailed(FULL, is_undone=False), WriteFailed(BROKEN, is_undone=True)],
+    ids=["full disk, not undone", "device error"],
+)
+def test_any_other_failed_write_is_final(
+    bench: MakeBench, batch: MakeBatch, failure: WriteFailed
+) -> None:
+    b = bench()
+    b.append(batch(1))
+    error = b.log.failed(prepare(b, batch(1)), failure)
+    assert type(error) is StorageError
+    with pytest.raises(StorageError):
+        prepare(b, batch(1))
+    assert len(decode_all(b.read(0))) == 1, "what was there is still readable"
+
+
+def test_a_failed_flush_is_final(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    b.append(batch(1))
+    assert isinstance(b.log.flush_failed(b.log.begin_flush(), FULL), StorageError)
+    assert b.log.flushed_end_offset == 0
+    with pytest.raises(StorageError):
+        prepare(b, batch(1))
+
+
+def test_nothing_of_an_invalid_append_is_stored(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(message_bytes_max=300)
+    good, bad = batch(1), bytearray(batch(1))
+    bad[-1] ^= 1
+    with pytest.raises(CorruptionError):
+        prepare(b, good + bad)
+    with pytest.raises(CorruptionError):
+        prepare(b, good + good[:-1])
+    with pytest.raises(InvalidRecord):
+        prepare(b, b"")
+    with pytest.raises(MessageTooLarge):
+        prepare(b, batch(1, size=400))
+    assert b.append(good) == 0
+
+
+def test_an_append_larger_than_a_segment_is_refused(bench: MakeBench, batch: MakeBatch) -> None:
+    with pytest.raises(MessageTooLarge):
+        prepare(bench(segment_bytes=100), batch(1, size=100))
+
+
+def test_validation_is_skipped_when_a_lane_has_done_it(bench: MakeBench, batch: MakeBatch) -> None:
+    b, content = bench(), bytearray(batch(1))
+    content[-1] ^= 1
+    write = b.log.prepare(
+        content, leader_epoch=0, wall_ms=0, origin=Origin.CLIENT, is_validated=True
+    )
+    assert write is not None
+
+
+def test_a_replicated_batch_keeps_its_offsets_and_must_continue_the_log(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench()
+
+    def replicate(base: int, epoch: int, count: int = 2) -> int:
+        content = batch(count, base_offset=base, leader_epoch=epoch)
+        return b.append(content, origin=Origin.REPLICATED)  # type: ignore[no-any-return]
+
+    assert replicate(0, 3) == 0
+    assert replicate(2, 3) == 2
+    for base in (3, 5):
+        with pytest.raises(InvalidRecord, match="starts at"):
+            replicate(base, 3)
+    with pytest.raises(InvalidRecord, match="epoch 2 follows epoch 3"):
+        replicate(4, 2)
+    assert replicate(4, 5) == 4
+    assert b.log.epochs.entries() == [(3, 0), (5, 4)]
+
+
+def test_a_compacted_log_takes_replicated_gaps(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(compacted=True)
+    b.append(batch(2, base_offset=0, leader_epoch=0), origin=Origin.REPLICATED)
+    b.append(batch(2, base_offset=10, leader_epoch=0), origin=Origin.REPLICATED)
+    assert b.log.log_end_offset == 12
+    assert parse_header(b.read(5)).base_offset == 10
+
+
+def test_only_the_crc_of_an_internal_batch_is_checked(bench: MakeBench, batch: MakeBatch) -> None:
+    b, content = bench(), batch(1)
+    assert b.append(content, origin=Origin.INTERNAL) == 0
+    with pytest.raises(CorruptionError):
+        b.append(content[:-1] + b"?", origin=Origin.INTERNAL)
+
+
+# --- roll --------------------------------------------------------------------------------------
+
+
+def test_a_log_rolls_before_a_segment_grows_too_large(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(segment_bytes=200)
+    for _ in range(4):
+        b.append(batch(1))  # 71 bytes each
+    assert b.log.segment_bases == [0, 2]
+    assert [r.offset for r in decode_all(b.read(0) + b.read(2))] == [0, 1, 2, 3]
+
+
+def test_a_due_roll_waits_for_outstanding_writes(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(segment_bytes=200)
+    first, second = prepare(b, batch(1)), prepare(b, batch(1))
+    assert b.log.prepare(batch(1), leader_epoch=0, wall_ms=0, origin=Origin.CLIENT) is None
+    write_fully(first.file, 0, [*first.buffers, *second.buffers])
+    b.log.complete(first)
+    b.log.complete(second)
+    assert prepare(b, batch(1)).position == 0
+    assert b.log.segment_bases == [0, 2]
+
+
+def test_a_log_rolls_when_a_segment_spans_too_much_time(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(segment_ms=100)
+    for timestamp in (1_000, 1_100, 1_101, 1_150):
+        b.append(batch(1, timestamp=timestamp))
+    assert b.log.segment_bases == [0, 2]
+
+
+def test_without_timestamps_the_age_of_the_segment_counts(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench(segment_ms=100)
+    for wall_ms in (5_000, 5_100, 5_101):
+        b.append(batch(1, timestamp=-1, step=0), wall_ms=wall_ms)
+    assert b.log.segment_bases == [0, 2]
+
+
+def test_a_log_rolls_when_an_index_is_full(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(index_interval_bytes=0, index_bytes_max=24)
+    for timestamp in range(4):
+        b.append(batch(1, timestamp=timestamp))
+    assert b.log.segment_bases == [0, 3]
+
+
+def test_a_log_rolls_before_offsets_outgrow_the_index(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(compacted=True)
+    b.append(batch(1, base_offset=0, leader_epoch=0), origin=Origin.REPLICATED)
+    b.append(batch(1, base_offset=2**31 - 2, leader_epoch=0), origin=Origin.REPLICATED)
+    assert b.log.segment_bases == [0]
+    b.append(batch(2, base_offset=2**31 - 1, leader_epoch=0), origin=Origin.REPLICATED)
+    assert b.log.segment_bases == [0, 2**31 - 1]
+
+
+def test_a_rolled_segment_gets_its_index_files_with_the_next_flush(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench(segment_bytes=300, index_interval_bytes=0)
+    for timestamp in range(5):
+        b.append(batch(1, timestamp=timestamp))
+    b.flush()
+    files = b.place.files
+    assert files.size(f"{b.folder}/00000000000000000000.index") == 8 * 3
+    assert files.size(f"{b.folder}/00000000000000000000.timeindex") == 12 * 3
+    assert not files.exists(f"{b.folder}/00000000000000000004.index")
+
+
+# --- read --------------------------------------------------------------------------------------
+
+
+def test_the_folder_is_made_at_the_first_append(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    assert not b.place.files.exists(b.folder)
+    assert b.log.read(0, max_bytes=10) is None
+    b.append(batch(1))
+    assert b.place.files.names(b.folder) == ["00000000000000000000.log"]
+
+
+def test_offsets_outside_of_the_log_say_both_bounds(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    b.append(batch(5))
+    b.log.advance_log_start(2)
+    for offset in (1, 6):
+        with pytest.raises(OffsetOutOfRange, match=rf"offset {offset} is outside \[2, 5\]"):
+            b.log.read(offset, max_bytes=10)
+    assert b.log.read(5, max_bytes=10) is None
+
+
+def test_a_batch_that_reaches_beyond_the_end_is_not_given(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench()
+    b.append(batch(2))
+    b.append(batch(3))
+    assert [r.offset for r in decode_all(b.read(0, end_offset=4))] == [0, 1]
+    assert b.read(2, end_offset=4) == b""
+
+
+def test_at_least_one_batch_is_given_even_when_it_is_too_large(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench()
+    b.append(batch(1, size=500))
+    b.append(batch(1))
+    assert len(decode_all(b.read(0, max_bytes=10))) == 1
+    assert b.read(0, max_bytes=10, min_one=False) == b""
+
+
+def test_a_range_outlives_the_eviction_of_its_file(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(segment_bytes=100)
+    for _ in range(12):
+        b.append(batch(1))
+    b.flush()
+    found = b.log.read(0, max_bytes=1000)
+    for offset in range(1, 12):  # the pool holds four files
+        assert len(b.read(offset)) == 71
+    content = found.read()
+    assert decode_all(content)[0].offset == 0
+    found.release()
+    found.release()
+
+
+def test_a_range_that_was_truncated_meanwhile_is_an_error(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench()
+    b.append(batch(1))
+    b.append(batch(1))
+    found = b.log.read(0, max_bytes=1000)
+    b.log.truncate_to(1)
+    with pytest.raises(StorageError, match="truncated"):
+        found.read()
+    found.release()
+
+
+def test_indexes_are_rebuilt_when_missing_or_inconsistent(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench(segment_bytes=1_000, index_interval_bytes=100)
+    for number in range(40):
+        b.append(batch(1, timestamp=number))
+    b.close()
+    names = b.place.files.names(b.folder)
+    b.place.files.remove(f"{b.folder}/{names[0]}")  # ...00.index
+    file = b.place.files.open(f"{b.folder}/00000000000000000014.timeindex")
+    file.write(0, [b"\xff" * 12])
+    file.close()
+    b.open()
+    for offset in range(40):
+        assert decode_all(b.read(offset, max_bytes=1))[0].offset == offset
+        found = b.log.offset_for_time(offset)
+        assert found is not None
+        assert found.offset == offset
+
+
+# --- truncate, start, epochs -------------------------------------------------------------------
+
+
+def test_truncating_cuts_whole_batches(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    b.append(batch(3), epoch=1)
+    b.append(batch(3), epoch=2)
+    b.flush()
+    b.log.truncate_to(4)
+    assert (b.log.log_end_offset, b.log.flushed_end_offset) == (3, 3)
+    assert b.log.epochs.entries() == [(1, 0)]
+    assert b.append(batch(1), epoch=3) == 3
+    assert [r.offset for r in decode_all(b.read(0))] == [0, 1, 2, 3]
+
+
+def test_truncating_removes_whole_segments(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(segment_bytes=200)
+    for _ in range(9):
+        b.append(batch(1))
+    b.flush()
+    b.log.truncate_to(3)
+    assert b.log.segment_bases == [0, 2]
+    logs = [name for name in b.place.files.names(b.folder) if name.endswith(".log")]
+    assert logs == ["00000000000000000000.log", "00000000000000000002.log"]
+    assert b.log.size_bytes == 3 * 71
+
+
+def test_truncating_at_or_beyond_the_end_does_nothing(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    b.log.truncate_to(0)
+    b.append(batch(2))
+    b.log.truncate_to(2)
+    b.log.truncate_to(9)
+    assert b.log.log_end_offset == 2
+
+
+def test_the_log_start_only_moves_forward(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    b.append(batch(4), epoch=1)
+    b.append(batch(4), epoch=2)
+    b.log.advance_log_start(5)
+    b.log.advance_log_start(2)
+    assert b.log.log_start_offset == 5
+    assert b.log.epochs.entries() == [(2, 5)]
+    with pytest.raises(AssertionError):
+        b.log.advance_log_start(9)
+
+
+def test_a_changed_config_counts_from_the_next_append(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    b.append(batch(1))
+    b.log.config = replace(b.log.config, segment_bytes=100)
+    b.append(batch(1))
+    assert b.log.segment_bases == [0, 1]
+
+
+def test_a_second_flush_at_once_is_a_bug(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench()
+    b.append(batch(1))
+    b.log.begin_flush()
+    with pytest.raises(AssertionError, match="two flushes"):
+        b.log.begin_flush()
+
+
+def test_topic_configs_become_a_log_config() -> None:
+    config = LogConfig.from_topic_configs(
+        {"segment.bytes": "1000", "flush.policy": "fsync", "cleanup.policy": "compact,delete"}
+    )
+    assert (config.segment_bytes, config.flush_policy, config.compacted) == (1000, "fsync", True)
+    assert LogConfig.from_topic_configs({"retention.ms": "5"}) == LogConfig()
