@@ -41,7 +41,8 @@ from quorumlog.services import (
 
 SIZE = 1 << 20
 RECORD_BYTES = 1000
-INFLIGHT = 8
+INFLIGHT = 8  # produce requests under way
+FETCHES = 4  # fetch calls under way
 WAIT_MS = 120_000
 GOAL = 0.8
 GOAL_ROWS = ("produce", "subscribe")  # stream beside stream; fetch is one call after another
@@ -153,10 +154,10 @@ async def produce(runtime: Runtime, channel: Channel, records: bytes, messages: 
 async def fetch(
     runtime: Runtime, channel: Channel, step: int, messages: int, *, batches: int
 ) -> None:
-    """Fetch `batches` a call, two calls under way (the offsets are known)."""
+    """Fetch `batches` a call, FETCHES calls under way (the offsets are known)."""
 
-    async def half(first: int) -> None:
-        for number in range(first * batches, messages, 2 * batches):
+    async def some(first: int) -> None:
+        for number in range(first * batches, messages, FETCHES * batches):
             size = min(batches, messages - number) * SIZE
             request = log_pb2.FetchRequest(max_bytes=size)
             request.partitions.add(topic="bench", partition=0, offset=number * step, max_bytes=size)
@@ -164,8 +165,8 @@ async def fetch(
             assert len(response.results[0].records) > size // 2
 
     async with runtime.tasks.scope("consumer") as scope:
-        scope.spawn(half(0), name="even")
-        scope.spawn(half(1), name="odd")
+        for first in range(FETCHES):
+            scope.spawn(some(first), name=f"fetch {first}")
 
 
 async def subscribe(channel: Channel, step: int, messages: int) -> None:
@@ -249,6 +250,7 @@ def report(rows: dict[str, list[float]], arguments: argparse.Namespace) -> None:
     peers = {
         "produce": "bare stream in",
         "fetch": "bare stream out",
+        "fetch, 1 a call": "bare stream out",
         "subscribe": "bare stream out",
     }
     print(f"{'row':<16} {'median MB/s':>12} {'of bare':>8}   rounds")
