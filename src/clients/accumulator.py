@@ -15,6 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from ..errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
+from ..records.batch import HEADER_SIZE
 from ..runtime import Entropy
 from .batches import RECORD_OVERHEAD, Batch, Headers
 from .config import ProducerConfig
@@ -53,10 +54,11 @@ class PartitionQueue:
 class TopicQueues:
     """A topic that this producer writes to."""
 
-    __slots__ = ("name", "queues", "sticky")
+    __slots__ = ("batch_size", "name", "queues", "sticky")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, batch_size: int) -> None:
         self.name = name
+        self.batch_size = batch_size  # the producer's, or less where the topic takes less
         self.queues: list[PartitionQueue] = []  # by partition index
         self.sticky: PartitionQueue | None = (
             None  # takes records without a key, until its batch closes
@@ -127,7 +129,7 @@ class Accumulator:
         batch = queue.open
         if batch is None:
             batch = self._open(queue)
-        elif batch.size + size > self._batch_size:
+        elif batch.size + size > topic_queues.batch_size:
             self._close(queue)
             if partition is None:  # a sticky partition may have moved on
                 queue = self._choose(topic_queues, key, partition)
@@ -140,7 +142,7 @@ class Accumulator:
         batch.count += 1
         batch.size += size
         self.buffered += size
-        if batch.size >= self._batch_size:
+        if batch.size >= topic_queues.batch_size:
             self._close(queue)
         return batch
 
@@ -163,11 +165,21 @@ class Accumulator:
         self._list(queue)
         return batch
 
-    def admit(self, topic: str, partitions: int) -> None:
-        """Know a topic, or that it has more partitions than before."""
-        topic_queues = self._topics.setdefault(topic, TopicQueues(topic))
+    def admit(self, topic: str, partitions: int, *, message_bytes_max: int | None = None) -> None:
+        """Know a topic, or that it has more partitions than before, and how large its batches may
+        be: so that a record is refused for its own size, never for its neighbours'."""
+        topic_queues = self._topics.get(topic)
+        if topic_queues is None:
+            topic_queues = self._topics[topic] = TopicQueues(topic, self._batch_size)
+        if message_bytes_max is not None:
+            room = message_bytes_max * 15 // 16 - HEADER_SIZE  # sizes here are estimates
+            topic_queues.batch_size = max(1, min(self._batch_size, room))
         for partition in range(len(topic_queues.queues), partitions):
             topic_queues.queues.append(PartitionQueue(topic, partition))
+
+    def batch_size(self, topic: str) -> int:
+        """Return the bytes that a batch of an admitted topic may have before compression."""
+        return self._topics[topic].batch_size
 
     def knows(self, topic: str) -> bool:
         """Whether the topic was admitted."""

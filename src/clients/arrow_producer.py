@@ -60,7 +60,7 @@ async def send_arrow(
     for part in _slices(data):
         encoded = await runtime.tasks.offload(
             "cpu",
-            _encoding(producer, part, columns, count, partition, turn, runtime.clock.wall_ms()),
+            _encoding(producer, topic, part, columns, partition, turn),
             cost_bytes=part.nbytes,
         )
         for target, batch in encoded:
@@ -73,16 +73,17 @@ async def send_arrow(
 
 def _encoding(
     producer: "AsyncProducer",
+    topic: str,
     part: "pa.RecordBatch",
     columns: Columns,
-    count: int,
     partition: int | None,
     turn: int,
-    wall_ms: int,
 ) -> Any:
     """Return the job that encodes a slice into (partition, batch) pairs."""
     envelope = Envelope(codec=producer.config.codec)
-    batch_bytes = producer.config.batch_size
+    wall_ms = producer.connection.runtime.clock.wall_ms()
+    count = producer.accumulator.partitions(topic)
+    batch_bytes = producer.accumulator.batch_size(topic)
 
     def job() -> list[tuple[int, bytes]]:
         records = record_columns(

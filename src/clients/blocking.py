@@ -51,6 +51,7 @@ T = TypeVar("T")
 EXIT_WAIT_S = 5.0  # how long clients that were left open may take to flush at the process's end
 THREAD_CHECK_S = 1.0  # a caller that waits looks so often whether the thread still lives
 FORK_WAIT_S = 5.0  # how long each client may take to flush before a fork
+GRPC_REST_S = 1.0  # how long its thread may take to end then
 GRPC_THREAD = "_poll_wrapper"  # in the name of the thread that gRPC has while a channel is open
 
 _log = logging.getLogger(__name__)
@@ -346,9 +347,11 @@ class _State:
             for user in list(io.users):
                 user.wind_down()
             io.end()
-        if _grpc_is_busy():
+        if _grpc_threads():
             gc.collect()  # it rests when its last channel is freed
-        self._was_busy = _grpc_is_busy()
+        for thread in _grpc_threads():
+            thread.join(GRPC_REST_S)
+        self._was_busy = bool(_grpc_threads())
 
     def _after_fork_in_parent(self) -> None:
         self.lock.release()
@@ -370,8 +373,8 @@ class _State:
         closer.join(EXIT_WAIT_S)
 
 
-def _grpc_is_busy() -> bool:
-    return any(GRPC_THREAD in thread.name for thread in threading.enumerate())
+def _grpc_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if GRPC_THREAD in thread.name]
 
 
 def _close_all(users: Sequence[Log]) -> None:

@@ -259,7 +259,11 @@ class AsyncProducer:
             deadline_ms = self._clock.now_ms() + self.config.block_ms_max
             layout = await self.connection.layout(topic, deadline_ms=deadline_ms)
             with self.lock:
-                self.accumulator.admit(topic, len(layout.partitions))
+                self.accumulator.admit(
+                    topic,
+                    len(layout.partitions),
+                    message_bytes_max=layout.message_bytes_max,
+                )
 
     async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
         """Queue a record batch of `count` records, waiting for room."""

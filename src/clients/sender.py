@@ -201,7 +201,11 @@ class Sender:
             failed = True  # asked again after a back-off, until the batches' deadline
         else:
             with self._lock:
-                self._accumulator.admit(topic, len(layout.partitions))
+                self._accumulator.admit(
+                    topic,
+                    len(layout.partitions),
+                    message_bytes_max=layout.message_bytes_max,
+                )
         for queue in self._looked_up.pop(topic):
             queue.failures += failed
             if failed:

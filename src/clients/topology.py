@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from ..ids import NO_NODE, Epoch, NodeId
 from ..proto import admin_pb2
 
+MESSAGE_BYTES_MAX = "max.message.bytes"
 DOUBTED_MS = -(2**62)  # before every time: whatever the age allowed, it is over
 
 
@@ -36,6 +37,7 @@ class TopicLayout:
     name: str
     topic_id: bytes
     partitions: tuple[PartitionLeadership, ...]  # by partition index, without gaps
+    message_bytes_max: int | None  # its max.message.bytes, None where it is the default
     refreshed_ms: int  # Clock.now_ms() of the answer
 
 
@@ -103,6 +105,19 @@ class Topology:
             for index, old in enumerate(known.partitions[: len(news)]):
                 if old.epoch > news[index].epoch:
                     news[index] = old
-        layout = TopicLayout(topic.name, topic.topic_id, tuple(news), now_ms)
+        layout = TopicLayout(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=tuple(news),
+            message_bytes_max=_message_bytes_max(topic),
+            refreshed_ms=now_ms,
+        )
         self._topics[topic.name] = layout
         return layout
+
+
+def _message_bytes_max(topic: admin_pb2.TopicDescription) -> int | None:
+    for config in topic.configs:
+        if config.name == MESSAGE_BYTES_MAX and config.value.isdecimal():
+            return int(config.value)
+    return None

@@ -226,3 +226,11 @@ def test_a_waiter_runs_exactly_once(order: str) -> None:
     if order == "after":
         batch.add_waiter(waiter)
     assert calls == [1]
+
+
+def test_a_topic_that_takes_less_gets_smaller_batches() -> None:
+    bench = Bench(batch_size=1 << 20)
+    bench.accumulator.admit("t", 3, message_bytes_max=3 * RECORD + 150)
+    batches = [bench.send() for _ in range(9)]
+    assert {batch.count for batch in batches} == {3}
+    assert bench.accumulator.batch_size("t") < 3 * RECORD + 150

@@ -1,5 +1,6 @@
 """The blocking face against a node in a process of its own: threads, callbacks, forks."""
 
+import asyncio
 import concurrent.futures
 import json
 import os
@@ -281,3 +282,18 @@ def test_what_was_left_open_is_flushed_at_exit(log: Log, address: str, topic: st
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert [record.value for record in log.consumer(topic, until_end=True)] == [b"left open"]
+
+
+def test_asyncio_programs_connect_on_their_own_loop(address: str, topic: str) -> None:
+    async def main() -> None:
+        async with quorumlog.aio.connect(address) as log:
+            await log.admin.create_topic(topic)
+            async with log.producer() as producer:
+                assert (await producer.send_and_wait(topic, b"v")).offset == 0
+            consumer = log.consumer(topic, until_end=True)
+            assert [record.value async for record in consumer] == [b"v"]
+        log = await quorumlog.aio.connect(address)
+        assert topic in [each.name for each in await log.admin.list_topics()]
+        await log.close()
+
+    asyncio.run(main())

@@ -263,8 +263,10 @@ def test_one_stream_serves_all_requests(run: Run) -> None:
 def test_a_request_is_bounded_in_bytes(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script()
-        settings = {"batch_size": 400, "request_size_max": 2_048}
-        async with scripted(runtime, script) as log, log.producer(**settings) as producer:
+        async with (
+            scripted(runtime, script) as log,
+            log.producer(batch_size=400, request_size_max=2_048) as producer,
+        ):
             for _ in range(200):
                 await producer.send("t", b"1" * 100)
         assert max(request.ByteSize() for request in script.requests) < 2 * 2_048
@@ -281,8 +283,10 @@ def test_order_is_kept_when_requests_fail_and_are_repeated(run: Run) -> None:
         script.produce.extend(
             [STORE, BREAK, NotEnoughReplicas("wait"), BREAK, STORE, Overloaded("full"), STORE]
         )
-        settings = {"linger_ms": 0, "batch_size": 1}
-        async with scripted(runtime, script) as log, log.producer(**settings) as producer:
+        async with (
+            scripted(runtime, script) as log,
+            log.producer(linger_ms=0, batch_size=1) as producer,
+        ):
             delivered = await send_numbers(producer, 30)
         assert script.values() == list(range(30))
         assert [place.offset for place in delivered] == list(range(30))

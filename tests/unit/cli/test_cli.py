@@ -1,0 +1,425 @@
+"""The command line against a real node: what it prints, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from quorumlog.cli.main import app
+
+COMMAND = [sys.executable, "-m", "quorumlog.cli"]
+WAIT_S = 30.0
+
+
+def start_dev(folder: Path, *options: str) -> "subprocess.Popen[str]":
+    ports = ["--grpc-port", "0", "--controller-port", "0"]
+    return subprocess.Popen(
+        [*COMMAND, "dev", "--data-dir", str(folder), *ports, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of the shared node."""
+    return tmp_path_factory.mktemp("cli") / "data"
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    """The gRPC address of a node that all tests of this file share."""
+    with start_dev(folder, "--output", "json") as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["grpc"]
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of the test's own."""
+    name: str = request.node.name
+    return name.replace("[", ".").replace("]", "")[:200]
+
+
+def invoke(*arguments: str, address: str = "", stdin: str | bytes = "") -> Result:
+    environment = {"QUORUMLOG_BOOTSTRAP": address} if address else {}
+    return CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
+
+
+def succeed(*arguments: str, address: str, stdin: str | bytes = "") -> str:
+    result = invoke(*arguments, address=address, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def json_lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- topics --------------------------------------------------------------------------------------
+
+
+def test_topics_are_created_listed_described_and_deleted(address: str, topic: str) -> None:
+    made = succeed("topics", "create", topic, "-p", "2", "-c", "retention.ms=1000", address=address)
+    assert made == f"Topic {topic} has 2 partitions with 1 replicas each.\n"
+    listed = json.loads(succeed("topics", "list", "--output", "json", address=address))
+    (entry,) = [each for each in listed if each["name"] == topic]
+    assert (entry["partitions"], entry["replication_factor"]) == (2, 1)
+    described = json.loads(succeed("topics", "describe", topic, "-o", "json", address=address))
+    assert described == {
+        "name": topic,
+        "id": entry["id"],
+        "configs": {"retention.ms": "1000"},
+        "partitions": [
+            {
+                "partition": partition,
+                "leader": 1,
+                "leader_epoch": 0,
+                "replicas": [1],
+                "isr": [1],
+                "elr": [],
+                "high_watermark": 0,
+            }
+            for partition in range(2)
+        ],
+    }
+    assert len(entry["id"]) == 22
+    deleted = succeed("topics", "delete", topic, "-o", "json", address=address)
+    assert json.loads(deleted) == {"deleted": topic}
+    assert topic not in succeed("topics", "list", address=address)
+
+
+def test_tables_are_for_people(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    succeed("produce", topic, address=address, stdin="a\nb\n")
+    text = succeed("topics", "describe", topic, address=address)
+    assert text.splitlines()[0].startswith(f"Topic {topic}, id ")
+    header, _, row = (line for line in text.splitlines()[1:] if line.strip())
+    assert header.split() == [
+        "partition",
+        "leader",
+        "epoch",
+        "replicas",
+        "isr",
+        "high",
+        "watermark",
+    ]
+    assert row.split() == ["0", "1", "0", "1", "1", "2"]
+
+
+# --- produce and consume -------------------------------------------------------------------------
+
+
+def test_lines_become_records_and_come_back(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    report = json.loads(
+        succeed("produce", topic, "-o", "json", address=address, stdin="one\ntwo\r\n\nfour")
+    )
+    assert report.pop("seconds") >= 0
+    assert report == {"records": 4, "bytes": 10, "errors": 0}
+    assert succeed("consume", topic, "-e", address=address) == "one\ntwo\n\nfour\n"
+
+
+def test_records_are_json_by_contract(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    stdin = b"k=v\n=\xff\n"
+    options = ["--key-separator", "=", "-H", "h=1"]
+    succeed("produce", topic, *options, address=address, stdin=stdin)
+    rows = json_lines(succeed("consume", topic, "-e", "-o", "json", address=address))
+    assert all(isinstance(row.pop("timestamp"), int) for row in rows)
+    common = {"topic": topic, "partition": 0, "headers": [{"key": "h", "value": "1"}]}
+    assert rows == [
+        {**common, "offset": 0, "key": "k", "value": "v"},
+        {**common, "offset": 1, "key": "", "value": "/w==", "encoding": "base64"},
+    ]
+
+
+def test_verbose_says_where_each_line_is(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, "-p", "3", address=address)
+    stdin = '{"id": "a", "n": 1}\n{"id": 7}\n{"id": null}\n'
+    options = ["--key-field", "id", "--partition", "2", "-v"]
+    rows = json_lines(
+        succeed("produce", topic, *options, "-o", "json", address=address, stdin=stdin)
+    )
+    assert rows == [
+        {"topic": topic, "partition": 2, "offset": offset, "key": key}
+        for offset, key in enumerate(["a", "7", None])
+    ]
+    text = succeed("consume", topic, "-e", "-v", "--from", "1", "--partition", "2", address=address)
+    assert [line.split("\t")[:2] for line in text.splitlines()] == [["2", "1"], ["2", "2"]]
+
+
+def test_a_file_is_read_and_a_missing_one_is_told(address: str, topic: str, tmp_path: Path) -> None:
+    succeed("topics", "create", topic, address=address)
+    file = tmp_path / "lines"
+    file.write_text("x\ny\n")
+    assert "2 records" in succeed("produce", topic, "--file", str(file), address=address)
+    result = invoke("produce", topic, "--file", str(tmp_path / "none"), address=address)
+    assert result.exit_code == 1
+    assert "cannot be read: No such file" in result.stderr
+
+
+def test_lines_that_fail_are_named_and_the_exit_code_says_so(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, "-c", "max.message.bytes=1000", address=address)
+    stdin = "a:1\nno separator\n" + "b:" + "x" * 2_000 + "\nc:3\n"
+    result = invoke("produce", topic, "--key-separator", ":", address=address, stdin=stdin)
+    assert result.exit_code == 1
+    assert "line 2: the line has no key separator ':'" in result.stderr
+    assert "line 3: " in result.stderr
+    assert "2 records" in result.stdout
+    assert "2 lines failed" in result.stdout
+    assert succeed("consume", topic, "-e", address=address) == "1\n3\n"
+
+
+def test_consume_stops_after_max(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    succeed("produce", topic, address=address, stdin="a\nb\nc\n")
+    assert succeed("consume", topic, "--max", "2", address=address) == "a\nb\n"
+    assert succeed("consume", topic, "-e", "--from", "2000-01-01", address=address) == "a\nb\nc\n"
+    assert succeed("consume", topic, "-e", "--from", "latest", address=address) == ""
+    future = "2100-01-01T00:00:00+00:00"
+    assert succeed("consume", topic, "-e", "--from", future, address=address) == ""
+
+
+@pytest.mark.slow
+def test_consume_waits_for_more_until_it_is_interrupted(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    with subprocess.Popen(
+        [*COMMAND, "consume", topic, "--bootstrap", address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            succeed("produce", topic, address=address, stdin="later\n")
+            assert process.stdout is not None
+            assert process.stdout.readline() == "later\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WAIT_S) == 130
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_ends_consume_quietly(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    succeed("produce", topic, address=address, stdin="x" * 100 + "\n")
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [*COMMAND, "consume", topic, "-e", "--bootstrap", address],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=WAIT_S,
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["topics", "describe", "nope"], "nope: "),
+        (["topics", "delete", "nope"], "nope: "),
+        (["topics", "create", "a b"], "a b"),
+        (["topics", "create", "t", "-c", "retention.msx=1"], "retention.ms"),
+        (["topics", "create", "t", "-c", "x"], "give KEY=VALUE"),
+        (["topics", "create", "t", "-r", "9"], "9"),
+        (["consume", "nope"], "nope: "),
+        (["produce", "t", "-H", "x"], "give NAME=VALUE"),
+        (["produce", "t", "--acks", "most"], "one of all, leader, none"),
+        (["log", "dump", "/no/such/file"], "/no/such/file cannot be read"),
+        (["server", "--config", "/no/such/file"], "/no/such/file cannot be read"),
+        (["storage", "format", "--config", "/no/such/file"], "/no/such/file cannot be read"),
+        (["topics", "list", "--bootstrap", "nonsense"], "give host:port"),
+        (["topics", "list", "--bootstrap", "127.0.0.1:1"], "quorumlog dev"),
+    ],
+)
+def test_an_error_is_one_sentence_and_exit_code_1(
+    address: str, arguments: list[str], sentence: str
+) -> None:
+    result = invoke(*arguments, address=address)
+    assert result.exit_code == 1, result.output
+    assert sentence in result.stderr
+    assert result.stderr.startswith("quorumlog: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["topics", "create"],
+        ["topics", "create", "t", "--partitions", "0"],
+        ["consume", "t", "--from", "whenever"],
+        ["produce", "t", "--key-separator", ":", "--key-field", "x"],
+        ["server"],
+        ["topics", "list", "--output", "xml"],
+    ],
+)
+def test_a_usage_error_is_exit_code_2(address: str, arguments: list[str]) -> None:
+    result = invoke(*arguments, address=address)
+    assert result.exit_code == 2, result.output
+    assert "Usage: " in result.stderr
+
+
+# --- nodes and files -----------------------------------------------------------------------------
+
+
+def test_a_segment_is_dumped_batch_by_batch(
+    address: str, folder: Path, topic: str, tmp_path: Path
+) -> None:
+    succeed("topics", "create", topic, address=address)
+    for line in ("a\nb\n", "c\n"):
+        succeed("produce", topic, "--compression", "lz4", address=address, stdin=line)
+    (segment,) = (folder / f"{topic}-0").glob("*.log")
+    rows = json_lines(succeed("log", "dump", str(segment), "-o", "json", address=address))
+    assert [(row["base_offset"], row["last_offset"], row["records"]) for row in rows] == [
+        (0, 1, 2),
+        (2, 2, 1),
+    ]
+    assert {row["codec"] for row in rows} == {"lz4"}
+    assert "position" in succeed("log", "dump", str(segment), address=address)
+    damaged = tmp_path / "damaged.log"
+    content = bytearray(segment.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    result = invoke("log", "dump", str(damaged), "-o", "json")
+    assert result.exit_code == 1
+    assert len(json_lines(result.stdout)) == 1
+    assert f"{damaged} at byte {rows[1]['position']}: CRC-32C" in result.stderr
+
+
+def test_storage_is_formatted_once_for_one_cluster(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(f'data.dir = "{tmp_path}/data"\nnode.id = 3\n')
+    format_it = ["storage", "format", "--config", str(config)]
+    result = invoke(*format_it, "-o", "json")
+    assert result.exit_code == 0, result.output
+    row = json.loads(result.stdout)
+    assert (row["node_id"], row["data_dir"]) == (3, f"{tmp_path}/data")
+    assert len(row["cluster_id"]) == len(row["directory_id"]) == 22
+    again = invoke(*format_it, "--cluster-id", row["cluster_id"], "-o", "json")
+    assert json.loads(again.stdout) == row
+    other = invoke(*format_it, "--cluster-id", "x" * 22)
+    assert other.exit_code == 1
+    assert "cluster" in other.stderr
+
+
+@pytest.mark.slow
+def test_dev_says_where_it_is_and_stops_in_order(tmp_path: Path) -> None:
+    with start_dev(tmp_path / "data") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("quorumlog is ready: grpc 127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 0
+
+
+@pytest.mark.slow
+def test_a_configured_server_serves(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(
+        f'data.dir = "{tmp_path}/data"\n'
+        'listeners.grpc = "127.0.0.1:0"\nlisteners.controller = "127.0.0.1:0"\n'
+    )
+    assert invoke("server", "--config", str(config)).exit_code == 1  # not formatted
+    assert invoke("storage", "format", "--config", str(config)).exit_code == 0
+    with subprocess.Popen(
+        [*COMMAND, "server", "--config", str(config), "-o", "json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready["ready"] is True
+        assert json.loads(succeed("topics", "list", "-o", "json", address=ready["grpc"])) == []
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
+
+
+IMPORTS = """
+import sys, threading
+from quorumlog.server import main as server_main
+heavy = {"pyarrow", "pyspark", "numpy", "pandas", "rich"}
+say_ready = server_main.ready_line
+def ready_line(*arguments, **settings):
+    print(sorted(heavy & set(sys.modules)), flush=True)
+    return say_ready(*arguments, **settings)
+server_main.ready_line = ready_line
+from quorumlog.cli.main import main
+sys.argv = ["quorumlog", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.slow
+def test_dev_imports_nothing_heavy_before_it_is_ready(tmp_path: Path) -> None:
+    options = ["--data-dir", str(tmp_path / "data"), "--grpc-port", "0", "--controller-port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-c", IMPORTS, "dev", *options], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "[]\n"
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
+
+
+@pytest.mark.slow
+def test_help_loads_neither_the_network_nor_tables(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from quorumlog.cli.main import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "heavy = {'grpc', 'uvloop', 'google', 'asyncio', 'rich', 'pyarrow', 'tenacity'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_is_the_packages() -> None:
+    from quorumlog import __version__
+
+    result = invoke("--version")
+    assert (result.exit_code, result.stdout) == (0, f"quorumlog {__version__}\n")
+
+
+def test_every_command_has_help() -> None:
+    began = time.monotonic()
+    for command in (
+        ["dev"],
+        ["server"],
+        ["storage", "format"],
+        ["topics", "create"],
+        ["topics", "list"],
+        ["topics", "describe"],
+        ["topics", "delete"],
+        ["produce"],
+        ["consume"],
+        ["log", "dump"],
+    ):
+        result = invoke(*command, "--help")
+        assert result.exit_code == 0
+        assert "Usage: " in result.stdout
+    assert time.monotonic() - began < WAIT_S

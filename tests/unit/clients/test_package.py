@@ -1,0 +1,52 @@
+"""`import quorumlog` is light, and its names are there at their first use."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+import quorumlog
+from quorumlog.errors import Lost
+
+LIGHT = """
+import sys
+before = set(sys.modules)
+import quorumlog
+assert quorumlog.__version__
+new = set(sys.modules) - before
+heavy = {"asyncio", "grpc", "google", "uvloop", "tenacity", "pyarrow", "threading", "logging"}
+print(sorted(name for name in new if name.startswith("quorumlog.") or name in heavy))
+"""
+NO_COLUMNS = """
+import sys
+import quorumlog
+quorumlog.connect, quorumlog.aio.connect, quorumlog.errors, quorumlog.Record
+heavy = {"pyarrow", "numpy", "pandas", "pyspark", "rich", "typer"}
+print(sorted(heavy & set(sys.modules)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [LIGHT, NO_COLUMNS], ids=["package", "clients"])
+def test_nothing_heavy_is_imported(code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in quorumlog.__all__:
+        assert getattr(quorumlog, name) is not None
+        assert name in dir(quorumlog)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        quorumlog.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_asyncio_programs_are_told_when_nobody_answers() -> None:
+    async def main() -> None:
+        with pytest.raises(Lost, match="quorumlog dev"):
+            await quorumlog.aio.connect("127.0.0.1:1", connect_timeout_ms=100)
+
+    asyncio.run(main())
