@@ -155,7 +155,8 @@ async def measure_directory(runtime: Runtime, path: str, batch: bytes) -> dict[s
 def measure_bare(path: str, batch: bytes) -> dict[str, list[float]]:
     """Write and read the same sizes with nothing around them."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    buffers, position = [batch[:16], memoryview(batch)[16:]], 0
+    buffers: list[bytes | memoryview] = [batch[:16], memoryview(batch)[16:]]
+    position = 0
     writes = []
     for _ in range(4000):
         start = perf_counter_ns()
