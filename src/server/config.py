@@ -14,6 +14,7 @@ from ..errors import InvalidConfig
 from ..ids import NodeId
 
 ROLES = ("controller", "broker")
+ANY_HOST = ("0.0.0.0", "[::]")
 MIB = 1 << 20
 
 
@@ -153,6 +154,10 @@ class NodeConfig:
             raise InvalidConfig(
                 f"node.roles is {list(self.roles)}; give controller, broker, or both, each once"
             )
+        if set(self.roles) != set(ROLES):
+            raise InvalidConfig(
+                f"node.roles is {list(self.roles)}; this version runs both roles in every node"
+            )
         for name, address in (
             ("listeners.grpc", self.grpc_listener),
             ("listeners.controller", self.controller_listener),
@@ -160,6 +165,12 @@ class NodeConfig:
         ):
             if address or name != "advertised.grpc":
                 parse_address(name, address)
+        host, _ = parse_address("listeners.grpc", self.grpc_listener)
+        if host in ANY_HOST and not self.advertised_grpc:
+            raise InvalidConfig(
+                f"listeners.grpc is on every interface ({host}); say in advertised.grpc which "
+                "host:port clients shall use"
+            )
         voters = [parse_voter(text)[0] for text in self.controller_voters]
         if len(voters) > 1:
             raise InvalidConfig(

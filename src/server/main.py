@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import InvalidConfig, QuorumlogError
-from ..ids import ClusterId
 from ..runtime import Runtime
 from ..runtime.real import run
 from ..storage import DirectoryMeta
-from .config import NodeConfig, parse_toml
+from .config import ANY_HOST, NodeConfig, parse_toml
 from .node import Node, NodeAddresses, format_directory, is_formatted
 
 DEV_DATA_DIR = "quorumlog-data"
@@ -66,13 +65,12 @@ def load_config(path: str) -> NodeConfig:
 def format_storage(config: NodeConfig, *, cluster_id: str = "") -> DirectoryMeta:
     """Format the data directory of a configuration, for a new cluster unless one is named.
 
-    Raises DirectoryMismatch when it belongs to another cluster or node, DirectoryUnusable when it
-    cannot be written.
+    Repeating it changes nothing. Raises DirectoryMismatch when it belongs to another cluster or
+    node, DirectoryUnusable when it cannot be written.
     """
-    wanted = ClusterId(cluster_id or config.cluster_id)
 
     async def main(runtime: Runtime) -> DirectoryMeta:
-        return await format_directory(runtime, config, cluster_id=wanted)
+        return await format_directory(runtime, config, cluster_id=cluster_id or config.cluster_id)
 
     return run(main, name="format")
 
@@ -95,6 +93,11 @@ def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:
 
 
 def _dev_config(options: DevOptions) -> NodeConfig:
+    if options.host in ANY_HOST:
+        raise InvalidConfig(
+            f"{options.host} is every interface and none that clients could be told; name the "
+            "address of one, or run `quorumlog server` with advertised.grpc"
+        )
     return NodeConfig(
         data_dir=os.path.abspath(options.data_dir),
         grpc_listener=f"{options.host}:{options.grpc_port}",
@@ -138,7 +141,7 @@ def _serve(config: NodeConfig, *, format_new: bool, as_json: bool) -> None:
         stop = asyncio.Event()
         _stop_on_signals(stop)
         if format_new and not is_formatted(runtime, config):
-            await format_directory(runtime, config, cluster_id=ClusterId(config.cluster_id))
+            await format_directory(runtime, config)
         async with Node(runtime, config) as node:
             print(ready_line(node.addresses, as_json=as_json), flush=True)
             await stop.wait()

@@ -14,11 +14,12 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from ..broker.shell.replicas import ReplicaManager
-from ..errors import AddressInUse, DirectoryNotFormatted, QuorumlogError
+from ..errors import AddressInUse, DirectoryNotFormatted, DirectoryUnusable, QuorumlogError
 from ..ids import ClusterId, NodeId
 from ..metadata.shell import (
     BrokerSession,
@@ -31,6 +32,8 @@ from ..raftlog import RaftConfig, Voter
 from ..raftlog.shell import RaftNode
 from ..runtime import Handler, Listener, Runtime, Scope
 from ..storage import DirectoryMeta
+from ..storage.checkpoints import decode_meta
+from ..storage.contents import read_file
 from ..storage.layout import META_PROPERTIES
 from ..storage.shell.directory import Directory
 from ..wire.grpc import AdminService, LogLimits, LogService
@@ -75,10 +78,12 @@ class Node:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if error is None:
+        if error is not None:
+            swallowed: bool | None = await self._stack.__aexit__(kind, error, traceback)
+            return bool(swallowed)
+        async with self._stack:  # also when closing fails: no task is left behind
             await self._close()
-        swallowed: bool | None = await self._stack.__aexit__(kind, error, traceback)
-        return bool(swallowed)
+        return False
 
     async def start(self) -> NodeAddresses:
         """Come up and return once produce and fetch work.
@@ -174,8 +179,8 @@ class Node:
         )
         controller.attach(raft)
         self._run(scope, "publisher", publisher.run, publisher.close)
-        await raft.start()
         self._closers.append(raft.close)
+        await raft.start()
         self._run(scope, "controller", controller.run, controller.close)
         await publisher.wait_applied(publisher.committed_image.offset, START_TIMEOUT_MS)
         return controller
@@ -267,13 +272,28 @@ def is_formatted(runtime: Runtime, config: NodeConfig) -> bool:
 async def format_directory(
     runtime: Runtime, config: NodeConfig, *, cluster_id: str = ""
 ) -> DirectoryMeta:
-    """Format the data directory for this node; without a cluster id a new one is drawn.
+    """Format the data directory for this node; repeating it changes nothing.
 
-    Raises DirectoryMismatch when it belongs to another cluster or node, DirectoryUnusable when it
-    cannot be made or written.
+    Without a cluster id a formatted directory keeps its own, and a new one gets one drawn. Raises
+    DirectoryMismatch when it belongs to another cluster or node, DirectoryInUse, DirectoryUnusable
+    when it cannot be made or written.
     """
-    drawn = runtime.entropy.stream("cluster-id").token(16)
-    text = cluster_id or base64.urlsafe_b64encode(drawn).decode().rstrip("=")
+    text = cluster_id or await _cluster_of(runtime, config)
+    if not text:
+        drawn = runtime.entropy.stream("cluster-id").token(16)
+        text = base64.urlsafe_b64encode(drawn).decode().rstrip("=")
     return await Directory.format(
         runtime, config.data_dir, cluster_id=ClusterId(text), node_id=NodeId(config.node_id)
     )
+
+
+async def _cluster_of(runtime: Runtime, config: NodeConfig) -> str:
+    """Return the cluster id of a formatted directory, "" when it is none."""
+    if not is_formatted(runtime, config):
+        return ""
+    path = f"{config.data_dir}/{META_PROPERTIES}"
+    try:
+        content = await runtime.tasks.offload("read", partial(read_file, runtime.files, path))
+    except OSError as error:
+        raise DirectoryUnusable(f"{path} cannot be read: {error.strerror or error}") from None
+    return decode_meta(content, path).cluster_id

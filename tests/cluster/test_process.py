@@ -263,6 +263,14 @@ def test_a_server_needs_a_formatted_directory_of_its_own_cluster(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_dev_does_not_listen_where_clients_could_not_be_sent(tmp_path: Path) -> None:
+    code = DEV.replace("data_dir=sys.argv[1]", 'data_dir=sys.argv[1], host="0.0.0.0"')
+    with process(code, str(tmp_path / "data"), "0", "0") as running:
+        assert "0.0.0.0 is every interface" in running.refusal()
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.slow
 def test_a_wrong_setting_is_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(settings(tmp_path / "data") + 'listener.grpc = "127.0.0.1:1"\n')

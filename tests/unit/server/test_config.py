@@ -47,6 +47,8 @@ def test_a_file_that_is_not_toml_is_named() -> None:
         ({"data.dir": "/d", "node.roles": []}, "node.roles is []"),
         ({"data.dir": "/d", "node.roles": ["observer"]}, "give controller, broker, or both"),
         ({"data.dir": "/d", "node.roles": "broker"}, "give a list of text"),
+        ({"data.dir": "/d", "node.roles": ["broker"]}, "runs both roles in every node"),
+        ({"data.dir": "/d", "listeners.grpc": "0.0.0.0:1"}, "say in advertised.grpc"),
         ({"data.dir": "/d", "node.roles": [1]}, "give a list of text"),
         ({"data.dir": "/d", "listeners.grpc": "9094"}, 'listeners.grpc is "9094"; give host:port'),
         ({"data.dir": "/d", "listeners.grpc": "h:70000"}, "a port of 0..65535"),

@@ -219,6 +219,7 @@ def test_a_directory_of_another_cluster_or_node_is_refused(run: Run, folder: str
             await Node(runtime, config_of(folder, node_id=2)).start()
         with pytest.raises(DirectoryMismatch):
             await format_directory(runtime, config, cluster_id="y" * 22)
+        assert await format_directory(runtime, config) == meta, "repeating it changes nothing"
         async with Node(runtime, config):
             pass  # the refusals left it usable
 
