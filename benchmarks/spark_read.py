@@ -23,7 +23,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # The command `quorumlog` of this Python, wherever its script is.
-QUORUMLOG: Final = (sys.executable, "-c", "from quorumlog.cli.main import main; main()")
+QUORUMLOG: Final = (sys.executable, "-m", "quorumlog.cli")
 
 VALUE_BYTES: Final = 100
 PARTITIONS: Final = 4
@@ -276,7 +275,6 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
-    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     records = asked.records - asked.records % PARTITIONS
     with tempfile.TemporaryDirectory(prefix="quorumlog-bench-") as folder:
         command = [*QUORUMLOG, "dev", "--data-dir", f"{folder}/data"]

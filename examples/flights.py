@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # The command `quorumlog` of this Python, wherever its script is.
-QUORUMLOG: Final = (sys.executable, "-c", "from quorumlog.cli.main import main; main()")
+QUORUMLOG: Final = (sys.executable, "-m", "quorumlog.cli")
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 4
@@ -436,7 +435,6 @@ def show_answers(carriers: list[Any], routes: list[Any]) -> None:
 def main() -> int:
     """Run the demo; returns its exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what we started is stopped
-    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     report = Report()
     began = started = time.perf_counter()
     with working("reading the flights of 2013"):

@@ -17,27 +17,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # The command `quorumlog` of this Python, wherever its script is.
-QUORUMLOG = (sys.executable, "-c", "from quorumlog.cli.main import main; main()")
+QUORUMLOG = (sys.executable, "-m", "quorumlog.cli")
 
 HERE = Path(__file__).parent
 START_SECONDS_MAX = 60
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test here; and let through what PySpark itself says about its surroundings."""
+    """Mark every test here."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.slow)
             # The first test of a process starts a JVM, which on a busy machine takes its time.
             item.add_marker(pytest.mark.timeout(300))
-            # PySpark 4.3 warns at every start that it does not know pandas 3 well; we do not use
-            # pandas at all.
-            item.add_marker(
-                pytest.mark.filterwarnings(
-                    "ignore:PySpark does not yet fully support pandas:FutureWarning"
-                )
-            )
 
 
 class Broker:
