@@ -19,7 +19,7 @@ from ..records.batch import HEADER_SIZE
 from ..runtime import Entropy
 from .batches import RECORD_OVERHEAD, Batch, Headers
 from .config import ProducerConfig
-from .partitioner import Partitioner
+from .partitioner import KeyPartitioner, Partitioner
 
 FAILURES_KEPT = 100  # failed batches remembered until flush() or close() has reported them
 
@@ -81,6 +81,7 @@ class Accumulator:
         self._topics: dict[str, TopicQueues] = {}
         self._entropy = entropy
         self._partitioner = partitioner
+        self._sticks_without_key = isinstance(partitioner, KeyPartitioner)
         self._on_work = on_work
         self._batch_size = config.batch_size
         self._buffer_size = config.buffer_size
@@ -125,7 +126,11 @@ class Accumulator:
         topic_queues = self._topics.get(topic)
         if topic_queues is None or (self.buffered + size > self._buffer_size and self.buffered):
             return None
-        queue = self._choose(topic_queues, key, partition)
+        sticky = topic_queues.sticky if key is None and self._sticks_without_key else None
+        if partition is None and sticky is not None and sticky.open is not None:
+            queue = sticky  # what _choose would say
+        else:
+            queue = self._choose(topic_queues, key, partition)
         batch = queue.open
         if batch is None:
             batch = self._open(queue)

@@ -15,6 +15,7 @@ from quorumlog.server.node import Node, format_directory
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
+Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]
 Client: TypeAlias = Callable[[Runtime], AbstractAsyncContextManager[AsyncLog]]
 
 
@@ -43,3 +44,17 @@ def client(tmp_path: Path) -> Client:
             yield log
 
     return opened
+
+
+@pytest.fixture
+def with_log(run: Run, client: Client) -> Callable[[Body], None]:
+    """Runs a test's body with a client of a fresh node."""
+
+    def run_body(body: Body) -> None:
+        async def main(runtime: Runtime) -> None:
+            async with client(runtime) as log:
+                await body(log)
+
+        run(main)
+
+    return run_body

@@ -3,11 +3,9 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-import pyarrow as pa
 import pytest
 
 from quorumlog.clients import (
@@ -15,7 +13,6 @@ from quorumlog.clients import (
     AsyncLog,
     ConsumerRecord,
     Delivered,
-    DeliveredRange,
     Position,
 )
 from quorumlog.errors import (
@@ -34,23 +31,8 @@ from quorumlog.records.murmur2 import partition_for_key
 from quorumlog.runtime import Runtime
 
 Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
-Client: TypeAlias = Callable[[Runtime], AbstractAsyncContextManager[AsyncLog]]
 Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]
 With: TypeAlias = Callable[[Body], None]
-
-
-@pytest.fixture
-def with_log(run: Run, client: Client) -> With:
-    """Runs a test's body with a client of a fresh node."""
-
-    def run_body(body: Body) -> None:
-        async def main(runtime: Runtime) -> None:
-            async with client(runtime) as log:
-                await body(log)
-
-        run(main)
-
-    return run_body
 
 
 async def read_all(consumer: AsyncConsumer) -> list[ConsumerRecord]:
@@ -417,125 +399,6 @@ def test_offsets_of_all_partitions(with_log: With) -> None:
         assert await log.list_offsets("t", at="earliest", partitions=[2]) == {2: 0}
         with pytest.raises(UnknownTopicOrPartition):
             await log.list_offsets("t", partitions=[3])
-
-    with_log(body)
-
-
-# --- Arrow ---------------------------------------------------------------------------------------
-
-
-def test_read_arrow_equals_what_was_sent(with_log: With) -> None:
-    async def body(log: AsyncLog) -> None:
-        await log.admin.create_topic("t")
-        table = pa.table(
-            {
-                "k": pa.array([b"a", None, b"c"] * 1_000, pa.binary()),
-                "v": pa.array([f"value {n}" for n in range(3_000)]),
-                "at": pa.array(range(3_000), pa.timestamp("ms", tz="UTC")),
-            }
-        )
-        async with log.producer(batch_size=4_000) as producer:
-            ranges = await producer.send_arrow("t", table, key="k", value="v", timestamp="at")
-        assert ranges == [DeliveredRange("t", 0, 0, 3_000)]
-        read = await log.read_arrow("t")
-        assert read.column_names == ["key", "value", "partition", "offset", "timestamp"]
-        assert read["key"].combine_chunks() == table["k"].combine_chunks()
-        assert read["value"].cast(pa.string()).combine_chunks() == table["v"].combine_chunks()
-        assert read["offset"].to_pylist() == list(range(3_000))
-        sent_us = table["at"].cast(pa.timestamp("us", tz="UTC"))
-        assert read["timestamp"].combine_chunks() == sent_us.combine_chunks()
-
-    with_log(body)
-
-
-def test_arrow_rows_go_where_records_with_their_keys_go(with_log: With) -> None:
-    async def body(log: AsyncLog) -> None:
-        await log.admin.create_topic("t", partitions=5)
-        keys = [b"key-%d" % (number % 31) for number in range(2_000)]
-        table = pa.table({"k": keys, "v": [b"%d" % number for number in range(2_000)]})
-        async with log.producer(compression="lz4") as producer:
-            ranges = await producer.send_arrow("t", table, key="k", value="v")
-        assert sum(part.end - part.first for part in ranges) == 2_000
-        for partition in range(5):
-            read = await log.read_arrow("t", partition=partition, columns=["value", "key"])
-            rows = [n for n, key in enumerate(keys) if partition_for_key(key, 5) == partition]
-            assert read["value"].to_pylist() == [b"%d" % n for n in rows]
-            assert read["key"].to_pylist() == [keys[n] for n in rows]
-
-    with_log(body)
-
-
-def test_arrow_rows_without_a_key_are_spread(with_log: With) -> None:
-    async def body(log: AsyncLog) -> None:
-        await log.admin.create_topic("t", partitions=3)
-        table = pa.table({"v": [b"x" * 100] * 600})
-        async with log.producer(batch_size=2_000) as producer:
-            ranges = await producer.send_arrow("t", table.to_batches()[0], value="v")
-            assert {part.partition for part in ranges} == {0, 1, 2}
-            (only,) = await producer.send_arrow("t", table, value="v", partition=1)
-            assert only.partition == 1
-            assert only.end - only.first == 600
-
-    with_log(body)
-
-
-def test_a_reader_of_batches_is_sent_in_order(with_log: With) -> None:
-    async def body(log: AsyncLog) -> None:
-        await log.admin.create_topic("t")
-        batches = [pa.record_batch({"v": [b"%d" % n]}) for n in range(50)]
-        reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
-        async with log.producer(buffer_size=200) as producer:
-            assert await producer.send_arrow("t", reader, value="v") == [
-                DeliveredRange("t", 0, 0, 50)
-            ]
-        assert (await log.read_arrow("t"))["value"].to_pylist() == [b"%d" % n for n in range(50)]
-
-    with_log(body)
-
-
-def test_rows_without_a_value_column_become_json(with_log: With) -> None:
-    async def body(log: AsyncLog) -> None:
-        await log.admin.create_topic("t")
-        table = pa.table(
-            {"k": ["UA"], "delay": [2.5], "dest": ['a"b'], "n": pa.array([None], "int8")}
-        )
-        async with log.producer() as producer:
-            await producer.send_arrow("t", table, key="k")
-        read = await log.read_arrow("t")
-        assert read["key"].to_pylist() == [b"UA"]
-        assert read["value"].to_pylist() == [b'{"delay":2.5,"dest":"a\\"b","n":null}']
-
-    with_log(body)
-
-
-def test_read_arrow_takes_bounds_and_columns(with_log: With) -> None:
-    async def body(log: AsyncLog) -> None:
-        await fill(log, 100)
-        read = await log.read_arrow("t", start=10, end=20, columns=["offset", "topic", "value"])
-        assert read["offset"].to_pylist() == list(range(10, 20))
-        assert set(read["topic"].to_pylist()) == {"t"}
-        assert (await log.read_arrow("t", start=90, end=1_000)).num_rows == 10
-        assert (await log.read_arrow("t", start=100)).num_rows == 0
-        assert (await log.read_arrow("t", end=datetime.fromtimestamp(1_005, UTC))).num_rows == 5
-        with pytest.raises(OffsetOutOfRange, match="ends at 100"):
-            await log.read_arrow("t", start=101)
-        with pytest.raises(InvalidRequest, match="no column 'colour'"):
-            await log.read_arrow("t", columns=["colour"])
-        with pytest.raises(UnknownTopicOrPartition):
-            await log.read_arrow("t", partition=1)
-
-    with_log(body)
-
-
-def test_wrong_arrow_input_is_refused_by_name(with_log: With) -> None:
-    async def body(log: AsyncLog) -> None:
-        await log.admin.create_topic("t")
-        async with log.producer() as producer:
-            with pytest.raises(InvalidRequest, match="no column 'x': v"):
-                await producer.send_arrow("t", pa.table({"v": [b"a"]}), key="x", value="v")
-            with pytest.raises(InvalidRequest, match="not list"):
-                await producer.send_arrow("t", [1, 2], value="v")
-            assert await producer.send_arrow("t", pa.table({"v": [b"a"]})[:0], value="v") == []
 
     with_log(body)
 
