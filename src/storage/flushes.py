@@ -99,14 +99,18 @@ class Unflushed:
         for folder in folders:
             self._folders[folder] = None
 
-    def take(self, end_offset: int) -> Flush:
-        """Move everything into a flush."""
+    def take(self, end_offset: int, writing: Segment | None) -> Flush:
+        """Move everything into a flush. A segment with an outstanding write stays held as well:
+        when that write ends it is for the next flush."""
         synced = list(self._closing)
         for segment in self._dirty:
             assert segment.file is not None, f"{segment.path} is held"
             assert segment.lease is not None, f"{segment.path} is leased"
             synced.append((segment.file, segment.lease))
-            segment.file = segment.lease = None
+            if segment is writing:
+                segment.lease = segment.file.lease()
+            else:
+                segment.file = segment.lease = None
         flush = Flush(
             end_offset=end_offset,
             synced=tuple(synced),
@@ -114,7 +118,7 @@ class Unflushed:
             folders=tuple(self._folders),
         )
         self._closing.clear()
-        self._dirty.clear()
+        self._dirty = [segment for segment in self._dirty if segment is writing]
         self._sealed.clear()
         self._folders.clear()
         self.is_flushing = True

@@ -218,7 +218,8 @@ class Log:
         assert not self._unflushed.is_flushing, f"{self.name}: two flushes at once"
         if is_last and self._segments:
             self._unflushed.seal(self._segments[-1])
-        return self._unflushed.take(self.log_end_offset)
+        writing = self._outstanding[-1].segment if self._outstanding else None
+        return self._unflushed.take(self.log_end_offset, writing)
 
     def complete_flush(self, flush: Flush) -> None:
         """The flush was performed."""

@@ -51,7 +51,8 @@ from ..ranges import Range
 from ..recovery import Recovery
 from ..times import TimedOffset
 from ..truncation import Cut
-from .writer import Appended, Channel, Writer
+from .channel import Appended, Channel
+from .writer import Writer
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 T = TypeVar("T")

@@ -1,9 +1,9 @@
-"""The owner of a data directory's write lane: one task, one queue of jobs, a channel a log.
+"""Everything that changes a data directory: queued, grouped and ordered, a channel a log.
 
 Appends queue in their log's channel in the order of calls. Small groups are written on the loop at
-once; large ones, every sync and every change of names become jobs that the owner gives to the lane
-`write:<dir>`, one after another. Nobody else awaits the lane: a cancelled caller loses its waiter
-and nothing more.
+once; large ones, every sync and every change of names become jobs of the owner of the lane
+`write:<dir>`. Callers wait for answers, never for the lane: a cancelled one loses its answer and
+nothing more.
 
 Group commit of an fsync log: what is written while a sync is under way is the next group, at most
 `write_group_bytes_max` of it; when the sync ends the next one starts. So group n+1 is never written
@@ -13,9 +13,7 @@ from damage.
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -30,83 +28,15 @@ from ..appends import (
     validate_all,
     write_fully,
 )
-from ..config import DirectoryConfig, FlushPolicy
+from ..config import DirectoryConfig
 from ..flushes import Flush, perform_flush
 from ..log import Log
+from .channel import NO_APPEND_TIME, Appended, Channel, Exclusive, PendingAppend
+from .owner import Owner
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
-NO_APPEND_TIME: Final = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where an append lies: offsets [base_offset, next_offset)."""
-
-    base_offset: Offset
-    next_offset: Offset
-    log_append_time_ms: int  # -1: records keep their producer's timestamps
-    log_start_offset: Offset
-
-
-@dataclass(slots=True, eq=False)
-class PendingAppend:
-    """An append on its way through its channel."""
-
-    batches: Buffer
-    leader_epoch: int
-    origin: Origin
-    waits_for_flush: bool
-    waiter: "asyncio.Future[Appended]"
-    is_ready: bool = True  # False while the cpu lane walks its records
-    is_validated: bool = False
-    error: Exception | None = None  # what the cpu lane found
-
-
-@dataclass(slots=True, eq=False)
-class Exclusive:
-    """Work on a log that has the log to itself: after what was queued before it, before the rest.
-
-    `begin` plans on the loop and returns the waiting part for the lane, or None when there is
-    nothing to do; `end` takes the lane's result on the loop.
-    """
-
-    begin: Callable[[], Callable[[], Any] | None]
-    end: Callable[[Any], None]
-    waiter: "asyncio.Future[None]"
-    changes: bool  # False: the close, which must not take the clean marker away
-
-
-@dataclass(slots=True, eq=False)
-class Channel:
-    """The way to one log."""
-
-    log: Log
-    queue: deque[PendingAppend | Exclusive] = field(default_factory=deque)
-    queued_bytes: int = 0  # of the appends in `queue`
-    is_busy: bool = False  # a job that changes the log is queued or running
-    is_flush_queued: bool = False
-    has_failed: bool = False  # the failure was reported
-    open_group_bytes: int = 0  # written since the last flush began
-    flush_waiters: deque[tuple[int, Callable[[Exception | None], None]]] = field(
-        default_factory=deque
-    )  # (end offset, to be told once everything below it is durable), ascending
-    on_appended: list[Callable[[], None]] = field(default_factory=list)
-    on_failed: list[Callable[[StorageError], None]] = field(default_factory=list)
-
-    @property
-    def always_flushes(self) -> bool:
-        """Every append of an fsync log asks for a flush."""
-        return self.log.config.flush_policy is FlushPolicy.FSYNC
-
-    def moved(self) -> None:
-        """Tell who asked that the log's end or flushed end moved."""
-        for callback in self.on_appended:
-            callback()
-
-
 Group: TypeAlias = list[tuple[PendingAppend, Write]]
-Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Writer:
@@ -125,16 +55,14 @@ class Writer:
         self.is_closing = False
         self._runtime = runtime
         self._scope = scope
-        self._lane = lane
         self._config = config
         self._start = start  # must have run, in the lane, before the first append
         self._is_start_queued = False
         self._waiting_for_start: dict[Channel, None] = {}
         self._queued_bytes = 0
-        self._jobs: deque[Job] = deque()
-        self._wake = asyncio.Event()
         self.dirtied = asyncio.Event()
-        self._owner = scope.spawn(self._own(), name=f"storage.owner {lane}")
+        self._owner = Owner(runtime, scope, lane)
+        self._flusher = Owner(runtime, scope, f"{lane} background")
 
     # --- appends -------------------------------------------------------------------------------
 
@@ -183,9 +111,11 @@ class Writer:
             if not is_close and not self._has_started(channel):
                 return
             if isinstance(head, Exclusive):
+                if channel.is_flushing:
+                    return
                 queue.popleft()
                 channel.is_busy = True
-                self._submit(partial(self._run_exclusive, channel, head))
+                self._owner.submit(partial(self._run_exclusive, channel, head))
                 return
             if not head.is_ready:
                 return
@@ -194,7 +124,7 @@ class Writer:
                 return
             if channel.queued_bytes > self._config.inline_write_bytes_max:
                 channel.is_busy = True
-                self._submit(partial(self._write_in_lane, channel))
+                self._owner.submit(partial(self._write_in_lane, channel))
                 return
             self._write_inline(channel)
 
@@ -284,7 +214,7 @@ class Writer:
                 else 0,
             )
             try:
-                await self._offload(job)
+                await self._owner.offload(job)
             except WriteFailed as failure:
                 self._group_failed(channel, group, failure)
             else:
@@ -340,24 +270,37 @@ class Writer:
         return waiter
 
     def _request_flush(self, channel: Channel) -> None:
-        if not channel.is_flush_queued:
-            channel.is_flush_queued = True
-            self._submit(partial(self._run_flush, channel))
+        """Queue a flush, unless one is queued.
 
-    async def _run_flush(self, channel: Channel) -> None:
+        Replicated logs are flushed in a lane of their own: with a second's worth of writes to
+        sync, it would hold up every group commit and every large write behind it.
+        """
+        if channel.is_flush_queued:
+            return
+        channel.is_flush_queued = True
+        owner = self._owner if channel.always_flushes else self._flusher
+        owner.submit(partial(self._run_flush, channel, owner))
+
+    async def _run_flush(self, channel: Channel, owner: Owner) -> None:
         log = channel.log
         channel.is_flush_queued = False
         if log.failure is not None:
+            self._fail_channel(channel, StorageError(log.failure.message))
+            return
+        if channel.is_flushing:  # its policy was changed meanwhile; that one asks again at its end
             return
         flush = log.begin_flush()
+        channel.is_flushing = True
         channel.open_group_bytes = 0  # the group is closed; the next one may be written meanwhile
         self._advance(channel)
         try:
-            await self._offload(partial(perform_flush, self._runtime.files, flush))
+            await owner.offload(partial(perform_flush, self._runtime.files, flush))
         except OSError as error:
+            channel.is_flushing = False
             self._fail_channel(channel, log.flush_failed(flush, error))
-            return
-        self.flushed(channel, flush)
+        else:
+            channel.is_flushing = False
+            self.flushed(channel, flush)
         self._advance(channel)
 
     def flushed(self, channel: Channel, flush: Flush) -> None:
@@ -389,7 +332,7 @@ class Writer:
     async def _run_exclusive(self, channel: Channel, work: Exclusive) -> None:
         try:
             job = work.begin()
-            work.end(await self._offload(job) if job is not None else None)
+            work.end(await self._owner.offload(job) if job is not None else None)
         except OSError as error:
             failure = channel.log.give_up(error)
             _fail(work.waiter, failure)
@@ -413,7 +356,7 @@ class Writer:
         Raises what the lane's part raises; `end` was not called then.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._submit(partial(self._run_plain, begin, end, waiter))
+        self._owner.submit(partial(self._run_plain, begin, end, waiter))
         await waiter
 
     async def _run_plain(
@@ -424,7 +367,7 @@ class Writer:
     ) -> None:
         try:
             job = begin()
-            result = await self._offload(job) if job is not None else None
+            result = await self._owner.offload(job) if job is not None else None
         except (OSError, QuorumlogError) as error:
             _fail(waiter, error)
             return
@@ -433,23 +376,9 @@ class Writer:
         _answer(waiter, None, None)
 
     def stop(self) -> None:
-        """End the owner; nothing may be queued."""
-        assert not self._jobs, f"{len(self._jobs)} jobs are left"
-        self._owner.cancel()
-
-    def _submit(self, job: Job) -> None:
-        self._jobs.append(job)
-        self._wake.set()
-
-    async def _own(self) -> None:
-        while True:
-            while self._jobs:
-                await self._jobs.popleft()()
-            self._wake.clear()
-            await self._wake.wait()
-
-    async def _offload(self, job: Callable[[], Any]) -> Any:
-        return await self._runtime.tasks.offload(self._lane, job)
+        """End the owners; every log was closed."""
+        self._owner.stop()
+        self._flusher.stop()
 
     # --- start and failure ---------------------------------------------------------------------
 
@@ -465,7 +394,7 @@ class Writer:
         self._waiting_for_start[channel] = None
         if not self._is_start_queued:
             self._is_start_queued = True
-            self._submit(self._run_start)
+            self._owner.submit(self._run_start)
         return False
 
     async def _run_start(self) -> None:
@@ -473,7 +402,7 @@ class Writer:
         waiting, self._waiting_for_start = self._waiting_for_start, {}
         self._is_start_queued = False
         try:
-            await self._offload(self._start)
+            await self._owner.offload(self._start)
         except OSError as error:
             for channel in (*waiting, *self._waiting_for_start):
                 self._refuse_queued(channel, StorageError(f"the data directory: {error}"))

@@ -1,0 +1,86 @@
+"""The way to one log: what waits for it, and who is told of it.
+
+Data of the `Writer`; the decisions are there.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ...errors import StorageError
+from ...ids import Offset
+from ...runtime.ports import Buffer
+from ..appends import Origin
+from ..config import FlushPolicy
+from ..log import Log
+
+NO_APPEND_TIME: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an append lies: offsets [base_offset, next_offset)."""
+
+    base_offset: Offset
+    next_offset: Offset
+    log_append_time_ms: int  # -1: records keep their producer's timestamps
+    log_start_offset: Offset
+
+
+@dataclass(slots=True, eq=False)
+class PendingAppend:
+    """An append on its way through its channel."""
+
+    batches: Buffer
+    leader_epoch: int
+    origin: Origin
+    waits_for_flush: bool
+    waiter: "asyncio.Future[Appended]"
+    is_ready: bool = True  # False while the cpu lane walks its records
+    is_validated: bool = False
+    error: Exception | None = None  # what the cpu lane found
+
+
+@dataclass(slots=True, eq=False)
+class Exclusive:
+    """Work on a log that has the log to itself: after what was queued before it, before the rest.
+
+    `begin` plans on the loop and returns the waiting part for the lane, or None when there is
+    nothing to do; `end` takes the lane's result on the loop.
+    """
+
+    begin: Callable[[], Callable[[], Any] | None]
+    end: Callable[[Any], None]
+    waiter: "asyncio.Future[None]"
+    changes: bool  # False: the close, which must not take the clean marker away
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """The way to one log."""
+
+    log: Log
+    queue: deque[PendingAppend | Exclusive] = field(default_factory=deque)
+    queued_bytes: int = 0  # of the appends in `queue`
+    is_busy: bool = False  # a job that changes the log is queued or running
+    is_flush_queued: bool = False
+    is_flushing: bool = False
+    has_failed: bool = False  # the failure was reported
+    open_group_bytes: int = 0  # written since the last flush began
+    flush_waiters: deque[tuple[int, Callable[[Exception | None], None]]] = field(
+        default_factory=deque
+    )  # (end offset, to be told once everything below it is durable), ascending
+    on_appended: list[Callable[[], None]] = field(default_factory=list)
+    on_failed: list[Callable[[StorageError], None]] = field(default_factory=list)
+
+    @property
+    def always_flushes(self) -> bool:
+        """Every append of an fsync log asks for a flush."""
+        return self.log.config.flush_policy is FlushPolicy.FSYNC
+
+    def moved(self) -> None:
+        """Tell who asked that the log's end or flushed end moved."""
+        for callback in self.on_appended:
+            callback()
