@@ -6,7 +6,7 @@ from typing import Any
 from ...errors import TimedOut
 from ...ids import Offset
 from ...runtime import Clock
-from ...storage.shell.writer import Appended
+from ...storage.shell.channel import Appended
 from ..partition import Acks
 from ..requests import AppendResult
 from .replica import Replica

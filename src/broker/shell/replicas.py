@@ -22,8 +22,8 @@ from ...metadata import (
 from ...raftlog import METADATA_LOG_NAME
 from ...runtime import Buffer, Runtime, Scope
 from ...storage import FlushPolicy, LogConfig, Origin
+from ...storage.shell.channel import Appended
 from ...storage.shell.directory import Directory
-from ...storage.shell.writer import Appended
 from ..partition import Acks, LeaderState, Partition
 from ..requests import AppendResult, FetchOutcome, FetchSpec, OffsetOutcome, OffsetSpec
 from .appends import PendingAppend
