@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -406,7 +405,6 @@ def test_version_is_the_packages() -> None:
 
 
 def test_every_command_has_help() -> None:
-    began = time.monotonic()
     for command in (
         ["dev"],
         ["server"],
@@ -422,4 +420,3 @@ def test_every_command_has_help() -> None:
         result = invoke(*command, "--help")
         assert result.exit_code == 0
         assert "Usage: " in result.stdout
-    assert time.monotonic() - began < WAIT_S

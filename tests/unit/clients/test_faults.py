@@ -305,7 +305,9 @@ def test_a_lost_answer_repeats_the_batch_and_may_store_it_twice(run: Run) -> Non
     run(main)
 
 
-def test_a_broker_that_never_answers_is_given_up(run: Run) -> None:
+def test_a_broker_that_never_answers_is_given_up() -> None:
+    """Simulated only: the grace for an answer is five seconds."""
+
     async def main(runtime: Runtime) -> None:
         script = Script()
         script.produce.append(SILENCE)
@@ -314,8 +316,7 @@ def test_a_broker_that_never_answers_is_given_up(run: Run) -> None:
             assert (await producer.send_and_wait("t", b"7")).offset == 1
         assert script.streams == 2
 
-    if run is simulation.run:  # the grace for an answer is five seconds
-        run(main)
+    simulation.run(main)
 
 
 def test_a_moved_leader_is_followed(run: Run) -> None:
