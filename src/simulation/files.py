@@ -125,8 +125,7 @@ class SimFiles:
         self._process.check()
         self._raise_injected(what, path)
         result = effect()
-        shown = digest(result) if isinstance(result, bytes) else repr(result)
-        self._recorder.record(self._process, what, f"{path} {shown}")
+        self._recorder.record(self._process, what, f"{path} {_shown(result)}")
         return result
 
     def _raise_injected(self, what: str, path: str) -> None:
@@ -250,6 +249,17 @@ class SimFiles:
     def boot_id(self) -> str:
         """Changes with the machine's boot."""
         return self.look("boot_id", "", lambda: self._device.boot_id)
+
+
+def _shown(result: object) -> str:
+    """What an event says of a result."""
+    match result:
+        case bytes():
+            return digest(result)
+        case FileBody():
+            return f"{len(result.content)} bytes"
+        case _:
+            return repr(result)
 
 
 class SimLock:

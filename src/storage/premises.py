@@ -85,13 +85,19 @@ def format_folder(files: "Files", path: str, meta: DirectoryMeta) -> DirectoryMe
 
 
 def _make_folder(files: "Files", path: str) -> None:
-    """Make a folder and its missing parents, each name durable in the folder above it."""
-    names = [path]
-    while not files.exists(_parent(names[-1])):
-        names.append(_parent(names[-1]))
+    """Make a folder and its missing parents, each name durable in the folder above it.
+
+    All the way up, not only above what was made here: an earlier attempt may have died between
+    making a folder and syncing its name, and nothing tells that folder from an old one.
+    """
     files.make_folder(path)
-    for name in reversed(names):
-        files.sync_folder(_parent(name))
+    name = path
+    while name not in ("/", "."):
+        name = _parent(name)
+        try:
+            files.sync_folder(name)
+        except PermissionError:
+            return  # a folder that we may not even read: we have made nothing in it, or above
 
 
 def _parent(path: str) -> str:
