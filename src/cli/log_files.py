@@ -1,7 +1,7 @@
-"""`quorumlog log dump`: what is in a segment file, batch by batch."""
+"""`quorumlog log dump`: what is in a file of a data directory, row by row."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import groupby
+from typing import Annotated, Any
 
 import typer
 
@@ -9,22 +9,20 @@ from ..errors import CorruptionError, InvalidRequest
 from .options import Output, OutputOption
 from .output import print_json, print_table
 
-if TYPE_CHECKING:
-    from ..records.batch import BatchHeader
-    from ..runtime import File
-
 app = typer.Typer(help="Files of a data directory.", no_args_is_help=True, rich_markup_mode=None)
 
-COLUMNS = (
+BATCH_COLUMNS = (
     "position",
     "base_offset",
     "last_offset",
-    "records",
-    "bytes",
+    "count",
+    "size",
     "codec",
     "leader_epoch",
     "max_timestamp",
+    "control",
 )
+"""What people see of a batch; `--output json` has all of its header."""
 
 
 @app.callback()
@@ -34,71 +32,48 @@ def log() -> None:
 
 @app.command("dump")
 def dump(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A segment file, *.log.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="*.log, *.index, *.timeindex, *-checkpoint or *.properties."
+        ),
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", help="Print each batch's records after it.")
+    ] = False,
     output: OutputOption = Output.HUMAN,
 ) -> None:
-    """Print the record batches of a segment file; nothing is changed.
+    """Print what a file of a data directory holds; nothing is changed.
 
     Stops with exit code 1 at the first batch that is torn or whose CRC is wrong.
     """
+    from ..runtime.files import RealFiles
+    from ..storage.dump import dump_file
+
     rows: list[dict[str, Any]] = []
-    problem: CorruptionError | None = None
     try:
-        for row in read_batches(file):
+        for row in dump_file(RealFiles(), file, records=records):
+            if "error" in row:
+                break
             if output is Output.JSON:
                 print_json(row)
             else:
                 rows.append(row)
-    except CorruptionError as error:
-        problem = error
-    if output is Output.HUMAN:
-        table = [tuple(row[name] for name in COLUMNS) for row in rows]
-        print_table([name.replace("_", " ") for name in COLUMNS], table, empty="It has no batches.")
-    if problem is not None:
-        problem.message = f"{file} at byte {problem.position}: {problem.message}"
-        raise problem
-
-
-def read_batches(path: str) -> Iterator[dict[str, Any]]:
-    """Yield what each batch's header says, its CRC checked; raises CorruptionError, and
-    InvalidRequest when the file cannot be read."""
-    from ..records.batch import HEADER_SIZE, check_crc, parse_header
-    from ..runtime.files import RealFiles
-
-    try:
-        file = RealFiles().open_readonly(path)
+        else:
+            row = {}
     except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        position, size = 0, file.size()
-        while position < size:
-            header_bytes = file.read(position, HEADER_SIZE)
-            try:
-                header = parse_header(header_bytes)
-                check_crc(_whole(file, position, header), 0, header)
-            except CorruptionError as error:
-                error.position = position
-                raise
-            yield _row(position, header)
-            position += header.size
-    finally:
-        file.close()
+        raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
+    if output is Output.HUMAN:
+        print_rows(rows)
+    if "error" in row:
+        raise CorruptionError(f"{file} at byte {row.get('position', '?')}: {row['error']}")
 
 
-def _whole(file: "File", position: int, header: "BatchHeader") -> bytes:
-    """Return the batch's bytes, fewer when the file ends within it."""
-    return file.read(position, min(header.size, file.size() - position))
-
-
-def _row(position: int, header: "BatchHeader") -> dict[str, Any]:
-    return {
-        "position": position,
-        "base_offset": header.base_offset,
-        "last_offset": header.last_offset,
-        "records": header.record_count,
-        "bytes": header.size,
-        "codec": header.codec.name.lower(),
-        "leader_epoch": header.leader_epoch,
-        "max_timestamp": header.max_timestamp,
-        "is_control": header.is_control,
-    }
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    """Print rows as tables, one for each run of rows of the same kind."""
+    if not rows:
+        typer.echo("It is empty.")
+    for names, run in groupby(rows, key=tuple):
+        columns = BATCH_COLUMNS if "base_offset" in names else names
+        table = [tuple(row[name] for name in columns) for row in run]
+        print_table([name.replace("_", " ") for name in columns], table, empty="")

@@ -245,7 +245,8 @@ def test_a_closed_pipe_ends_consume_quietly(address: str, topic: str) -> None:
         (["consume", "nope"], "nope: "),
         (["produce", "t", "-H", "x"], "give NAME=VALUE"),
         (["produce", "t", "--acks", "most"], "one of all, leader, none"),
-        (["log", "dump", "/no/such/file"], "/no/such/file cannot be read"),
+        (["log", "dump", "/no/such/file.log"], "/no/such/file.log cannot be read"),
+        (["log", "dump", "/no/such/file"], "file is no file of a log: one of *.log"),
         (["server", "--config", "/no/such/file"], "/no/such/file cannot be read"),
         (["storage", "format", "--config", "/no/such/file"], "/no/such/file cannot be read"),
         (["topics", "list", "--bootstrap", "nonsense"], "give host:port"),
@@ -292,12 +293,14 @@ def test_a_segment_is_dumped_batch_by_batch(
         succeed("produce", topic, "--compression", "lz4", address=address, stdin=line)
     (segment,) = (folder / f"{topic}-0").glob("*.log")
     rows = json_lines(succeed("log", "dump", str(segment), "-o", "json", address=address))
-    assert [(row["base_offset"], row["last_offset"], row["records"]) for row in rows] == [
+    assert [(row["base_offset"], row["last_offset"], row["count"]) for row in rows] == [
         (0, 1, 2),
         (2, 2, 1),
     ]
     assert {row["codec"] for row in rows} == {"lz4"}
     assert "position" in succeed("log", "dump", str(segment), address=address)
+    with_records = succeed("log", "dump", str(segment), "--records", "-o", "json", address=address)
+    assert [row["value"] for row in json_lines(with_records) if "value" in row] == ["a", "b", "c"]
     damaged = tmp_path / "damaged.log"
     content = bytearray(segment.read_bytes())
     content[-1] ^= 1
