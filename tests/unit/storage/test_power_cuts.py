@@ -11,8 +11,13 @@ from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
-from quorumlog.simulation import CrashPoint, Faults, SimWorld
+from quorumlog.simulation import CrashPoint, Faults, NodeKilled, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.appends import write_fully
+from quorumlog.storage.flushes import perform_flush
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.pool import FilePool
+from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.shell import Directory
 
 DATA = "/data"
@@ -202,3 +207,93 @@ def test_a_power_cut_on_a_bad_disk_loses_nothing_acknowledged(seed: int) -> None
     faults = Faults(cache_miss=0.4, short_write=0.2, lane_stall=0.02)
     point = CrashPoint(operations=1 + seed * 5 % 190, power=True, moment="inside")
     crash_once(seed, point, lives=2, faults=faults)
+
+
+# --- without a directory: what recovery and truncation promise by themselves -------------------
+
+
+class Sync:
+    """A log on a simulated machine, driven without a loop."""
+
+    def __init__(self, world: SimWorld, config: LogConfig) -> None:
+        self.node = world.node("n")
+        self.config = config
+        self.log: Log
+
+    def start(self, *, recovery_point: int = 0) -> Log:
+        """Start a process and open the log as after an unclean stop."""
+        if not self.node.alive:
+            self.node.start_process()
+        files = self.node.runtime().files
+        files.make_folder("/t-0")
+        files.sync_folder("/")
+        recovery = Recovery(
+            folder="/t-0",
+            config=self.config,
+            is_clean=False,
+            recovery_point=recovery_point,
+            log_start_offset=0,
+            torn_bytes_max=0,
+            wall_ms=0,
+        )
+        self.log = Log(
+            FilePool(files, open_files_max=9),
+            IndexCache(1_000),
+            name="t-0",
+            folder="/t-0",
+            config=self.config,
+            topic_id=None,
+            state=recover(files, recovery),
+        )
+        return self.log
+
+    def append(self, count: int) -> None:
+        for number in range(count):
+            record = Record(
+                offset=0, timestamp_ms=number, key=None, value=b"v%d" % number, headers=()
+            )
+            write = self.log.prepare(
+                encode_batch([record]), leader_epoch=0, wall_ms=0, origin=Origin.CLIENT
+            )
+            assert write is not None
+            write_fully(write.file, write.position, write.buffers)
+            self.log.complete(write)
+
+    def flush(self) -> None:
+        flush = self.log.begin_flush()
+        perform_flush(self.node.runtime().files, flush)
+        self.log.complete_flush(flush)
+
+
+def test_what_a_recovery_reports_is_durable() -> None:
+    """After a killed process the page cache holds what no disk does."""
+    for seed in range(20):
+        with SimWorld(seed) as world:
+            sync = Sync(world, LogConfig(segment_bytes=300))
+            sync.start()
+            sync.append(9)
+            sync.node.crash()
+            assert sync.start().flushed_end_offset == 9
+            sync.node.power_cut()
+            assert sync.start(recovery_point=9).log_end_offset == 9
+
+
+def test_a_truncation_over_segments_leaves_no_gap_whenever_it_is_cut_short() -> None:
+    """With a gap the segments behind it would look like damage of an fsync log."""
+    config = LogConfig(segment_bytes=150, flush_policy=FlushPolicy.FSYNC)
+    for seed in range(120):
+        with SimWorld(seed) as world:
+            sync = Sync(world, config)
+            sync.start()
+            sync.append(12)
+            sync.flush()
+            moment = ("before", "inside", "after")[seed % 3]
+            sync.node.crash_at(CrashPoint(operations=1 + seed // 3, power=True, moment=moment))
+            try:
+                sync.log.truncate_to(3)
+            except NodeKilled:
+                assert 3 <= sync.start(recovery_point=3).log_end_offset <= 12
+            else:
+                sync.node.crash_at(None)
+                sync.node.power_cut()
+                assert sync.start(recovery_point=3).log_end_offset == 3
