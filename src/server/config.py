@@ -94,11 +94,19 @@ class NodeConfig:
     produce_inflight_max: int = _setting(
         "produce.inflight.requests.max",
         16,
-        "Requests of one Produce stream under way at once; more hides latency, and holds their "
-        "bytes in memory.",
+        "Requests of one Produce stream under way at once; beyond it the stream is not read.",
         unit="requests",
         low=1,
         high=1_000,
+    )
+    produce_inflight_bytes_max: int = _setting(
+        "produce.inflight.bytes.max",
+        16 * MIB,
+        "Bytes of batches of one Produce stream under way at once; more hides the disk's latency "
+        "and holds them in memory. One larger request is taken alone.",
+        unit="bytes",
+        low=64 << 10,
+        high=1024 * MIB,
     )
     produce_waits_max: int = _setting(
         "produce.waits.max",

@@ -228,6 +228,7 @@ class Node:
         config = self._config
         return LogLimits(
             produce_inflight_max=config.produce_inflight_max,
+            produce_inflight_bytes_max=config.produce_inflight_bytes_max,
             fetch_bytes_max=config.fetch_bytes_max,
             subscribe_heartbeat_ms=config.subscribe_heartbeat_ms,
         )

@@ -23,6 +23,7 @@ from ...runtime import CallContext, Handler, Method, Runtime
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from . import validation as check
 from .envelopes import Encoded, ProduceBatches, encode_batches, encode_fetch
+from .pipeline import Pipeline
 from .translation import (
     built_batch,
     decoded_responses,
@@ -58,6 +59,7 @@ class LogLimits:
     """The bounds of the service, all from the node's configuration."""
 
     produce_inflight_max: int  # requests of one stream under way at once
+    produce_inflight_bytes_max: int  # the same in bytes of batches; one request may exceed it
     fetch_bytes_max: int  # of one answer
     subscribe_heartbeat_ms: int  # an idle subscription says so this often
 
@@ -113,22 +115,25 @@ class LogService:
 
         What was read is answered before a refusal or the node's stop ends the stream.
         """
-        queue: asyncio.Queue[_Inflight | None] = asyncio.Queue(self._limits.produce_inflight_max)
+        limits = self._limits
+        pipeline: Pipeline[_Inflight] = Pipeline(
+            count_max=limits.produce_inflight_max, bytes_max=limits.produce_inflight_bytes_max
+        )
         async with self._runtime.tasks.scope("wire.produce") as scope:
-            scope.spawn(self._answer_in_order(stream, queue), name="answers")
-            reader = scope.spawn(self._read_requests(stream, queue), name="requests")
+            scope.spawn(self._answer_in_order(stream, pipeline), name="answers")
+            reader = scope.spawn(self._read_requests(stream, pipeline), name="requests")
             try:
                 end = await reader
             except asyncio.CancelledError:
                 if not (self._stopping and reader.cancelled()):
                     raise
                 end = _stopping()
-            await queue.put(None)
+            pipeline.close()
         if end is not None:
             raise end
 
     async def _read_requests(
-        self, stream: ProduceStream, queue: "asyncio.Queue[_Inflight | None]"
+        self, stream: ProduceStream, pipeline: Pipeline[_Inflight]
     ) -> QuorumlogError | None:
         """Begin every request; return what refused one, or None at the stream's end.
 
@@ -144,11 +149,13 @@ class LogService:
                 del self._receiving[me]
             if request is None:
                 return None
+            size = sum(len(part.records) for part in request.partitions)
+            await pipeline.room(size)
             try:
                 inflight = await self._begin(request)
             except QuorumlogError as error:
                 return error
-            await queue.put(inflight)
+            pipeline.put(inflight, size)
         return _stopping()
 
     async def _begin(self, request: ProduceBatches) -> _Inflight:
@@ -173,10 +180,9 @@ class LogService:
                 parts.append(error)
         return _Inflight(request, self._runtime.clock.now_ms() + timeout_ms, parts)
 
-    async def _answer_in_order(
-        self, stream: ProduceStream, queue: "asyncio.Queue[_Inflight | None]"
-    ) -> None:
-        while (inflight := await queue.get()) is not None:
+    async def _answer_in_order(self, stream: ProduceStream, pipeline: Pipeline[_Inflight]) -> None:
+        while (taken := await pipeline.take()) is not None:
+            inflight, size = taken
             request = inflight.request
             response = log_pb2.ProduceResponse(correlation_id=request.correlation_id)
             for part, pending in zip(request.partitions, inflight.parts, strict=True):
@@ -185,6 +191,7 @@ class LogService:
             if request.acks != log_pb2.ACKS_NONE:
                 response.metadata_offset = self._metadata.image.offset
                 await stream.send(response)
+            pipeline.answered(size)
 
     async def _settle(
         self,
