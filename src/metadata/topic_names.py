@@ -4,9 +4,13 @@ import re
 from typing import Final
 
 from ..errors import InvalidTopic
+from ..raftlog import METADATA_LOG_NAME
 
 NAME_LENGTH_MAX: Final = 249
 """Characters; with "-", a partition index and a suffix it still fits a file name of 255."""
+
+METADATA_TOPIC: Final = METADATA_LOG_NAME.rpartition("-")[0]
+"""Its folder is the quorum's own log: a topic of this name would write into it."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9._-]")
@@ -18,6 +22,8 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopic("a topic name must not be empty")
     if name in (".", ".."):
         raise InvalidTopic(f'a topic must not be named "{name}"')
+    if name == METADATA_TOPIC:
+        raise InvalidTopic(f"{METADATA_TOPIC} is the metadata quorum's own log: choose another")
     if len(name) > NAME_LENGTH_MAX:
         raise InvalidTopic(
             f"a topic name has at most {NAME_LENGTH_MAX} characters, this one has {len(name)}"
