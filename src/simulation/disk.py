@@ -200,8 +200,11 @@ class Disk:
         """Bytes that still fit."""
         if self.capacity_bytes is None:
             return UNLIMITED_BYTES
-        used = sum(len(body.content) for body in _bodies(self.root))
-        return max(0, self.capacity_bytes - used)
+        return max(0, self.capacity_bytes - self.used_bytes())
+
+    def used_bytes(self) -> int:
+        """Bytes of all files that have a name."""
+        return sum(len(body.content) for body in _bodies(self.root))
 
     # --- changing names ---
 

@@ -27,6 +27,7 @@ from ..checkers import Ledger, Place, anomalies, report
 from ..entropy import SimEntropy
 from ..fabric import End
 from ..frames import Data, Open
+from ..loop import NS_PER_MS
 from ..world import SimNode, SimWorld
 
 ADDRESS: Final = "127.0.0.1:9094"
@@ -268,6 +269,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
 
     server.spawn(serve)
     application.spawn(run_client)
+    filled = _draw_full_disk(world, server, entropy.stream("full disk"))
     happened = run_with_deaths(
         world,
         server,
@@ -292,9 +294,30 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
         "seen": len(ledger.seen),
         "requests": sent.requests,
         "repeats": ledger.sent.total() - len(ledger.sent),
+        "full": filled,
         "breaks": world.fabric.links_broken,
         "errors": ledger.failed.total(),
     }
+
+
+def _draw_full_disk(world: SimWorld, server: SimNode, entropy: SimEntropy) -> int:
+    """Let the disk be full for a while in some runs; whether it will be."""
+    if not entropy.chance(0.3):
+        return 0
+    disk = server.device.disk
+    from_ns = world.loop.now_ns + entropy.below(PRODUCE_MS) * NS_PER_MS
+    until_ns = from_ns + entropy.spread(100, 15_000) * NS_PER_MS
+    spare = entropy.below(20_000)
+
+    def fill() -> None:
+        disk.capacity_bytes = disk.used_bytes() + spare
+
+    def free() -> None:
+        disk.capacity_bytes = None
+
+    world.loop.call_at_ns(from_ns, None, fill)
+    world.loop.call_at_ns(until_ns, None, free)
+    return 1
 
 
 def _is_done(application: SimNode, clients: Sequence[Client]) -> bool:
