@@ -104,7 +104,7 @@ class Directory:
         The directory id is drawn unless given. Raises DirectoryMismatch when it belongs to another
         cluster or node, DirectoryUnusable, DirectoryInUse.
         """
-        drawn = directory_id or DirectoryId(runtime.entropy.stream("directory_id").token(16))
+        drawn = directory_id or DirectoryId(runtime.entropy.token(16))  # no two alike
         meta = DirectoryMeta(cluster_id=cluster_id, node_id=node_id, directory_id=drawn)
         job = partial(format_folder, runtime.files, path, meta)
         try:
