@@ -1,6 +1,7 @@
 """Both implementations of the files port, and batches to put into logs."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,21 +9,25 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.records.codec import encode_batch
+from quorumlog.ids import ClusterId, NodeId
+from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.compression import Codec
 from quorumlog.records.record import Record
 from quorumlog.runtime import Files, Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.simulation import SimWorld
-from quorumlog.storage import Log, LogConfig, Origin
+from quorumlog.storage import DirectoryConfig, Log, LogConfig, Origin
 from quorumlog.storage.appends import write_fully
 from quorumlog.storage.flushes import perform_flush
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.pool import FilePool
 from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.shell import Appended, Directory
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 MakeBatch = Callable[..., bytes]
+
+CLUSTER, ONE = ClusterId("c" * 22), NodeId(1)
 
 
 @pytest.fixture(params=["real", "simulated"])
@@ -164,3 +169,49 @@ class Bench:
 def bench(place: Place) -> Callable[..., Bench]:
     """Make a log on either file system; keyword arguments are `LogConfig`'s."""
     return lambda **config: Bench(place, LogConfig(**config))
+
+
+class Kit:
+    """What every test of a directory does."""
+
+    @staticmethod
+    @asynccontextmanager
+    async def opened(
+        runtime: Runtime, path: str, *, config: DirectoryConfig | None = None, close: bool = True
+    ) -> AsyncIterator[Directory]:
+        """Open (formatting it first when needed), and close at the end unless it is to be left."""
+        await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
+        async with runtime.tasks.scope("life") as scope:
+            directory = await Directory.open(runtime, scope, path, config=config)
+            try:
+                yield directory
+                if close:
+                    await directory.close()
+            finally:
+                scope.cancel()
+
+    @staticmethod
+    async def append(
+        directory: Directory, log: Log, batches: bytes, *, epoch: int = 0, flush: bool = True
+    ) -> Appended:
+        """Append as a client does."""
+        return await directory.append(
+            log, batches, leader_epoch=epoch, origin=Origin.CLIENT, flush=flush
+        )
+
+    @staticmethod
+    async def values(directory: Directory, log: Log) -> list[bytes | None]:
+        """Read all values of a log."""
+        found: list[bytes | None] = []
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            taken = log.read(offset, max_bytes=5_000)
+            assert taken is not None
+            found += [record.value for record in decode_all(await directory.read(taken))]
+            offset = taken.next_offset
+        return found
+
+
+@pytest.fixture
+def kit() -> Kit:
+    return Kit()
