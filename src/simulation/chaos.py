@@ -12,7 +12,7 @@ from .entropy import SimEntropy
 from .files import CrashPoint
 from .world import SimNode, SimWorld
 
-STEP_MS = 1_000  # the harness looks at the workload at least this often
+RESTART_MS = 1_000  # until a supervisor starts a node again that ended by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,38 +55,34 @@ def run_with_deaths(
     *,
     done: Callable[[], bool],
     virtual_ms: int,
+    may_end: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Run until the workload is done while the node dies and comes back as planned; return the
-    deaths that happened.
+    """Run until the workload is done while the node dies and comes back as planned; return how
+    often it died.
 
-    Raises NotReached when `virtual_ms` pass, and AssertionError when the node ends by itself.
+    Raises NotReached when `virtual_ms` pass, and AssertionError when the node ends by itself,
+    unless `may_end()` excuses it: then it is started again, as a supervisor would.
     """
     end_ms = world.now_ms() + virtual_ms
-    happened = 0
-    for death in deaths:
-        world.run_for(death.after_ms, unless=lambda: done() or not node.alive)
-        node.crash_at(death.point)
-        _run(world, lambda: done() or not node.alive, end_ms)
+    planned, happened = list(deaths), 0
+
+    def is_over() -> bool:
+        return done() or not node.alive
+
+    while True:
+        death = planned.pop(0) if planned else None
+        if death is not None:
+            world.run_for(death.after_ms, unless=is_over)
+        node.crash_at(None if death is None else death.point)
+        left_ms = max(1, end_ms - world.now_ms())
+        world.run_until(is_over, virtual_ms=left_ms, why="the workload's end")
         if node.alive:
-            break
-        _check_death(node)
+            node.crash_at(None)
+            return happened
+        if not node.killed and not may_end():
+            raise AssertionError(
+                f"{node.name} ended by itself: {node.stops} {node.exit_error!r}"
+            ) from node.exit_error
         happened += 1
-        world.run_for(death.down_ms)
+        world.run_for(death.down_ms if death is not None else RESTART_MS)
         node.restart()
-    node.crash_at(None)
-    _run(world, lambda: done() or not node.alive, end_ms)
-    if not node.alive:
-        _check_death(node)
-    return happened
-
-
-def _run(world: SimWorld, wanted: Callable[[], bool], end_ms: int) -> None:
-    world.run_until(wanted, virtual_ms=max(1, end_ms - world.now_ms()), why="the workload's end")
-
-
-def _check_death(node: SimNode) -> None:
-    """A node may die at a crash point only: an exit or a stop of its own is a failure."""
-    assert not node.stops, f"{node.name} stopped itself: {node.stops}"
-    if node.exit_error is not None:
-        raise AssertionError(f"{node.name} failed: {node.exit_error!r}") from node.exit_error
-    assert node.killed, f"{node.name} exited"

@@ -276,6 +276,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
         deaths,
         done=lambda: _is_done(application, clients),
         virtual_ms=WORKLOAD_MS_MAX,
+        may_end=lambda: server.device.disk.capacity_bytes is not None,  # it cannot keep its vote
     )
     world.weather.calm()
     server.crash() if is_replicated else server.power_cut()  # nothing may live in memory alone
