@@ -82,6 +82,10 @@ class DirectoryConfig:
     """Bytes of one write group; a larger batch is a group of its own. An fsync log has at most two
     groups un-synced, so this bounds both a torn tail and the latency one fsync adds."""
 
+    write_bytes_max: int = 4 * MIB
+    """Bytes of one write of a log that does not flush each: what queues during a write leaves with
+    the next, so that a busy loop does not hold the disk up batch by batch."""
+
     inline_write_bytes_max: int = 64 * 1024
     """A write up to this size is done on the loop: into the page cache it takes less than handing
     it to a thread. Larger ones go to the write lane."""
@@ -99,6 +103,7 @@ class DirectoryConfig:
 
     def __post_init__(self) -> None:
         require("write_group_bytes_max", self.write_group_bytes_max, 1, 2**40)
+        require("write_bytes_max", self.write_bytes_max, 1, 2**40)
         require("queue_bytes_max", self.queue_bytes_max, 1, 2**40)
         require("checkpoint_interval_ms", self.checkpoint_interval_ms, 1, 2**40)
         require("open_files_max", self.open_files_max, 1, 2**31)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from ...broker import Acks, FetchOutcome, FetchSpec, OffsetSpec
+from ...broker import Acks, FetchSpec, OffsetSpec
 from ...broker.shell.appends import PendingAppend
 from ...broker.shell.replicas import ReplicaManager
 from ...errors import InvalidRequest, QuorumlogError, Stopping
@@ -22,11 +22,11 @@ from ...records import partition_for_key
 from ...runtime import CallContext, Handler, Method, Runtime
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from . import validation as check
-from .envelopes import Encoded, ProduceBatches, encode_batches, encode_fetch
+from .envelopes import Encoded, ProduceBatches, encode_fetch
 from .pipeline import Pipeline
+from .subscription import SubscribeStream, Subscription, read_request
 from .translation import (
     built_batch,
-    decoded_responses,
     fill_error,
     offset_result,
 )
@@ -37,15 +37,6 @@ class ProduceStream(Protocol):
 
     async def send(self, message: log_pb2.ProduceResponse) -> None: ...
     async def receive(self) -> ProduceBatches | None: ...
-
-
-class SubscribeStream(Protocol):
-    """What `subscribe` uses of its stream."""
-
-    async def send(
-        self, message: log_pb2.SubscribeResponse | Encoded[log_pb2.SubscribeResponse]
-    ) -> None: ...
-    async def receive(self) -> log_pb2.SubscribeRequest | None: ...
 
 
 # The same call as LOG_PRODUCE, with a request class that leaves the batches where they arrived.
@@ -88,11 +79,14 @@ class LogService:
         self._metadata = metadata
         self._limits = limits
         self._stopping = False
+        self._subscriptions: dict[Subscription, None] = {}  # being served
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams between two requests
 
     async def stop(self) -> None:
         """Take no new work: streams end after what they have under way, long polls answer now."""
         self._stopping = True
+        for subscription in self._subscriptions:
+            subscription.stop(_stopping())
         self._replicas.stop_waiting()
         for reader in list(self._receiving):
             reader.cancel()
@@ -293,61 +287,20 @@ class LogService:
         request = await stream.receive()
         if request is None:
             raise InvalidRequest("the stream ended without a SubscribeRequest; send one first")
-        check.check_partition(request.topic, request.partition)
-        check.check_offset("offset", request.offset, lowest=-2)
-        check.check_isolation(request.isolation)
-        end = request.end_offset if request.HasField("end_offset") else None
-        if end is not None:
-            check.check_offset("end_offset", end)
-        max_bytes = check.read_max_bytes(
-            "max_bytes",
-            request.max_bytes,
-            default=check.PARTITION_BYTES_DEFAULT,
-            limit=self._limits.fetch_bytes_max,
+        if self._stopping:
+            raise _stopping()
+        subscription = Subscription(
+            self._runtime,
+            self._replicas,
+            self._metadata,
+            wanted=read_request(request, bytes_max=self._limits.fetch_bytes_max),
+            heartbeat_ms=self._limits.subscribe_heartbeat_ms,
         )
-        offset = await self._first_offset(request)
-        while end is None or offset < end:
-            spec = FetchSpec(request.topic, request.partition, offset, max_bytes, None)
-            (outcome,) = await self._replicas.fetch(
-                [spec],
-                max_wait_ms=self._limits.subscribe_heartbeat_ms,
-                min_bytes=1,
-                max_bytes=max_bytes,
-            )
-            if outcome.error is not None:
-                raise outcome.error
-            await self._send_outcome(stream, request, outcome, end)
-            offset = outcome.next_offset
-            if self._stopping:
-                raise _stopping()
-
-    async def _first_offset(self, request: log_pb2.SubscribeRequest) -> int:
-        if request.offset >= 0:
-            return request.offset
-        spec = OffsetSpec(request.topic, request.partition, request.offset)
-        (outcome,) = await self._replicas.list_offsets([spec])
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.offset
-
-    async def _send_outcome(
-        self,
-        stream: SubscribeStream,
-        request: log_pb2.SubscribeRequest,
-        outcome: FetchOutcome,
-        end: int | None,
-    ) -> None:
-        next_offset = outcome.next_offset if end is None else min(outcome.next_offset, end)
-        last = log_pb2.SubscribeResponse(
-            next_offset=next_offset,
-            high_watermark=outcome.high_watermark,
-            metadata_offset=self._metadata.image.offset,
-        )
-        if request.decoded and outcome.records:
-            for response in decoded_responses(outcome, last):
-                await stream.send(response)
-            return
-        await stream.send(encode_batches(last, outcome.records) if outcome.records else last)
+        self._subscriptions[subscription] = None
+        try:
+            await subscription.run(stream)
+        finally:
+            del self._subscriptions[subscription]
 
     async def list_offsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext

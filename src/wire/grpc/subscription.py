@@ -1,0 +1,158 @@
+"""One Subscribe stream: reads a partition on and on, one answer ahead of the one that leaves.
+
+Reading ahead lets the disk and the network work at once; the bound is two answers in memory. An
+error comes after everything that was read before it.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...broker import FetchOutcome, FetchSpec, OffsetSpec
+from ...broker.shell.replicas import ReplicaManager
+from ...errors import QuorumlogError
+from ...metadata.shell.publisher import MetadataPublisher
+from ...proto import log_pb2
+from ...runtime import Runtime
+from . import validation as check
+from .envelopes import Encoded, encode_batches
+from .pipeline import Pipeline
+from .translation import decoded_responses
+
+ANSWERS_MAX = 2  # one on its way out, one read ahead
+
+
+class SubscribeStream(Protocol):
+    """What a subscription uses of its stream."""
+
+    async def send(
+        self, message: log_pb2.SubscribeResponse | Encoded[log_pb2.SubscribeResponse]
+    ) -> None: ...
+    async def receive(self) -> log_pb2.SubscribeRequest | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A checked SubscribeRequest."""
+
+    topic: str
+    partition: int
+    offset: int  # or -1 latest, -2 earliest
+    end_offset: int | None  # exclusive; None: for ever
+    max_bytes: int  # of one answer; one batch comes even if larger
+    decoded: bool  # records, in place of batches
+
+
+def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted:
+    """Check a request; raises InvalidTopic or InvalidRequest naming the field."""
+    check.check_partition(request.topic, request.partition)
+    check.check_offset("offset", request.offset, lowest=-2)
+    check.check_isolation(request.isolation)
+    end = request.end_offset if request.HasField("end_offset") else None
+    if end is not None:
+        check.check_offset("end_offset", end)
+    return Wanted(
+        topic=request.topic,
+        partition=request.partition,
+        offset=request.offset,
+        end_offset=end,
+        max_bytes=check.read_max_bytes(
+            "max_bytes",
+            request.max_bytes,
+            default=check.PARTITION_BYTES_DEFAULT,
+            limit=bytes_max,
+        ),
+        decoded=request.decoded,
+    )
+
+
+class Subscription:
+    """A stream with what it wants; `run` serves it."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        replicas: ReplicaManager,
+        metadata: MetadataPublisher,
+        *,
+        wanted: Wanted,
+        heartbeat_ms: int,
+    ) -> None:
+        self._runtime = runtime
+        self._replicas = replicas
+        self._metadata = metadata
+        self._wanted = wanted
+        self._heartbeat_ms = heartbeat_ms  # an idle stream says so this often
+        self._end: QuorumlogError | None = None  # why it shall end before its time
+
+    def stop(self, error: QuorumlogError) -> None:
+        """End with `error` once what was read has left; the long poll must be woken besides."""
+        self._end = error
+
+    async def run(self, stream: SubscribeStream) -> None:
+        """Send until the end offset; raises what the partition says, or what it was stopped by."""
+        pipeline: Pipeline[FetchOutcome] = Pipeline(
+            count_max=ANSWERS_MAX, bytes_max=ANSWERS_MAX * self._wanted.max_bytes
+        )
+        async with self._runtime.tasks.scope("wire.subscribe") as scope:
+            reader = scope.spawn(self._read_on(pipeline), name="reads")
+            while (taken := await pipeline.take()) is not None:
+                outcome, size = taken
+                await self._send(stream, outcome)
+                pipeline.answered(size)
+            failure = await reader
+        if failure is not None:
+            raise failure
+
+    async def _read_on(self, pipeline: Pipeline[FetchOutcome]) -> QuorumlogError | None:
+        """Read answers as there is room for them; return why there are no more, None at the end."""
+        try:
+            return await self._read_to_end(pipeline)
+        except QuorumlogError as error:
+            return error
+        finally:
+            pipeline.close()
+
+    async def _read_to_end(self, pipeline: Pipeline[FetchOutcome]) -> QuorumlogError | None:
+        wanted = self._wanted
+        offset = await self._first_offset()
+        while wanted.end_offset is None or offset < wanted.end_offset:
+            spec = FetchSpec(wanted.topic, wanted.partition, offset, wanted.max_bytes, None)
+            (outcome,) = await self._replicas.fetch(
+                [spec],
+                max_wait_ms=self._heartbeat_ms,
+                min_bytes=1,
+                max_bytes=wanted.max_bytes,
+            )
+            if outcome.error is not None:
+                return outcome.error
+            pipeline.put(outcome, len(outcome.records))
+            await pipeline.room(0)
+            offset = outcome.next_offset
+            if self._end is not None:
+                return self._end
+        return None
+
+    async def _first_offset(self) -> int:
+        wanted = self._wanted
+        if wanted.offset >= 0:
+            return wanted.offset
+        spec = OffsetSpec(wanted.topic, wanted.partition, wanted.offset)
+        (outcome,) = await self._replicas.list_offsets([spec])
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.offset
+
+    async def _send(self, stream: SubscribeStream, outcome: FetchOutcome) -> None:
+        end = self._wanted.end_offset
+        last = log_pb2.SubscribeResponse(
+            next_offset=outcome.next_offset if end is None else min(outcome.next_offset, end),
+            high_watermark=outcome.high_watermark,
+            metadata_offset=self._metadata.image.offset,
+        )
+        if not outcome.records:
+            await stream.send(last)
+        elif self._wanted.decoded:
+            for response in decoded_responses(outcome, last):
+                await stream.send(response)
+        else:
+            await stream.send(encode_batches(last, outcome.records))
