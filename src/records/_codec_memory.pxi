@@ -64,11 +64,14 @@ cdef Memory take(Growing* block):
     return memory
 
 
+cdef enum:
+    HELD_MAX = 17  # a table: four columns of bytes at three buffers, two of others at two, the rows
+
+
 cdef class Held:
     """Holds buffers of other objects while C reads them."""
 
-    cdef list owners
-    cdef Py_buffer[16] views
+    cdef Py_buffer[HELD_MAX] views
     cdef int count
 
     def __cinit__(self):
@@ -85,7 +88,7 @@ cdef class Held:
         size[0] = 0
         if owner is None:
             return NULL
-        assert self.count < 16
+        assert self.count < HELD_MAX, "more buffers than any caller has"
         view = &self.views[self.count]
         PyObject_GetBuffer(owner, view, PyBUF_SIMPLE)
         self.count += 1

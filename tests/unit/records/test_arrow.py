@@ -254,6 +254,23 @@ def test_each_partition_starts_from_the_envelope() -> None:
     assert [(h.record_count, h.base_sequence, h.producer_id) for h in headers] == [(3, 0, 3)] * 3
 
 
+def test_a_table_with_nulls_in_every_column_is_partitioned() -> None:
+    """Every buffer that a table can have is there, and the list of rows besides."""
+    entries = [(None, None), ("h", None), ("i", b"1")]
+    lists = pa.array([[entries[0]], entries[1:], None], HEADERS)
+    columns = record_columns(
+        pa.array([b"", None, b"v"]).slice(1),
+        keys=pa.array([b"", b"k", None]).slice(1),
+        timestamps_ms=pa.array([0, None, 3]).slice(1),
+        headers=lists.slice(1),  # the entry without a key belongs to no row
+        timestamp_ms=9,
+    )
+    groups = encode_partitions(columns, partitions=1)
+    (first, second) = decode_all(b"".join(groups[0]))
+    assert first == Record(0, 9, b"k", None, (("h", None), ("i", b"1")))
+    assert second == Record(1, 3, None, b"v", ())
+
+
 def test_partitioning_without_keys_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="no key column"):
         encode_partitions(record_columns(pa.array([b"a"])), partitions=2)
