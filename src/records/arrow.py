@@ -304,7 +304,7 @@ def _binary_column(array: Any) -> BinaryColumn:
 
     kinds = pa.types
     if kinds.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
+        array = _without_dictionary(array)
     if kinds.is_null(array.type) or kinds.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
     elif kinds.is_binary_view(array.type) or kinds.is_string_view(array.type):
@@ -322,6 +322,21 @@ def _binary_column(array: Any) -> BinaryColumn:
         validity=_validity(array, validity),
         start=array.offset,
         is_wide=is_wide,
+    )
+
+
+def _without_dictionary(array: Any) -> Any:
+    """Return the values themselves; views become large bytes first, since pyarrow takes no element
+    of a dictionary of views."""
+    import pyarrow as pa
+
+    kind = array.type.value_type
+    if not (pa.types.is_binary_view(kind) or pa.types.is_string_view(kind)):
+        return array.cast(kind)
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    return pa.chunked_array(
+        [chunk.dictionary.cast(pa.large_binary()).take(chunk.indices) for chunk in chunks],
+        pa.large_binary(),
     )
 
 

@@ -145,6 +145,16 @@ def test_every_kind_of_bytes_is_a_value(kind: pa.DataType) -> None:
     assert values(encode_arrow(pa.chunked_array([array, array]))) == [b"a", None, b"", b"ccc"] * 2
 
 
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+def test_a_dictionary_of_views_is_values(kind: pa.DataType) -> None:
+    """As data frame libraries export categories; pyarrow itself cannot decode it."""
+    array = pa.DictionaryArray.from_arrays(
+        pa.array([1, 0, None, 1], pa.int8()), pa.array(["a", "bb"]).cast(kind)
+    ).slice(1)
+    assert values(encode_arrow(array)) == [b"a", None, b"bb"]
+    assert values(encode_arrow(pa.chunked_array([array, array]))) == [b"a", None, b"bb"] * 2
+
+
 def test_fixed_size_bytes_and_nulls_are_values() -> None:
     assert values(encode_arrow(pa.array([b"ab", b"cd"], pa.binary(2)))) == [b"ab", b"cd"]
     assert values(encode_arrow(pa.nulls(3))) == [None, None, None]
