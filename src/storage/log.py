@@ -56,6 +56,9 @@ from .truncation import Cut, Truncation, find_cut, perform_truncation
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File
 
+KNOWN_PLACES_MAX: Final = 64
+"""Sequential readers whose next place is remembered, oldest forgotten first."""
+
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Errors that closing files cures."""
 
@@ -98,6 +101,7 @@ class Log:
         self._segments = state.segments  # the last one is active; empty: no folder yet
         self._outstanding: deque[Write] = deque()  # prepared, oldest first; all in one segment
         self._unflushed = Unflushed()
+        self._known_places: dict[tuple[int, int], int] = {}  # (segment, offset): batch's position
 
     @property
     def recovery_point(self) -> int:
@@ -285,8 +289,19 @@ class Log:
             raise StorageError(f"{segment.path}: {error.strerror}") from error
         index = segment.index or self._indexes.get(segment.path)
         if index is not None:
-            return Range(file, wanted, wanted.floors(index))
+            known = self._known_places.pop((segment.base_offset, start), None)
+            found = Range(file, wanted, wanted.floors(index, known))
+            if found.is_located and found.size:
+                self._know(segment, found.next_offset, found.position + found.size)
+            return found
         return Range(file, wanted, None, self._index_loader(segment))
+
+    def _know(self, segment: Segment, offset: int, position: int) -> None:
+        """Remember where a sequential reader will go on: it saves a search each time."""
+        known = self._known_places
+        known[segment.base_offset, offset] = position
+        if len(known) > KNOWN_PLACES_MAX:
+            del known[next(iter(known))]
 
     def _index_loader(self, segment: Segment) -> Callable[[], SegmentIndex]:
         return partial(
@@ -376,6 +391,7 @@ class Log:
     def complete_truncate(self, truncation: Truncation, cut: Cut) -> None:
         """The truncation was performed, durably."""
         truncation.lease.release()
+        self._known_places.clear()
         kept = len(self._segments) - len(truncation.removed)
         for segment in self._segments[kept:]:
             self._forget(segment)

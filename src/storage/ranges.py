@@ -31,7 +31,7 @@ class WouldWait(Exception):
     """A probe was not in the page cache."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # these three are not frozen: each read makes them, and it costs 2 us
 class Place:
     """Where a batch starts, and its first offset."""
 
@@ -39,7 +39,7 @@ class Place:
     base_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Wanted:
     """What a reader asks of one segment, in numbers alone: a lane job may take it along.
 
@@ -53,9 +53,10 @@ class Wanted:
     segment_end_offset: int  # offset behind the segment's last completed batch
     segment_size: int  # bytes of completed batches
 
-    def floors(self, index: SegmentIndex) -> "Floors":
-        """Ask the index where to look."""
-        start = index.floor(self.start_offset)
+    def floors(self, index: SegmentIndex, start: int | None = None) -> "Floors":
+        """Ask the index where to look; `start` is a batch's position that is known already."""
+        if start is None:
+            start = index.floor(self.start_offset)
         reaches_end = self.end_offset >= self.segment_end_offset
         return Floors(
             start=start,
@@ -64,7 +65,7 @@ class Wanted:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Floors:
     """What the sparse index knows of a wanted range."""
 
