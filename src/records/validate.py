@@ -91,6 +91,8 @@ def _check_header(header: BatchHeader) -> None:
         )
     if header.is_transactional and header.producer_id == NO_PRODUCER:
         raise InvalidRecord("a transactional batch has no producer id")
+    if header.log_append_time:
+        raise InvalidTimestamp("producers may not set the log's own time on a batch")
     if header.max_timestamp < NO_TIMESTAMP or header.base_timestamp < NO_TIMESTAMP:
         raise InvalidTimestamp(
             f"timestamps [{header.base_timestamp}, {header.max_timestamp}] are below zero"
