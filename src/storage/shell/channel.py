@@ -65,6 +65,7 @@ class Channel:
     queue: deque[PendingAppend | Exclusive] = field(default_factory=deque)
     queued_bytes: int = 0  # of the appends in `queue`
     is_busy: bool = False  # a job that changes the log is queued or running
+    is_exclusive: bool = False  # ... and it is exclusive work: no flush may begin beside it
     is_flush_queued: bool = False
     is_flushing: bool = False
     has_failed: bool = False  # the failure was reported

@@ -13,6 +13,7 @@ from damage.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -111,10 +112,10 @@ class Writer:
             if not is_close and not self._has_started(channel):
                 return
             if isinstance(head, Exclusive):
-                if channel.is_flushing:
-                    return
+                if channel.is_flush_queued or channel.is_flushing:
+                    return  # it comes back here at its end
                 queue.popleft()
-                channel.is_busy = True
+                channel.is_busy = channel.is_exclusive = True
                 self._owner.submit(partial(self._run_exclusive, channel, head))
                 return
             if not head.is_ready:
@@ -275,8 +276,8 @@ class Writer:
         Replicated logs are flushed in a lane of their own: with a second's worth of writes to
         sync, it would hold up every group commit and every large write behind it.
         """
-        if channel.is_flush_queued:
-            return
+        if channel.is_flush_queued or channel.is_exclusive:
+            return  # exclusive work asks again at its end
         channel.is_flush_queued = True
         owner = self._owner if channel.always_flushes else self._flusher
         owner.submit(partial(self._run_flush, channel, owner))
@@ -341,8 +342,17 @@ class Writer:
             _fail(work.waiter, error)
         else:
             _answer(work.waiter, None, None)
-        channel.is_busy = False
+        channel.is_busy = channel.is_exclusive = False
+        self._flush_after_exclusive(channel)
         self._advance(channel)
+
+    def _flush_after_exclusive(self, channel: Channel) -> None:
+        """See to those who asked for a flush meanwhile; what was cut away needs none."""
+        end_offset = channel.log.log_end_offset
+        waiters = [(min(end, end_offset), answer) for end, answer in channel.flush_waiters]
+        channel.flush_waiters = deque(waiters)
+        if waiters:
+            self._request_flush(channel)
 
     # --- jobs ----------------------------------------------------------------------------------
 

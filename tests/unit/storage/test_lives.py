@@ -1,9 +1,15 @@
 """One data directory through failures, deletions and several lives: what holds across them."""
 
+import asyncio
+import errno
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
+import pytest
+
 from quorumlog import simulation
+from quorumlog.errors import Overloaded, Stopping, StorageError
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
@@ -11,6 +17,7 @@ from quorumlog.runtime import Runtime, Scope
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell.writer import Appended
 
 DATA: Final = "/data"
 CLUSTER: Final = ClusterId("c")
@@ -64,3 +71,134 @@ def test_every_formatted_directory_gets_an_id_of_its_own() -> None:
         assert len({*ids, wiped.directory_id}) == 4
 
     simulation.run(main)
+
+
+# --- deletions ---------------------------------------------------------------------------------
+
+
+def test_a_deletion_between_a_checkpoint_and_its_flush_stops_no_checkpoint() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            kept = await directory.open_log("kept-0", REPLICATED, topic_id=TOPIC)
+            gone = await directory.open_log("gone-0", REPLICATED, topic_id=TOPIC)
+            await append(directory, kept, flush=False)
+            await append(directory, gone, flush=False)
+            scope.spawn(directory.store_file("f", b""), name="keeps the lane busy")
+            await asyncio.sleep(0)
+            deletion = scope.spawn(directory.delete_log(gone), name="deletion")
+            await asyncio.sleep(0)
+            await directory.checkpoint()  # asks for a flush that comes after the deletion
+            await deletion
+            assert (kept.flushed_end_offset, directory.log_names()) == (1, ["kept-0"])
+            await directory.close()
+
+    simulation.run(main)
+
+
+def test_a_log_whose_deletion_failed_refuses_to_be_deleted_and_ends_nothing_else() -> None:
+    async def life(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            await append(directory, log)
+            node.device.fail("rename", errno.EIO, path_part="t-0")
+            with pytest.raises(StorageError):
+                await directory.delete_log(log)
+            with pytest.raises(StorageError, match="could not be deleted"):
+                await directory.delete_folder("t-0")
+            other = await directory.open_log("u-0", FSYNC, topic_id=TOPIC)
+            assert await append(directory, other) == 0
+            await directory.close()
+
+    with SimWorld(0) as world:
+        node = world.node("n")
+        live(world, node, life)
+
+
+# --- bounds ------------------------------------------------------------------------------------
+
+
+def test_a_flood_of_clients_does_not_refuse_what_the_quorum_appends() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(
+                runtime, scope, queue_bytes_max=1_000, inline_write_bytes_max=10
+            )
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            quorum = await directory.open_log("__cluster_metadata-0", FSYNC, topic_id=None)
+
+            def flood() -> "asyncio.Future[Appended]":
+                return directory.append_nowait(
+                    log, batch(bytes(400)), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                )
+
+            queued = [flood(), flood()]
+            with pytest.raises(Overloaded):
+                flood()
+            stamped = batch(bytes(400), leader_epoch=1)
+            appended = await directory.append(
+                quorum, stamped, leader_epoch=1, origin=Origin.REPLICATED, flush=True
+            )
+            assert appended.base_offset == 0
+            await asyncio.gather(*queued)
+            await directory.close()
+
+    simulation.run(main)
+
+
+# --- exclusive work and flushes ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("work", ["close", "truncate", "delete"])
+def test_work_that_has_a_log_to_itself_never_meets_a_flush(seed: int, work: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        draw = runtime.entropy.stream("when")
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", REPLICATED, topic_id=TOPIC)
+            for _ in range(2):
+                await append(directory, log, flush=False)
+            for _ in range(draw.below(3)):
+                scope.spawn(directory.store_file("f", b""), name="keeps the lane busy")
+            checkpoint = scope.spawn(
+                after(draw.below(20) * 100e-6, directory.checkpoint), name="checkpoint"
+            )
+            await asyncio.sleep(draw.below(20) * 100e-6)
+            if work == "truncate":
+                await directory.truncate(log, 1)
+                assert log.log_end_offset == 1
+            if work == "delete":
+                await directory.delete_log(log)
+                assert directory.log_names() == []
+            if work != "close":
+                await checkpoint
+            await directory.close()
+
+    simulation.run(main, seed=seed)
+
+
+async def after(delay_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    await asyncio.sleep(delay_s)
+    with suppress(Stopping):  # the directory may be closed by then
+        await work()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_log_that_is_being_opened_does_not_hold_up_the_close(seed: int) -> None:
+    async def main(runtime: Runtime) -> None:
+        async def open_one(directory: Directory) -> None:
+            with suppress(Stopping):
+                await directory.topic_of_folder("t-0")
+                await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+
+        delay_s = runtime.entropy.stream("when").below(60) * 100e-6
+        for _ in range(2):
+            async with runtime.tasks.scope("life") as scope:
+                directory = await open_directory(runtime, scope)
+                scope.spawn(open_one(directory), name="opening")
+                await asyncio.sleep(delay_s)
+                await directory.close()
+
+    simulation.run(main, seed=seed)
