@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from ...errors import CorruptionError, QuorumlogError, StorageError
+from ...errors import CorruptionError, QuorumlogError, Stopping, StorageError
 from ...ids import Epoch, Offset, TopicId
 from ...runtime import Scope
 from ...storage import FlushPolicy, Log, LogConfig
@@ -132,7 +132,7 @@ class Replica:
             )
             if self.flushes and log.flushed_end_offset < log.log_end_offset:
                 await self._directory.flush(log)  # what recovery found counts once it is durable
-        except (StorageError, CorruptionError) as error:
+        except (StorageError, CorruptionError, Stopping) as error:
             self.give_up(error)
         else:
             self._log = log

@@ -156,8 +156,8 @@ class Directory:
             await self._last_checkpoint()
         except OSError as error:  # the next opening recovers from the older checkpoints
             _LOG.warning("storage.unclean_close path=%s error=%s", self.path, error)
-        self._writer.stop()
-        for channel in channels:
+        await self._writer.stop()
+        for channel in self._channels.values():  # with those that were being opened meanwhile
             channel.log.close("the data directory is closed")
         self._pool.close()
         self._lock.release()

@@ -23,6 +23,7 @@ class Owner:
         self._lane = lane
         self._jobs: deque[Job] = deque()
         self._wake = asyncio.Event()
+        self._is_stopping = False
         self._task = scope.spawn(self._work(), name=f"storage.owner {lane}")
 
     def submit(self, job: Job) -> None:
@@ -34,13 +35,17 @@ class Owner:
         """Run the waiting part of the present job in the lane."""
         return await self._runtime.tasks.offload(self._lane, work)
 
-    def stop(self) -> None:
-        """End the task; what is queued is dropped."""
-        self._task.cancel()
+    async def stop(self) -> None:
+        """End the task, after what is queued; nothing may be submitted from here on."""
+        self._is_stopping = True
+        self._wake.set()
+        await self._task
 
     async def _work(self) -> None:
         while True:
             while self._jobs:
                 await self._jobs.popleft()()
+            if self._is_stopping:
+                return
             self._wake.clear()
             await self._wake.wait()

@@ -54,6 +54,7 @@ class Writer:
     ) -> None:
         self.dirty: dict[Channel, None] = {}  # appended to since the last checkpoint, in order
         self.is_closing = False
+        self._is_stopped = False
         self._runtime = runtime
         self._scope = scope
         self._config = config
@@ -363,8 +364,10 @@ class Writer:
     ) -> None:
         """Do work that belongs to no log, in its turn: `begin` and `end` are as in `Exclusive`.
 
-        Raises what the lane's part raises; `end` was not called then.
+        Raises what the lane's part raises, and Stopping; `end` was not called then.
         """
+        if self._is_stopped:
+            raise Stopping("the data directory is closed")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner.submit(partial(self._run_plain, begin, end, waiter))
         await waiter
@@ -385,10 +388,11 @@ class Writer:
             end(result)
         _answer(waiter, None, None)
 
-    def stop(self) -> None:
-        """End the owners; every log was closed."""
-        self._owner.stop()
-        self._flusher.stop()
+    async def stop(self) -> None:
+        """Refuse further work, let what is queued end, end the owners; every log was closed."""
+        self._is_stopped = True
+        await self._owner.stop()
+        await self._flusher.stop()
 
     # --- start and failure ---------------------------------------------------------------------
 
