@@ -74,7 +74,10 @@ class Writer:
         """Queue an append; what cannot even be queued is raised."""
         self._check(channel)
         size = len(batches)
-        if self._queued_bytes and self._queued_bytes + size > self._config.queue_bytes_max:
+        is_full = self._queued_bytes + size > self._config.queue_bytes_max
+        # What consensus and replication append they bound themselves; a flood of clients must not
+        # make the node fail on its own log.
+        if origin is Origin.CLIENT and self._queued_bytes and is_full:
             raise Overloaded(
                 f"{self._queued_bytes} bytes wait to be written, the bound is "
                 f"{self._config.queue_bytes_max}"
