@@ -321,7 +321,8 @@ class Directory:
 
     async def delete_folder(self, name: str) -> None:
         """Delete the folder of a log that is not open, if there is one. Raises StorageError."""
-        assert name not in self._channels, f"{name} is open"
+        if name in self._channels:  # its deletion failed: what the disk did with it is unknown
+            raise StorageError(f"{join(self.path, name)} is open, or could not be deleted before")
         new = self._deleted_path(name)
         try:
             await self._writer.run(lambda: self._renaming_away(name, new))
