@@ -110,6 +110,8 @@ class MessageStream:
         if not self._broken:
             self._broken = f"broken here: {reason}"
             self._raw.abort(reason)
+            if self._pump is not None:  # it may wait for a reader who never comes
+                self._pump.cancel()
 
     async def settle(self) -> None:
         """End the reading. The stream is over."""

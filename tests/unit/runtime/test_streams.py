@@ -16,6 +16,7 @@ from quorumlog.proto.log_pb2 import (
     PartitionRecords,
     ProduceRequest,
     ProduceResponse,
+    ProduceResult,
 )
 from quorumlog.runtime import CallContext, Channel, Listener, Runtime, Stream
 from quorumlog.services import LOG_PRODUCE
@@ -211,6 +212,29 @@ def test_abort_by_the_caller_breaks_its_side_and_cancels_the_handler(
                 async with asyncio.timeout(WAIT_MS / 1000):
                     await cancelled.wait()
                 assert None not in ends  # a break never looks like a clean end
+
+    run(main)
+
+
+def test_abort_leaves_nothing_running_behind_unread_messages(run: Run, served: Served) -> None:
+    """Whoever has enough of a stream need not empty it first."""
+
+    async def answer(stream: Incoming, context: CallContext) -> None:
+        await stream.receive()
+        while True:
+            await stream.send(ProduceResponse(results=[ProduceResult(topic="x" * 10_000)]))
+
+    async def main(runtime: Runtime) -> None:
+        async with served(runtime, streaming=answer) as (_, channel):
+            before = asyncio.all_tasks()
+            stream = await open_stream(channel)
+            await stream.send(ProduceRequest())
+            await stream.receive()
+            await asyncio.sleep(0.2)  # time to read ahead as far as it goes
+            mine = [task for task in asyncio.all_tasks() - before if "reading" in task.get_name()]
+            stream.abort("had enough")
+            async with asyncio.timeout(WAIT_MS / 1000):
+                await asyncio.gather(*mine, return_exceptions=True)
 
     run(main)
 
