@@ -9,7 +9,9 @@ order, so a hole followed by valid batches is an ordinary torn tail:
   behind it than that is damage.
 
 Damage raises CorruptionError and changes nothing: the caller decides what a replica or a voter
-does without its log. Whatever is returned has been made durable. Runs in the write lane.
+does without its log. Whatever is returned has been made durable: what lies above the recovery
+point is written once more before its sync, since an earlier sync of it may have failed. Runs in the
+write lane.
 """
 
 from collections.abc import Iterator
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 
 SCAN_SIZE: Final = 256 * 1024
 """Bytes read at a time while searching for valid batches behind a bad one."""
+
+REWRITE_SIZE: Final = 1024 * 1024
+"""Bytes written over themselves at a time."""
 
 MAGIC_AT: Final = 16
 RELATIVE_MAX: Final = 2**31
@@ -191,6 +196,7 @@ class _Scan:
     expected: int = 0  # offset the next batch must have
     epoch: int = -1  # of the batch before it
     segments: list[Segment] = field(default_factory=list)
+    unsure: dict[int, int] = field(default_factory=dict)  # base offset -> bytes known to be durable
 
     def run(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Return the segments that stay, and the log's end offset."""
@@ -259,6 +265,7 @@ class _Scan:
                     position=position,
                 )
             if header.last_offset >= self._point:
+                self.unsure.setdefault(self.segments[-1].base_offset, position)
                 try:
                     check_crc(file.read(position, header.size), 0, header)
                 except CorruptionError as error:
@@ -312,6 +319,8 @@ class _Scan:
                 continue  # wholly below the recovery point
             file = self.files.open(segment.path)
             try:
+                durable = self.unsure.get(segment.base_offset, segment.size)
+                rewrite(file, durable, segment.size)
                 file.sync()
             finally:
                 file.close()
@@ -336,6 +345,19 @@ class _Scan:
                 )
             finally:
                 file.close()
+
+
+def rewrite(file: "File", position: int, end: int) -> None:
+    """Write [position, end) over itself, so that the next sync has to bring it to the disk.
+
+    After a failed sync the page cache calls clean what the disk does not hold, and a process that
+    starts anew in the same boot reads it there: syncing it again would report success for nothing.
+    """
+    while position < end:
+        content = file.read(position, min(REWRITE_SIZE, end - position))
+        if not content:
+            raise CorruptionError("the file ends before its batches", position=position)
+        position += file.write(position, [content])
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,3 +202,42 @@ def test_a_log_that_is_being_opened_does_not_hold_up_the_close(seed: int) -> Non
                 await directory.close()
 
     simulation.run(main, seed=seed)
+
+
+# --- what a process finds that starts anew ------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_failed_sync_left_in_the_page_cache_is_not_taken_for_durable(seed: int) -> None:
+    """Else what is acknowledged behind it would go with it at the next power cut."""
+
+    async def fails(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            await append(directory, log)
+            node.device.fail("sync", errno.EIO, path_part="/t-0/")
+            with pytest.raises(StorageError):
+                await append(directory, log, bytes(1_000))
+            await directory.close()
+
+    async def goes_on(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            acknowledged.append(await append(directory, log, bytes(1_000)))
+            node.power_cut()
+
+    async def looks(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            assert log.log_end_offset > acknowledged[0]
+            await directory.close()
+
+    acknowledged: list[int] = []
+    with SimWorld(seed) as world:
+        node = world.node("n")
+        live(world, node, fails)
+        live(world, node, goes_on)
+        live(world, node, looks)
