@@ -528,6 +528,7 @@ def _encode_status(
     text = str(error)[:ERROR_TEXT_MAX]
     detail = encode_error(error)
     detail.message = detail.message[:ERROR_TEXT_MAX]
+    detail.topic = detail.topic[:ERROR_TEXT_MAX]
     status = status_pb2.Status(code=code.value[0], message=text)
     status.details.add().Pack(detail)
     return code, text, ((STATUS_DETAILS, status.SerializeToString()),)

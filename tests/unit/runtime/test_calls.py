@@ -94,6 +94,21 @@ def test_error_without_a_partition_has_none(run: Run, served: Served) -> None:
     run(main)
 
 
+def test_error_about_an_absurdly_long_topic_still_arrives_typed(run: Run, served: Served) -> None:
+    """An error travels in headers, which peers bound."""
+
+    async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
+        raise InvalidTopic("too long", topic=request.topic)
+
+    async def main(runtime: Runtime) -> None:
+        async with served(runtime, unary=answer) as (_, channel):
+            request = PublishRequest(topic="x" * 100_000)
+            with pytest.raises(InvalidTopic, match="too long"):
+                await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
+
+    run(main)
+
+
 def test_unforeseen_failure_of_the_handler_is_an_unknown_server_error(
     run: Run, served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
