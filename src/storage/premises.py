@@ -24,6 +24,7 @@ from .checkpoints import (
     decode_partition_metadata,
     encode_meta,
     encode_offsets,
+    encode_partition_metadata,
 )
 from .contents import read_file, remove_tree, replace_file, write_file
 from .layout import (
@@ -36,11 +37,12 @@ from .layout import (
     RECOVERY_POINTS,
     TEMPORARY_SUFFIX,
     join,
+    segment_base,
     split_log_name,
 )
 from .log import LogState
-from .recovery import Recovery, recover
-from .truncation import Cut, Truncation, find_cut, perform_truncation
+from .recovery import Recovery, recover, rewrite
+from .truncation import Cut, Truncation, find_cut, perform_truncation, remove_segment
 
 if TYPE_CHECKING:
     from ..runtime.ports import FileLock, Files
@@ -179,9 +181,36 @@ def topic_of_folder(files: "Files", folder: str) -> TopicId | None:
 
 
 def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) -> LogState:
-    if topic_id is not None and topic_of_folder(files, recovery.folder) not in (None, topic_id):
-        raise StorageError(f"{recovery.folder} holds another topic of this name")
-    return recover(files, recovery)
+    """Recover a log, whose folder durably says whose it is before anything is acknowledged."""
+    if topic_id is None:
+        return recover(files, recovery)
+    folder = recovery.folder
+    there = topic_of_folder(files, folder)
+    if there not in (None, topic_id):
+        raise StorageError(f"{folder} holds another topic of this name")
+    was_flushed = recovery.is_clean or recovery.recovery_point > 0
+    if there is None and recovery.recovery_point == 0 and files.exists(folder):
+        _start_over(files, folder)
+    state = recover(files, recovery)
+    if state.segments and there is None:
+        replace_file(files, folder, PARTITION_METADATA, encode_partition_metadata(topic_id))
+    elif state.segments and not was_flushed:
+        file = files.open(join(folder, PARTITION_METADATA))
+        try:
+            rewrite(file, 0, file.size())
+            file.sync()
+        finally:
+            file.close()
+    return state
+
+
+def _start_over(files: "Files", folder: str) -> None:
+    """Drop segments that were never flushed and do not say whose they are: nobody was promised
+    them, and they may be of a deleted topic of this name."""
+    for name in reversed(files.names(folder)):
+        if segment_base(name) is not None:
+            remove_segment(files, join(folder, name))
+            files.sync_folder(folder)
 
 
 def truncate_log(

@@ -241,3 +241,61 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_not_taken_for_durable(seed
         live(world, node, fails)
         live(world, node, goes_on)
         live(world, node, looks)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_folder_says_whose_it_is_before_anything_in_it_is_acknowledged(seed: int) -> None:
+    async def dies_early(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", REPLICATED, topic_id=TOPIC)
+            await append(directory, log, flush=False)
+            node.crash()
+
+    async def acknowledges(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            assert await append(directory, log) == 1
+            node.power_cut()
+
+    async def looks(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            assert await directory.topic_of_folder("t-0") == TOPIC
+            await directory.close()
+
+    with SimWorld(seed) as world:
+        node = world.node("n")
+        live(world, node, dies_early)
+        live(world, node, acknowledges)
+        live(world, node, looks)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_topic_finds_no_records_of_a_namesake_in_its_folder(seed: int) -> None:
+    """Not even when the power failed before the folder could durably say whose it was."""
+
+    async def first(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", REPLICATED, topic_id=TOPIC)
+            await append(directory, log, flush=False)
+            runtime.files.sync_folder(DATA)
+            runtime.files.sync_folder(f"{DATA}/t-0")
+            node.power_cut()
+
+    async def second(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            if await directory.topic_of_folder("t-0") == TOPIC:
+                await directory.delete_folder("t-0")  # the broker's part, where it can tell
+            log = await directory.open_log("t-0", FSYNC, topic_id=TopicId(b"u" * 16))
+            assert log.log_end_offset == 0
+            await append(directory, log)
+            await directory.close()
+
+    with SimWorld(seed) as world:
+        node = world.node("n")
+        live(world, node, first)
+        live(world, node, second)
