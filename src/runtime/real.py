@@ -15,12 +15,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import uvloop
 
 from ..errors import Overloaded
 from .files import RealFiles, exit_at_once
+from .lanes import LaneLimits, lane_limits
 from .network import RealNetwork
 from .ports import Entropy, Runtime, Scope
 from .scope import TaskScope
@@ -162,22 +163,6 @@ class RealEntropy:
 # --- tasks and lanes ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneLimits:
-    """The size of a lane."""
-
-    threads: int
-    waiting_jobs_max: int = 1024  # given and not ended; one more is Overloaded
-    waiting_bytes_max: int = 256 << 20  # sum of their cost_bytes; a job alone may exceed it
-
-
-LANE_LIMITS: Final[dict[str, LaneLimits]] = {
-    "write": LaneLimits(threads=1),  # one lane a data directory: "write:<dir>"
-    "read": LaneLimits(threads=4),
-    "cpu": LaneLimits(threads=1),
-}
-
-
 class RealTasks:
     """Scopes on the running loop, lanes on threads."""
 
@@ -217,10 +202,8 @@ class RealTasks:
     def _lane(self, name: str) -> "_Lane":
         lane = self._lanes.get(name)
         if lane is None:
-            kind = name.partition(":")[0]
-            assert kind in LANE_LIMITS, f"unknown lane {name}: one of {sorted(LANE_LIMITS)}"
             thread_name = f"{self._name}-{name}"
-            lane = self._lanes[name] = _Lane(self._loop, thread_name, LANE_LIMITS[kind])
+            lane = self._lanes[name] = _Lane(self._loop, thread_name, lane_limits(name))
         return lane
 
 

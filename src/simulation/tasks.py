@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import Overloaded
 from ..runtime import Scope
+from ..runtime.lanes import lane_limits
 from ..runtime.scope import TaskScope
 from .entropy import SimEntropy
 from .faults import Weather
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LANE_THREADS: Final = {"write": 1, "read": 4, "cpu": 1}  # by the part of the name before ":"
-WAITING_JOBS_MAX: Final = 1024
-WAITING_BYTES_MAX: Final = 256 << 20
 NS_PER_US: Final = 1_000
 NS_PER_MS: Final = 1_000_000
 
@@ -43,13 +41,12 @@ class _Lane:
     """A FIFO queue and its imagined threads."""
 
     def __init__(self, tasks: "SimTasks", name: str, entropy: SimEntropy, weather: Weather) -> None:
-        kind = name.partition(":")[0]
-        assert kind in LANE_THREADS, f"unknown lane {name}: one of {sorted(LANE_THREADS)}"
+        self._limits = lane_limits(name)
         self.name = name
         self._tasks = tasks
         self._entropy = entropy
         self._weather = weather
-        self._idle_threads = LANE_THREADS[kind]
+        self._idle_threads = self._limits.threads
         self._queue: deque[_Job] = deque()
         self._given = 0
         self._unfinished: dict[int, None] = {}  # job numbers, in the order given
@@ -58,8 +55,9 @@ class _Lane:
 
     def submit(self, run: Callable[[], Any], cost_bytes: int) -> "asyncio.Future[Any]":
         """Queue a job and return the future of its result; raises Overloaded."""
-        over_bytes = self._unfinished_bytes + cost_bytes > WAITING_BYTES_MAX and self._unfinished
-        if len(self._unfinished) >= WAITING_JOBS_MAX or over_bytes:
+        bytes_max = self._limits.waiting_bytes_max
+        over_bytes = self._unfinished_bytes + cost_bytes > bytes_max and self._unfinished
+        if len(self._unfinished) >= self._limits.waiting_jobs_max or over_bytes:
             waiting = f"{len(self._unfinished)} jobs and {self._unfinished_bytes} bytes"
             raise Overloaded(f"lane {self.name} has {waiting} waiting")
         job = _Job(self._given, run, cost_bytes, self._tasks.loop.create_future())

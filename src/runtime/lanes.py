@@ -1,0 +1,27 @@
+"""How wide and how long the lanes are, on the real machine and on the simulated one alike. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneLimits:
+    """The size of a lane."""
+
+    threads: int
+    waiting_jobs_max: int = 1024  # given and not ended; one more is Overloaded
+    waiting_bytes_max: int = 256 << 20  # sum of their cost_bytes; a job alone may exceed it
+
+
+_LIMITS: Final = {
+    "write": LaneLimits(threads=1),  # one lane a data directory: "write:<dir>"
+    "read": LaneLimits(threads=4),
+    "cpu": LaneLimits(threads=1),
+}
+
+
+def lane_limits(lane: str) -> LaneLimits:
+    """Return the limits of a lane by the part of its name before ":"."""
+    kind = lane.partition(":")[0]
+    assert kind in _LIMITS, f"unknown lane {lane}: one of {sorted(_LIMITS)}"
+    return _LIMITS[kind]
