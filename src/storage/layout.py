@@ -29,6 +29,9 @@ CLEANED_SUFFIX: Final = ".cleaned"
 TEMPORARY_SUFFIX: Final = ".tmp"
 DELETED_FOLDER_SUFFIX: Final = "-delete"
 
+NAME_BYTES_MAX: Final = 255
+"""Of a name in a folder, on every file system of note."""
+
 OFFSET_DIGITS: Final = 20
 """Base offsets are zero-padded to this width, so that names sort as offsets do."""
 
@@ -60,8 +63,10 @@ def split_log_name(name: str) -> tuple[str, int] | None:
 
 
 def deleted_folder(name: str, token: str) -> str:
-    """Return the name a log's folder gets before its files are unlinked."""
-    return f"{name}.{token}{DELETED_FOLDER_SUFFIX}"
+    """Return the name a log's folder gets before its files are unlinked; the token tells apart
+    those whose beginnings are alike, for a long name is cut."""
+    suffix = f".{token}{DELETED_FOLDER_SUFFIX}"
+    return name[: NAME_BYTES_MAX - len(suffix)] + suffix
 
 
 def join(folder: str, name: str) -> str:
