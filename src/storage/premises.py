@@ -27,6 +27,7 @@ from .checkpoints import (
     encode_partition_metadata,
 )
 from .contents import read_file, remove_tree, replace_file, write_file
+from .flushes import OUT_OF_SPACE
 from .layout import (
     CLEAN_MARKER,
     DELETED_FOLDER_SUFFIX,
@@ -190,7 +191,9 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
         raise StorageError(f"{folder} holds another topic of this name")
     was_flushed = recovery.is_clean or recovery.recovery_point > 0
     if there is None and recovery.recovery_point == 0 and files.exists(folder):
-        _start_over(files, folder)
+        # It was never flushed and does not say whose it is: nobody was promised what is in it, and
+        # it may be of a deleted topic of this name.
+        _remove_segments(files, folder)
     state = recover(files, recovery)
     if state.segments and there is None:
         replace_file(files, folder, PARTITION_METADATA, encode_partition_metadata(topic_id))
@@ -204,9 +207,8 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
     return state
 
 
-def _start_over(files: "Files", folder: str) -> None:
-    """Drop segments that were never flushed and do not say whose they are: nobody was promised
-    them, and they may be of a deleted topic of this name."""
+def _remove_segments(files: "Files", folder: str) -> None:
+    """Unlink a log's segments, newest first."""
     for name in reversed(files.names(folder)):
         if segment_base(name) is not None:
             remove_segment(files, join(folder, name))
@@ -234,8 +236,16 @@ def replace_all(files: "Files", contents: list[tuple[str, str, bytes]]) -> None:
 def rename_away(
     files: "Files", path: str, contents: list[tuple[str, bytes]], old: str, new: str
 ) -> None:
-    for name, content in contents:
-        replace_file(files, path, name, content)
+    """Rename a deleted log's folder, after its checkpoints forgot it: else they would speak of the
+    next log of its name. On a full disk its segments make room for them first: they go anyway, and
+    until the last step the folder says whose it was."""
+    try:
+        replace_all(files, [(path, name, content) for name, content in contents])
+    except OSError as error:
+        if error.errno not in OUT_OF_SPACE or not files.exists(old):
+            raise
+        _remove_segments(files, old)
+        replace_all(files, [(path, name, content) for name, content in contents])
     if files.exists(old):
         files.rename(old, new)
         files.sync_folder(path)

@@ -4,16 +4,17 @@ import asyncio
 import errno
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from quorumlog import simulation
-from quorumlog.errors import Overloaded, Stopping, StorageError
+from quorumlog.errors import DiskFull, Overloaded, Stopping, StorageError
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
-from quorumlog.runtime import Runtime, Scope
+from quorumlog.runtime import Runtime, Scope, real
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.shell import Directory
@@ -109,6 +110,42 @@ def test_a_log_whose_deletion_failed_refuses_to_be_deleted_and_ends_nothing_else
                 await directory.delete_folder("t-0")
             other = await directory.open_log("u-0", FSYNC, topic_id=TOPIC)
             assert await append(directory, other) == 0
+            await directory.close()
+
+    with SimWorld(0) as world:
+        node = world.node("n")
+        live(world, node, life)
+
+
+def test_a_log_of_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        path = str(tmp_path / "data")
+        await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(1))
+        async with runtime.tasks.scope("life") as scope:
+            directory = await Directory.open(runtime, scope, path)
+            log = await directory.open_log("n" * 249 + "-9999", FSYNC, topic_id=TOPIC)
+            await append(directory, log)
+            await directory.delete_log(log)
+            assert directory.log_names() == []
+            await directory.close()
+
+    real.run(main)
+
+
+def test_a_log_can_be_deleted_from_a_full_disk() -> None:
+    async def life(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            await append(directory, log, bytes(5_000))
+            await directory.checkpoint()
+            node.device.disk.capacity_bytes = 5_000
+            with pytest.raises(DiskFull):
+                await append(directory, log)
+            await directory.delete_log(log)
+            assert directory.log_names() == []
+            again = await directory.open_log("t-0", FSYNC, topic_id=TopicId(b"u" * 16))
+            assert await append(directory, again) == 0
             await directory.close()
 
     with SimWorld(0) as world:
