@@ -131,8 +131,12 @@ class ReplicaManager:
             if topic_id is None:
                 _LOG.warning("broker.unknown_folder name=%s", name)
                 continue
-            _LOG.info("broker.stray_deleted log=%s topic_id=%s", name, topic_id.hex())
-            await self._directory.delete_folder(name)
+            try:
+                await self._directory.delete_folder(name)
+            except StorageError as error:  # it only takes up room: no reason not to start
+                _LOG.warning("broker.not_deleted log=%s error=%s", name, error)
+            else:
+                _LOG.info("broker.stray_deleted log=%s topic_id=%s", name, topic_id.hex())
 
     def _is_known(self, name: str) -> bool:
         topic, _, index = name.rpartition("-")

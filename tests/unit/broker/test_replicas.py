@@ -313,3 +313,17 @@ def test_a_changed_config_takes_effect_on_the_open_log() -> None:
                 await b.append(bytes(500))
 
     simulate(main)
+
+
+def test_a_stray_that_cannot_be_deleted_does_not_keep_the_node_from_starting() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T))
+            await b.append(b"old")
+        async with broker(runtime) as b:
+            node.device.fail("rename", errno.EIO, path_part="/t-0")
+            await b.replicas.sweep()
+            b.apply(*topic("u", U))
+            assert await b.append(b"well", topic="u") == 0
+
+    simulate(main)
