@@ -106,9 +106,16 @@ class Cluster:
                 return self._described(self._matching(pattern))
 
     def leader(self, place: TopicPartition) -> str:
-        """Return the address of a partition's leader as it is now."""
-        leaders = self.leaders(Assigned((place,)))
-        return leaders[place]
+        """Return the address of a partition's leader as it is now; raises
+        UnknownTopicOrPartition."""
+        known = self._described((place.topic,))
+        if place not in known:
+            raise UnknownTopicOrPartition(
+                "the topic does not have this partition any more",
+                topic=place.topic,
+                partition=place.partition,
+            )
+        return known[place]
 
     def bounds(
         self, leaders: Mapping[TopicPartition, str], isolation: Isolation

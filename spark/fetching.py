@@ -5,13 +5,20 @@ next item of any iterator while the one before is used.
 """
 
 import logging
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
-from quorumlog.errors import OffsetOutOfRange, QuorumlogError, StreamBroken, TimedOut
+from quorumlog.errors import (
+    OffsetOutOfRange,
+    QuorumlogError,
+    StreamBroken,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
 from quorumlog.proto import log_pb2
 from quorumlog.runtime.grpc_network import SyncStream
 from quorumlog.services import LOG_SUBSCRIBE
@@ -29,6 +36,9 @@ T = TypeVar("T")
 
 ANSWER_BYTES: Final = 4 * 1024 * 1024
 """Bytes asked for in one answer: about 40,000 records of 100 bytes, a good Arrow batch."""
+
+END_SECONDS_MAX: Final = 5.0
+"""How long a task that is over waits for its thread, which may still ask a silent broker."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +70,9 @@ class Fetching:
         end; the first and the last batch may reach beyond the range.
 
         A retriable fault is repaired by asking again where it stopped, ATTEMPTS_MAX times without
-        an answer between. Raises OffsetOutOfRange when retention has removed what was asked for
-        and `fail_on_data_loss`; else it says so in the log and goes on where the log starts.
+        an answer between. With `fail_on_data_loss` raises OffsetOutOfRange when retention has
+        removed what was asked for, and UnknownTopicOrPartition when the topic is deleted; else it
+        says so in the log and goes on where the log starts, or ends.
         """
         while self._position < self._range.end and not self._is_cancelled:
             try:
@@ -87,6 +98,8 @@ class Fetching:
             isolation=isolation_number(self._isolation),
         )
         self._stream = channel_to(self._leader).stream(LOG_SUBSCRIBE, [request])
+        if self._is_cancelled:  # meanwhile: `cancel` did not see this stream
+            self._stream.close()
         try:
             for response in self._stream:
                 start, self._position = self._position, response.next_offset
@@ -115,7 +128,22 @@ class Fetching:
             "spark.resume place=%s offset=%d error=%s", self._range.place, self._position, error
         )
         time.sleep(PAUSE_MS / 1000 * 2 ** (self._failures - 1))
-        self._leader = self._cluster.leader(self._range.place)
+        try:
+            self._leader = self._cluster.leader(self._range.place)
+        except UnknownTopicOrPartition as gone:
+            self._end_without_topic(gone)
+
+    def _end_without_topic(self, gone: UnknownTopicOrPartition) -> None:
+        place = self._range.place
+        if self._fail_on_data_loss:
+            raise UnknownTopicOrPartition(
+                f"the partition was deleted, read up to offset {self._position}. "
+                f"{FAIL_ON_DATA_LOSS}",
+                topic=place.topic,
+                partition=place.partition,
+            ) from gone
+        logger.warning("spark.data_loss place=%s deleted_at=%d", place, self._position)
+        self._position = self._range.end
 
     def _skip_what_is_gone(self, error: OffsetOutOfRange) -> None:
         place = self._range.place
@@ -137,17 +165,34 @@ def one_ahead(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int
     """Yield the items, the next one being made in a thread while the caller uses one.
 
     Raises TimedOut when an item takes longer than `timeout_ms`. However this ends, `cancel` is
-    called, which must make `items` end, and the thread is gone when this returns.
+    called, which must make `items` end, and the thread is gone when this returns; if that takes
+    longer than END_SECONDS_MAX, soon after. It never keeps the process from ending.
     """
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="quorumlog-ahead") as pool:
-        try:
-            ahead = pool.submit(next, items, None)
-            while (item := ahead.result(timeout_ms / 1000)) is not None:
-                ahead = pool.submit(next, items, None)
-                yield item
-        except FutureTimeoutError as error:
-            raise TimedOut(
-                f"no broker sent anything for {timeout_ms} ms (option 'pollTimeoutMs')"
-            ) from error
-        finally:
-            cancel()
+    wanted: SimpleQueue[bool] = SimpleQueue()
+    made: SimpleQueue[T | Exception | None] = SimpleQueue()  # None: there are no more
+
+    def make() -> None:
+        while wanted.get():
+            try:
+                made.put(next(items, None))
+            except Exception as error:
+                made.put(error)
+
+    thread = threading.Thread(target=make, name="quorumlog-ahead", daemon=True)
+    thread.start()
+    wanted.put(True)
+    try:
+        while (item := made.get(timeout=min(timeout_ms / 1000, threading.TIMEOUT_MAX))) is not None:
+            if isinstance(item, Exception):
+                raise item
+            wanted.put(True)
+            yield item
+    except Empty:
+        raise TimedOut(
+            f"no broker sent anything for {timeout_ms} ms (option 'pollTimeoutMs')"
+        ) from None
+    finally:
+        cancel()
+        wanted.put(False)
+        if not sys.is_finalizing():  # then daemons stand still
+            thread.join(END_SECONDS_MAX)

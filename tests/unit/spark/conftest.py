@@ -34,7 +34,8 @@ class Script:
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     faults: list[QuorumlogError | str] = field(default_factory=list)
     """One for each subscription to come: an error ends it after its first answer, "silence" sends
-    nothing, "early end" ends it cleanly after its first answer."""
+    nothing, "early end" ends it cleanly after its first answer, "stall" sends nothing after it,
+    "deletion" deletes the topic and says so after its first answer."""
     subscriptions: list[int] = field(default_factory=list)
     """The offset that each subscription asked for."""
     address: str = ""
@@ -130,7 +131,7 @@ class StandIn:
             raise OffsetOutOfRange("the log starts later")
         if fault == "silence":
             await asyncio.sleep(3600)
-        for batch in self._script.batches[place]:
+        for batch in self._script.batches.get(place, ()):
             header = parse_header(batch)
             if header.next_offset <= request.offset or header.base_offset >= request.end_offset:
                 continue
@@ -141,6 +142,11 @@ class StandIn:
                 raise fault
             if fault == "early end":
                 return
+            if fault == "stall":
+                await asyncio.sleep(3600)
+            if fault == "deletion":
+                self._script.batches.clear()
+                raise UnknownTopicOrPartition("no such topic")
 
 
 @pytest.fixture

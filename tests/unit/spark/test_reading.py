@@ -1,6 +1,9 @@
 """Planning and reading against a scripted broker: what a task gets, and how it survives faults."""
 
 import pickle
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +20,12 @@ from quorumlog.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
+from quorumlog.runtime.grpc_network import SyncChannel
+from quorumlog.spark import cluster, fetching
+from quorumlog.spark.cluster import Cluster
 from quorumlog.spark.offsets import TopicPartition
+from quorumlog.spark.options import Isolation
+from quorumlog.spark.planning import Range
 from quorumlog.spark.source import QuorumlogSource
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -182,9 +190,74 @@ def test_records_removed_after_planning_fail_the_task_or_are_skipped(script: Any
         script.log_starts[A] = 0
 
 
-def test_a_task_left_early_leaves_no_thread(script: Any) -> None:
-    import threading
+def test_a_topic_deleted_under_a_task_fails_it_or_ends_it(script: Any) -> None:
+    for keep in ("true", "false"):
+        script.add(A, 10, 10)
+        made = source(script, {"failOnDataLoss": keep})
+        reader = made.reader(made.schema())
+        (task,) = reader.partitions()
+        script.faults += ["deletion"]
+        if keep == "true":
+            with pytest.raises(UnknownTopicOrPartition, match="set failOnDataLoss to false"):
+                list(reader.read(task))
+        else:
+            assert values(pa.Table.from_batches(reader.read(task))) == expected(A, 0, 10)
 
+
+def test_a_wait_without_end_is_long_and_no_error(script: Any) -> None:
+    script.add(A, 10)
+    assert values(read(script, pollTimeoutMs=str(2**63 - 1))) == expected(A, 0, 10)
+
+
+def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other thread cancels between the look at the flag and the first wait."""
+    script.add(A, 10)
+    script.faults += ["silence"]
+    part = Range(place=A, start=0, end=10)
+    reading = fetching.Fetching(
+        Cluster((script.address,)),
+        part,
+        leader=script.address,
+        isolation=Isolation.READ_COMMITTED,
+        fail_on_data_loss=True,
+    )
+
+    def channel_to(address: str) -> SyncChannel:
+        reading.cancel()
+        return cluster.channel_to(address)
+
+    monkeypatch.setattr(fetching, "channel_to", channel_to)
+    thread = threading.Thread(target=lambda: list(reading.answers()), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_a_process_ends_although_a_task_still_waits_for_a_broker(script: Any) -> None:
+    """A worker may be told to go with a reader half read: no thread of it may hold the exit."""
+    script.add(A, 20_000, 10)
+    script.faults += ["stall"]
+    program = """
+import sys
+from quorumlog.spark.source import QuorumlogSource
+made = QuorumlogSource({"bootstrap": sys.argv[1], "subscribe": "t"})
+reader = made.reader(made.schema())
+batches = reader.read(reader.partitions()[0])
+print(next(batches).num_rows)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, script.address],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("20000\n", "")
+
+
+def test_a_task_left_early_leaves_no_thread(script: Any) -> None:
     script.add(A, 70_000, 70_000, 70_000)
     made = source(script, {})
     reader = made.reader(made.schema())
