@@ -88,6 +88,12 @@ class Unflushed:
         self._closing.append((file, file.lease()))
         file.close()
 
+    def abandon(self) -> None:
+        """No flush will follow: give back what is held besides segments."""
+        for _, lease in self._closing:
+            lease.release()
+        self._closing.clear()
+
     def seal(self, segment: Segment) -> None:
         """The segment's index is final: store it with the next flush."""
         assert segment.index is not None, f"{segment.path} was active"

@@ -439,6 +439,7 @@ class Log:
             self.failure = StorageError(f"{self.folder}: {reason}")
         for segment in self._segments:
             self._forget(segment)
+        self._unflushed.abandon()
 
     # --- inside --------------------------------------------------------------------------------
 
@@ -540,11 +541,17 @@ class Log:
         """Make the log's folder and its first segment."""
         files = self._pool.files
         files.make_folder(self.folder)
-        if self.topic_id is not None:
+        if self.topic_id is None:
+            self._add_segment(self.log_end_offset, wall_ms)
+        else:
             file = files.open(join(self.folder, PARTITION_METADATA), create=True)
-            fill(file, encode_partition_metadata(self.topic_id))
+            try:
+                fill(file, encode_partition_metadata(self.topic_id))
+                self._add_segment(self.log_end_offset, wall_ms)
+            except OSError:
+                file.close()  # the next attempt writes it anew
+                raise
             self._unflushed.closing(file)
-        self._add_segment(self.log_end_offset, wall_ms)
         self._unflushed.named(self.folder, parent_of(self.folder))
 
     def _roll(self, wall_ms: int) -> Segment:

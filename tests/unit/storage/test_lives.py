@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +15,14 @@ from quorumlog.errors import DiskFull, Overloaded, Stopping, StorageError
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
-from quorumlog.runtime import Runtime, Scope, real
+from quorumlog.runtime import File, Runtime, Scope, real
+from quorumlog.runtime.files import RealFiles
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.epochs import EpochCache
+from quorumlog.storage.index import IndexCache
+from quorumlog.storage.log import LogState
+from quorumlog.storage.pool import FilePool
 from quorumlog.storage.shell import Directory
 from quorumlog.storage.shell.writer import Appended
 
@@ -29,8 +35,8 @@ REPLICATED: Final = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 Life = Callable[[Runtime], Coroutine[Any, Any, None]]
 
 
-def batch(value: bytes = b"v", *, timestamp: int = 1, **fields: int) -> bytes:
-    return encode_batch([Record(0, timestamp, None, value, ())], **fields)
+def batch(value: bytes = b"v", *, timestamp: int = 1, leader_epoch: int = -1) -> bytes:
+    return encode_batch([Record(0, timestamp, None, value, ())], leader_epoch=leader_epoch)
 
 
 async def open_directory(runtime: Runtime, scope: Scope, **config: int) -> Directory:
@@ -336,3 +342,70 @@ def test_a_topic_finds_no_records_of_a_namesake_in_its_folder(seed: int) -> None
         node = world.node("n")
         live(world, node, first)
         live(world, node, second)
+
+
+# --- descriptors -------------------------------------------------------------------------------
+
+
+class NoRoomForSegments(RealFiles):
+    """A disk on which a small file still fits and no other can be made."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and path.endswith(".log"):
+            raise OSError(errno.ENOSPC, "no space left", path)
+        return super().open(path, create=create)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_refused_first_append_keeps_no_file_open(tmp_path: Path) -> None:
+    config, indexes = LogConfig(), IndexCache(1 << 20)
+    state = LogState(segments=[], epochs=EpochCache(), log_start_offset=0, log_end_offset=0)
+    pool = FilePool(NoRoomForSegments(), open_files_max=4)
+    folder = str(tmp_path / "t-0")
+    log = Log(pool, indexes, name="t-0", folder=folder, config=config, topic_id=TOPIC, state=state)
+    before = open_descriptors()
+    for _ in range(5):
+        with pytest.raises(DiskFull):
+            log.prepare(batch(), leader_epoch=0, wall_ms=0, origin=Origin.CLIENT)
+    assert open_descriptors() == before
+
+
+def test_a_deleted_log_that_was_never_flushed_keeps_no_file_open(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        path = str(tmp_path / "data")
+        await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(1))
+        async with runtime.tasks.scope("life") as scope:
+            directory = await Directory.open(runtime, scope, path)
+            counts = []
+            for _ in range(4):
+                log = await directory.open_log("t-0", REPLICATED, topic_id=TOPIC)
+                await append(directory, log, flush=False)
+                await directory.delete_log(log)
+                counts.append(open_descriptors())
+            assert counts[-1] == counts[0]
+            await directory.close()
+
+    real.run(main)
+
+
+def test_a_failed_probe_of_a_read_is_a_storage_error_and_keeps_no_lease() -> None:
+    async def life(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            await append(directory, log)
+            node.device.fail("read_cached", errno.EIO, path_part="/t-0/")
+            with pytest.raises(StorageError):
+                log.read(0, max_bytes=100)
+            found = log.read(0, max_bytes=100)
+            assert found is not None
+            assert found.file.leases == 1  # type: ignore[attr-defined]  # of the simulated file
+            found.release()
+            await directory.close()
+
+    with SimWorld(0) as world:
+        node = world.node("n")
+        live(world, node, life)
