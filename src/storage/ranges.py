@@ -154,6 +154,9 @@ class Range:
         except CorruptionError:
             self.release()
             raise
+        except OSError as error:
+            self.release()
+            raise StorageError(f"{self.file.path}: {error.strerror}") from error
 
     def _locate(self, floors: Floors, probe: Probe) -> None:
         self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
