@@ -40,6 +40,8 @@ class EpochCache:
         if epoch == self.latest or epoch < 0:
             return False
         assert epoch > self.latest, f"epoch {epoch} at {start_offset} after epoch {self.latest}"
+        if self._starts and self._starts[-1] == start_offset:
+            del self._epochs[-1], self._starts[-1]  # of its batches none is left
         if self._starts:
             assert start_offset > self._starts[-1], f"offset {start_offset} after {self._starts}"
         self._epochs.append(epoch)

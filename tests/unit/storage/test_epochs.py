@@ -49,3 +49,11 @@ def test_truncating_the_start_keeps_the_epoch_that_spans_it() -> None:
     assert not epochs.truncate_start(15)
     assert epochs.truncate_start(20)
     assert epochs.entries() == [(3, 20)]
+
+
+def test_an_epoch_without_batches_gives_way_to_the_next() -> None:
+    """As after everything below the log's end was deleted."""
+    epochs = EpochCache([(0, 0), (1, 5)])
+    epochs.truncate_start(9)
+    assert epochs.assign(2, 9)
+    assert epochs.entries() == [(2, 9)]
