@@ -103,7 +103,7 @@ class Cluster:
             case Subscribed(topics):
                 return self._described(topics)
             case SubscribedPattern(pattern):
-                return self._described(self._matching(pattern))
+                return self._described(self._matching(pattern), must_exist=False)
 
     def leader(self, place: TopicPartition) -> str:
         """Return the address of a partition's leader as it is now; raises
@@ -159,7 +159,9 @@ class Cluster:
 
         return repeat("list_offsets", ask) if times_ms else {}
 
-    def _described(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
+    def _described(
+        self, topics: Iterable[str], *, must_exist: bool = True
+    ) -> dict[TopicPartition, str]:
         names = list(topics)
         if not names:
             return {}
@@ -169,7 +171,9 @@ class Cluster:
             return _leaders_of(self._call(ADMIN_DESCRIBE_TOPICS, request, attempt))
 
         leaders, missing = repeat("describe_topics", ask)
-        if missing:  # not repeated: a created topic is usable everywhere before its creator knows
+        if (
+            missing and must_exist
+        ):  # not repeated: a created topic is usable everywhere before its creator knows
             raise UnknownTopicOrPartition(
                 "the topic does not exist; create it, or correct the option that names it",
                 topic=missing[0],

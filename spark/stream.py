@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from quorumlog.errors import UnknownTopicOrPartition
 from quorumlog.spark.cluster import Cluster
 from quorumlog.spark.offsets import Offsets, OffsetsJson, TopicPartition, from_json, to_json
 from quorumlog.spark.options import ReadOptions
@@ -116,6 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         options = self._options
         starts, ends = from_json(start), from_json(end)
+        starts = self._without_unread(starts, ends)
         with_new = self._with_new(starts, ends)
         new = {place: offset for place, offset in with_new.items() if place not in starts}
         planned = plan_stream(starts, ends, new, fail_on_data_loss=options.fail_on_data_loss)
@@ -157,15 +159,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._leaders
 
     def _ask_latest(self) -> Offsets:
-        return self._cluster().latest(self._known_leaders(), self._options.isolation)
+        try:
+            return self._cluster().latest(self._known_leaders(), self._options.isolation)
+        except UnknownTopicOrPartition:  # of what a pattern matched before, maybe
+            self._leaders_until = 0.0
+            return self._cluster().latest(self._known_leaders(), self._options.isolation)
+
+    def _without_unread(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> Offsets:
+        """Return the starts without the partitions that exist, that nothing was read of and that
+        `ends` has not: they were made after a first batch was planned that failed, before Spark
+        asked for the initial offset again. They are not gone, the next batch has them."""
+        leaders = self._known_leaders()
+        absent = [place for place in starts if place not in ends and place in leaders]
+        asked = {place: leaders[place] for place in absent}
+        log_starts = self._cluster().earliest(asked, self._options.isolation)
+        return {place: start for place, start in starts.items() if log_starts.get(place) != start}
 
     def _with_new(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> Offsets:
-        """Return the starts, with the log start of partitions that only `ends` has."""
+        """Return the starts, with the log start of partitions that only `ends` has; 0 for those
+        that are gone again."""
         leaders = self._known_leaders()
         new = {place: leaders[place] for place in ends if place not in starts and place in leaders}
-        return dict(starts) | self._cluster().earliest(new, self._options.isolation)
+        found = self._cluster().earliest(new, self._options.isolation)
+        return dict.fromkeys(ends, 0) | dict(starts) | found
 
 
 def as_dict(offsets: OffsetsJson) -> dict[str, Any]:

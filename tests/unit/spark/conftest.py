@@ -31,6 +31,8 @@ class Script:
     """What the broker holds, and what it does wrong."""
 
     batches: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    ghosts: list[str] = field(default_factory=list)
+    """Topics that are listed and do not exist."""
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     faults: list[QuorumlogError | str] = field(default_factory=list)
     """One for each subscription to come: an error ends it after its first answer, "silence" sends
@@ -80,7 +82,7 @@ class StandIn:
     async def list_topics(
         self, request: admin_pb2.ListTopicsRequest, context: CallContext
     ) -> admin_pb2.ListTopicsResponse:
-        names = sorted({place.topic for place in self._script.batches})
+        names = sorted({place.topic for place in self._script.batches} | {*self._script.ghosts})
         return admin_pb2.ListTopicsResponse(
             topics=[admin_pb2.TopicListing(name=name) for name in names]
         )
@@ -105,6 +107,10 @@ class StandIn:
         response = log_pb2.ListOffsetsResponse()
         for asked in request.partitions:
             place = TopicPartition(asked.topic, asked.partition)
+            if place not in self._script.batches:
+                error = encode_error(UnknownTopicOrPartition("no such topic"))
+                response.results.add(topic=place.topic, partition=place.partition, error=error)
+                continue
             start, end = self._script.log_starts.get(place, 0), self._script.end(place)
             match asked.timestamp_ms:
                 case -2:

@@ -327,3 +327,52 @@ def test_a_partition_that_appears_is_read_from_its_start(script: Any) -> None:
     script.add(B, 4)
     tasks = reader.partitions({"t": {"0": 10}}, {"t": {"0": 10, "1": 4}})
     assert [(task.value.range.start, task.value.range.end) for task in tasks] == [(0, 4)]
+
+
+def test_a_partition_made_while_the_first_batch_failed_is_no_loss(script: Any) -> None:
+    """Spark asks for the initial offset again, and then replays the end that it has logged."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    script.add(A, 10)
+    reader = stream(script)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    script.add(B, 4)
+    again = stream(script)
+    start = again.initialOffset()
+    assert start == {"t": {"0": 0, "1": 0}}
+    (task,) = again.partitions(start, end)
+    assert (task.value.range.place, task.value.range.size) == (A, 10)
+    following = again.latestOffset(end, ReadAllAvailable())
+    (task,) = again.partitions(end, following)
+    assert (task.value.range.place, task.value.range.size) == (B, 4)
+
+
+def test_a_new_partition_deleted_before_its_first_batch_is_limited_like_others(script: Any) -> None:
+    """With Trigger.AvailableNow the end is older than the deletion."""
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    script.add(A, 10)
+    script.add(TopicPartition("u", 0), 10)
+    options = {"bootstrap": script.address, "subscribePattern": "[tu]"}
+    made = QuorumlogSource({**options, "startingOffsets": "earliest"})
+    reader = made.streamReader(made.schema())
+    reader.prepareForTriggerAvailableNow()
+    del script.batches[TopicPartition("u", 0)]
+    reader._leaders_until = 0.0
+    end = reader.latestOffset({"t": {"0": 0}}, ReadMaxRows(10))
+    assert end == {"t": {"0": 5}, "u": {"0": 5}}
+
+
+def test_a_pattern_goes_on_without_a_topic_deleted_meanwhile(script: Any) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    script.add(A, 10)
+    script.add(TopicPartition("u", 0), 10)
+    script.ghosts.append("us")  # listed, and gone when it is described
+    options = {"bootstrap": script.address, "subscribePattern": "[tu]s?"}
+    made = QuorumlogSource({**options, "startingOffsets": "earliest"})
+    reader = made.streamReader(made.schema())
+    start = reader.initialOffset()
+    assert start == {"t": {"0": 0}, "u": {"0": 0}}
+    del script.batches[TopicPartition("u", 0)]  # the reader's view is a second old at most
+    assert reader.latestOffset(start, ReadAllAvailable()) == {"t": {"0": 10}}
