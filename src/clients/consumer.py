@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from ..errors import InvalidRequest, Stopping
+from ..errors import CorruptionError, InvalidRequest, Stopping
 from ..records.codec import decode_all
 from ..runtime import Scope
 from .batches import Headers
@@ -66,6 +66,7 @@ class AsyncConsumer:
         self._turns: deque[PartitionReader] = deque()
         self._records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not handed out
         self._source: PartitionReader | None = None  # where _records came from
+        self._source_generation = 0  # its generation then: a seek since has moved the position
         self._source_end = 0  # offset behind the chunk that _records came from
         self._on_close = on_close
         self._is_assigned = False
@@ -214,6 +215,8 @@ class AsyncConsumer:
                 while not self._decode_next():
                     if all(reader.is_at_end for reader in self._turns):
                         return False
+                    if self._fetcher.is_ended:
+                        raise Stopping("the consumer is closed")
                     await self._fetcher.wait_arrival()
         except TimeoutError:
             return False
@@ -239,11 +242,19 @@ class AsyncConsumer:
                 raise error.with_traceback(None)
 
     def _decode_chunk(self, reader: PartitionReader) -> bool:
-        """Decode a reader's oldest chunk; whether it had records that are wanted."""
+        """Decode a reader's oldest chunk; whether it had records that are wanted. A chunk that
+        cannot be decoded is an error for as long as it is fetched so: it is never skipped."""
         chunk = reader.chunks.popleft()
         reader.buffered_bytes -= len(chunk.batches)
         self._fetcher.wake()
         topic, partition = reader.topic, reader.partition
+        try:
+            records = decode_all(
+                chunk.batches, start_offset=reader.position, end_offset=reader.end_offset
+            )
+        except CorruptionError:
+            reader.seek(reader.position)
+            raise
         self._records.extend(
             ConsumerRecord(
                 topic,
@@ -254,20 +265,24 @@ class AsyncConsumer:
                 record.value,
                 record.headers,
             )
-            for record in decode_all(
-                chunk.batches, start_offset=reader.position, end_offset=reader.end_offset
-            )
+            for record in records
         )
         if not self._records:  # control batches, or nothing at or behind the position
             reader.position = max(reader.position, chunk.next_offset)
         self._source, self._source_end = reader, chunk.next_offset
+        self._source_generation = reader.generation
         return bool(self._records)
 
     def _hand_out(self) -> ConsumerRecord:
         record = self._records.popleft()
         source = self._source
         assert source is not None, "decoded records belong to a partition"
-        source.position = record.offset + 1
-        if not self._records and source.end_offset is None:
-            source.position = max(source.position, self._source_end)
+        if source.generation == self._source_generation:
+            source.position = record.offset + 1
+            if not self._records:  # over what follows the last record: control batches, gaps
+                source.position = max(source.position, self._behind_chunk(source))
         return record
+
+    def _behind_chunk(self, source: PartitionReader) -> int:
+        end = source.end_offset
+        return self._source_end if end is None else min(self._source_end, end)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
-from ..errors import OffsetOutOfRange, QuorumlogError, UnknownTopicOrPartition
+from ..errors import CorruptionError, OffsetOutOfRange, QuorumlogError, UnknownTopicOrPartition
 from ..proto import log_pb2
 from ..records.batch import iterate_batches
 from ..runtime import Scope
@@ -99,18 +99,23 @@ class Fetcher:
         self._calls: dict[str, int] = {}  # under way, by address
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
-        self._arrivals: list[asyncio.Future[None]] = []
+        self._arrivals: dict[asyncio.Future[None], None] = {}
+        self.is_ended = False  # nothing will arrive any more
         self._coordinator = scope.spawn(self._run(), name="fetcher")
+        self._coordinator.add_done_callback(self._on_end)
 
     def wake(self) -> None:
         """Something may be fetched now that could not before."""
         self._work.set()
 
     async def wait_arrival(self) -> None:
-        """Return when records or an error have arrived after this call."""
+        """Return when records or an error have arrived after this call, or none will."""
         waiter = asyncio.get_running_loop().create_future()
-        self._arrivals.append(waiter)
-        await waiter
+        self._arrivals[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._arrivals.pop(waiter, None)
 
     async def close(self) -> None:
         """End all calls."""
@@ -118,6 +123,10 @@ class Fetcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _on_end(self, coordinator: "asyncio.Task[None]") -> None:
+        self.is_ended = True
+        self._announce()
 
     # --- coordination ------------------------------------------------------------------------
 
@@ -239,7 +248,11 @@ class Fetcher:
         reader.high_watermark = result.high_watermark
         records = result.records
         if records:
-            reader.fetch_offset = next_offset(records)
+            try:
+                reader.fetch_offset = next_offset(records)
+            except CorruptionError as error:
+                self._tell(reader, generation, error)
+                return
             reader.chunks.append(Chunk(records, reader.fetch_offset))
             reader.buffered_bytes += len(records)
         self._announce()
@@ -258,7 +271,11 @@ class Fetcher:
         except QuorumlogError as failure:
             self._failed(reader, generation, failure)
             return
-        if reader.generation == generation and not reader.chunks:
+        if reader.generation != generation:
+            return
+        if reader.chunks:  # handed out first
+            reader.retry_ms = self._clock.now_ms() + self._config.fetch_wait_ms_max
+        else:
             reader.seek(found[reader.partition])
 
     def _failed(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
@@ -282,7 +299,7 @@ class Fetcher:
         self._work.set()
 
     def _announce(self) -> None:
-        arrivals, self._arrivals = self._arrivals, []
+        arrivals, self._arrivals = self._arrivals, {}
         for waiter in arrivals:
             if not waiter.done():
                 waiter.set_result(None)

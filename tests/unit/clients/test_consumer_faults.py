@@ -1,0 +1,221 @@
+"""What the consumer makes of brokers that misbehave: a scripted one answers its fetches."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pytest
+
+from quorumlog.clients import AsyncConsumer, AsyncLog
+from quorumlog.errors import (
+    CorruptionError,
+    InvalidRecord,
+    Lost,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    QuorumlogError,
+    Stopping,
+)
+from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.records import Record, encode_batch
+from quorumlog.runtime import CallContext, Handler, Runtime, real
+from quorumlog.runtime.error_detail import encode_error
+from quorumlog.services import (
+    ADMIN_DESCRIBE_CLUSTER,
+    ADMIN_DESCRIBE_TOPICS,
+    LOG_FETCH,
+    LOG_LIST_OFFSETS,
+)
+
+Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
+
+
+@dataclass
+class Broker:
+    """Leads partition 0 of topic t; answers a fetch by the offset that it asks for."""
+
+    end: int = 0
+    answers: dict[int, deque[bytes | QuorumlogError]] = field(
+        default_factory=lambda: defaultdict(deque)
+    )  # by offset; the last one is repeated, nothing is there without one
+    address: str = ""
+
+    @asynccontextmanager
+    async def client(self, runtime: Runtime) -> AsyncIterator[AsyncLog]:
+        """Serve, and give a client."""
+        table = [
+            Handler(ADMIN_DESCRIBE_CLUSTER, self._describe_cluster),
+            Handler(ADMIN_DESCRIBE_TOPICS, self._describe_topics),
+            Handler(LOG_LIST_OFFSETS, self._list_offsets),
+            Handler(LOG_FETCH, self._fetch),
+        ]
+        handlers = {handler.method.path: handler for handler in table}
+        listener = await runtime.network.serve("127.0.0.1:0", handlers)
+        self.address = listener.address
+        async with AsyncLog.open(runtime, self.address, retry_backoff_ms_max=60) as log:
+            yield log
+        await listener.close(0)
+
+    async def _describe_cluster(
+        self, request: admin_pb2.DescribeClusterRequest, context: CallContext
+    ) -> admin_pb2.DescribeClusterResponse:
+        return admin_pb2.DescribeClusterResponse(cluster_id="c")
+
+    async def _describe_topics(
+        self, request: admin_pb2.DescribeTopicsRequest, context: CallContext
+    ) -> admin_pb2.DescribeTopicsResponse:
+        brokers = [admin_pb2.BrokerDescription(id=1, grpc_address=self.address)]
+        response = admin_pb2.DescribeTopicsResponse(brokers=brokers)
+        topic = response.results.add(name="t").topic
+        topic.name = "t"
+        topic.partitions.add(partition=0, leader=1)
+        return response
+
+    async def _list_offsets(
+        self, request: log_pb2.ListOffsetsRequest, context: CallContext
+    ) -> log_pb2.ListOffsetsResponse:
+        (part,) = request.partitions
+        offset = self.end if part.timestamp_ms == -1 else 0
+        return log_pb2.ListOffsetsResponse(results=[log_pb2.ListOffsetsResult(offset=offset)])
+
+    async def _fetch(
+        self, request: log_pb2.FetchRequest, context: CallContext
+    ) -> log_pb2.FetchResponse:
+        (part,) = request.partitions
+        answers = self.answers[part.offset]
+        result = log_pb2.FetchResult(topic="t", high_watermark=self.end)
+        if not answers:
+            await asyncio.sleep(request.max_wait_ms / 1000)
+        else:
+            answer = answers.popleft() if len(answers) > 1 else answers[0]
+            if isinstance(answer, Lost):
+                raise answer
+            if isinstance(answer, QuorumlogError):
+                result.error.CopyFrom(encode_error(answer))
+            else:
+                result.records = answer
+        return log_pb2.FetchResponse(results=[result])
+
+
+def batch(*offsets: int, is_control: bool = False) -> bytes:
+    records = [Record(offset, 1, b"\0" * 4, b"%d" % offset, ()) for offset in offsets]
+    return encode_batch(records, base_offset=offsets[0], is_control=is_control)
+
+
+async def offsets_of(consumer: AsyncConsumer, *, polls: int = 1) -> list[int]:
+    """The offsets of the records that some polls return."""
+    return [record.offset for _ in range(polls) for record in await consumer.poll(timeout_ms=2_000)]
+
+
+@pytest.fixture(params=["real", "simulated"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """What runs a main on one runtime after the other."""
+    from quorumlog import simulation
+
+    return real.run if request.param == "real" else simulation.run
+
+
+def test_a_consumer_repeats_what_may_be_repeated_and_tells_the_rest(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        broker = Broker()
+        broker.answers[0].extend([Lost("cut"), NotLeaderOrFollower("moved"), InvalidRecord("no")])
+        async with broker.client(runtime) as log, log.consumer("t") as consumer:
+            with pytest.raises(InvalidRecord):
+                await consumer.poll(timeout_ms=30_000)
+        assert len(broker.answers[0]) == 1
+
+    run(main)
+
+
+def test_a_torn_answer_is_told_and_asked_for_again(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        broker = Broker(end=3)
+        broker.answers[0].extend([batch(0, 1, 2)[:-5], batch(0, 1, 2)])
+        async with broker.client(runtime) as log, log.consumer("t") as consumer:
+            with pytest.raises(CorruptionError):
+                await consumer.poll()
+            assert await offsets_of(consumer) == [0, 1, 2]
+
+    run(main)
+
+
+def test_records_that_cannot_be_decoded_are_never_skipped(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        rotten = bytearray(batch(0, 1))
+        rotten[-2] ^= 1
+        broker = Broker(end=3)
+        broker.answers[0].extend([bytes(rotten), bytes(rotten), batch(0, 1)])
+        broker.answers[2].append(batch(2))
+        broker.answers[3].clear()
+        async with broker.client(runtime) as log, log.consumer("t") as consumer:
+            for _ in range(2):
+                with pytest.raises(CorruptionError):
+                    await consumer.poll()
+            assert await offsets_of(consumer, polls=2) == [0, 1, 2]
+
+    run(main)
+
+
+def test_reading_until_the_end_ends_behind_a_control_batch(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        broker = Broker(end=4)
+        broker.answers[0].append(batch(0, 1, 2) + batch(3, is_control=True))
+        async with broker.client(runtime) as log, log.consumer("t", until_end=True) as consumer:
+            assert [record.offset async for record in consumer] == [0, 1, 2]
+            assert await consumer.position("t", 0) == 4
+
+    run(main)
+
+
+def test_a_reset_is_not_undone_by_what_was_read_before_it(run: Run) -> None:
+    """The topic was made anew under the consumer: offset 5 is gone, and 0 is there again."""
+
+    async def main(runtime: Runtime) -> None:
+        broker = Broker(end=5)
+        broker.answers[2].append(batch(2, 3, 4))
+        broker.answers[5].append(OffsetOutOfRange("anew"))
+        async with broker.client(runtime) as log:
+            consumer = log.consumer("t", start=2, on_out_of_range="earliest")
+            assert [record.offset for record in await consumer.poll(max_records=1)] == [2]
+            for _ in range(1_000):
+                if await consumer.position("t", 0) == 0:
+                    break
+                await asyncio.sleep(0.001)
+            assert await offsets_of(consumer) == [3, 4]
+            broker.answers[0].append(batch(0, 1))
+            assert await offsets_of(consumer) == [0, 1]
+
+    run(main)
+
+
+@pytest.mark.parametrize("close_the_client", [False, True])
+def test_closing_ends_a_poll_that_waits(run: Run, close_the_client: bool) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with Broker().client(runtime) as log, runtime.tasks.scope("reader") as scope:
+            consumer = log.consumer("t")
+            await consumer.assignment()
+
+            async def read() -> None:
+                with pytest.raises(Stopping):
+                    await consumer.poll(timeout_ms=None)
+
+            reading = scope.spawn(read(), name="poll")
+            await asyncio.sleep(0.01)
+            await (log if close_the_client else consumer).close()
+            await reading
+
+    run(main)
+
+
+def test_polls_that_find_nothing_leave_nothing_behind(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with Broker().client(runtime) as log:
+            consumer = log.consumer("t", fetch_wait_ms_max=60_000)
+            for _ in range(20):
+                assert await consumer.poll(timeout_ms=1) == []
+            assert not consumer._fetcher._arrivals
+
+    run(main)
