@@ -29,7 +29,7 @@ def encode_records(batch: Batch, codec: Codec) -> bytes:
             ),
         )
         (encoded,) = encode_columns(columns, envelope=Envelope(codec=codec))
-    except (ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidRecord(
             f"a record cannot be encoded: {error}",
             topic=batch.queue.topic,

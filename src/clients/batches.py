@@ -149,9 +149,19 @@ class Delivery:
         return self._batch.error
 
     def add_done_callback(self, callback: Callable[["Delivery"], None]) -> None:
-        """Call `callback(self)` on the loop when the outcome is known; now, if it is."""
+        """Call `callback(self)` on the loop when the outcome is known; now, if it is. What it
+        raises goes to the loop's exception handler."""
+
+        def call() -> None:
+            try:
+                callback(self)
+            except Exception as error:  # another's fault must not stop the delivery of the rest
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": f"a delivery's callback failed: {callback!r}", "exception": error}
+                )
+
         self._batch.is_observed = True
-        self._batch.add_waiter(lambda: callback(self))
+        self._batch.add_waiter(call)
 
     def __await__(self) -> Generator[Any, None, Delivered]:
         batch = self._batch

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..errors import InvalidRequest, Stopping
+from ..errors import InvalidRequest, QuorumlogError, Stopping
 from ..runtime import Runtime, Scope
 from .admin import AsyncAdmin
 from .config import (
@@ -221,11 +221,28 @@ class AsyncLog:
         return self._scope
 
     async def _close_children(self, *, flush: bool) -> None:
-        for child in reversed(list(self._children)):
-            if isinstance(child, AsyncProducer):
-                await child.close(flush=flush)
-            else:
-                await child.close()
+        """Close them newest first, each even if another one's records failed; raise the first
+        failure then. An interruption closes the rest without flushing."""
+        failure: QuorumlogError | None = None
+        children = reversed(list(self._children))
+        try:
+            for child in children:
+                try:
+                    await _close_child(child, flush=flush)
+                except QuorumlogError as error:
+                    failure = failure or error
+        finally:
+            for child in children:
+                await _close_child(child, flush=False)
+        if failure is not None:
+            raise failure
 
     def _forget(self, child: AsyncProducer | AsyncConsumer) -> None:
         self._children.pop(child, None)
+
+
+async def _close_child(child: AsyncProducer | AsyncConsumer, *, flush: bool) -> None:
+    if isinstance(child, AsyncProducer):
+        await child.close(flush=flush)
+    else:
+        await child.close()

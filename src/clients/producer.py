@@ -10,10 +10,11 @@ partition nothing overtakes: a repeated batch goes before everything younger.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
 from ..errors import Overloaded, QuorumlogError, Stopping, TimedOut
 from ..runtime import Scope
@@ -76,7 +77,9 @@ class AsyncProducer:
         )
         self._on_close = on_close
         self._sender = Sender(connection, self.accumulator, config, scope=scope, lock=self.lock)
+        self._is_ending = False  # close() gives what is left its outcome
         self._coordinator = scope.spawn(self._sender.run(), name="producer")
+        self._coordinator.add_done_callback(self._on_interrupted)
 
     # --- sending -----------------------------------------------------------------------------
 
@@ -193,12 +196,10 @@ class AsyncProducer:
             if flush:
                 await self.flush()
         finally:
+            self._is_ending = True
             self._coordinator.cancel()
             await self._sender.close()
-            with self.lock:
-                left = self.accumulator.take_all()
-            for batch in left:
-                batch.fail(Stopping("the producer was closed before the record was delivered"))
+            self._give_up("the producer was closed before the record was delivered")
             if self._on_close is not None:
                 self._on_close(self)
 
@@ -239,6 +240,10 @@ class AsyncProducer:
             key = as_bytes(key, "key")
         if timestamp_ms is None:
             timestamp_ms = self._clock.wall_ms()
+        elif type(timestamp_ms) is not int:
+            timestamp_ms = as_int(timestamp_ms, "timestamp_ms is milliseconds since 1970,")
+        if partition is not None and type(partition) is not int:
+            partition = as_int(partition, "a partition is")
         taken = () if headers is None else as_headers(headers)
         return self.accumulator.accept(topic, key, value, timestamp_ms, taken, partition)
 
@@ -255,6 +260,8 @@ class AsyncProducer:
 
     async def know(self, topic: str) -> None:
         """Look the topic's partitions up unless they are known; raises UnknownTopicOrPartition."""
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
         if not self.accumulator.knows(topic):
             deadline_ms = self._clock.now_ms() + self.config.block_ms_max
             layout = await self.connection.layout(topic, deadline_ms=deadline_ms)
@@ -296,6 +303,20 @@ class AsyncProducer:
         except TimeoutError:
             raise self._overloaded(topic) from None
 
+    def _on_interrupted(self, coordinator: "asyncio.Task[None]") -> None:
+        """The client's tasks end without close(): the loop does, or one of them has failed."""
+        if not self._is_ending:
+            self.is_closed = True
+            self._give_up("the client ended before the record was delivered")
+
+    def _give_up(self, reason: str) -> None:
+        """Nobody will send what is left: give it that outcome, and end the waits for room."""
+        with self.lock:
+            left = self.accumulator.take_all()
+        for batch in left:
+            batch.fail(Stopping(reason))
+        self._sender.announce()
+
     def _wake(self) -> None:
         self._sender.wake()
 
@@ -329,6 +350,13 @@ def as_bytes(content: Content, what: str) -> bytes:
     raise TypeError(f"a {what} is bytes or str, not {type(content).__name__}")
 
 
+def as_int(number: object, what: str) -> int:
+    """Return any kind of whole number as an int; raises TypeError for anything else."""
+    if not isinstance(number, SupportsIndex):
+        raise TypeError(f"{what} an int, not {type(number).__name__}")
+    return index(number)
+
+
 def size_bound(value: Content, key: Content, headers: HeadersIn) -> int:
     """Return how much room a record takes at most."""
     size = RECORD_OVERHEAD
@@ -340,8 +368,11 @@ def size_bound(value: Content, key: Content, headers: HeadersIn) -> int:
 
 def as_headers(headers: Mapping[str, Content] | Sequence[tuple[str, Content]]) -> Headers:
     """Return headers in order, as (name, value or None) pairs."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple(
-        (name, None if value is None else as_bytes(value, "header's value"))
-        for name, value in pairs
-    )
+    taken: list[tuple[str, bytes | None]] = []
+    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    for pair in pairs:
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise TypeError(f"headers are a mapping, or pairs of a str and its value, not {pair!r}")
+        name, value = pair
+        taken.append((name, None if value is None else as_bytes(value, "header's value")))
+    return tuple(taken)

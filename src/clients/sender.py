@@ -45,7 +45,7 @@ class Sender:
         self._looked_up: dict[str, list[PartitionQueue]] = {}  # who waits, by topic being looked up
         self._look_ups: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     # --- called by the producer --------------------------------------------------------------
 
@@ -56,8 +56,18 @@ class Sender:
     async def wait_change(self) -> None:
         """Return when batches have got their outcome, and so room is free, after this call."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._waiters.pop(waiter, None)
+
+    def announce(self) -> None:
+        """End every `wait_change` that began before."""
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def run(self) -> None:
         """Coordinate until cancelled."""
@@ -89,7 +99,7 @@ class Sender:
             batch.complete(base_offset)
             if base_offset >= 0:
                 base_offset += batch.count
-        self._announce()
+        self.announce()
 
     def on_refused(self, queue: PartitionQueue, error: QuorumlogError) -> None:
         """A queue's request failed, nothing of it was stored, or (Lost, StreamBroken, TimedOut)
@@ -168,13 +178,7 @@ class Sender:
     def _fail(self, batches: Sequence[Batch], error: QuorumlogError) -> None:
         for batch in batches:
             batch.fail(error)
-        self._announce()
-
-    def _announce(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self.announce()
 
     # --- looking up leaders ------------------------------------------------------------------
 

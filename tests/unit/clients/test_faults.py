@@ -1,7 +1,6 @@
-"""What the clients make of brokers and links that misbehave.
+"""What the producer makes of brokers and links that misbehave.
 
-A scripted broker of the protocol does what a healthy one will not; and a whole node behind breaking
-links shows that nothing acknowledged is lost or out of order.
+A scripted broker of the protocol does what a healthy one will not.
 """
 
 import asyncio
@@ -9,20 +8,19 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncLog, AsyncProducer, Delivered
+from quorumlog.clients import AsyncLog, AsyncProducer, Delivered, Delivery
 from quorumlog.errors import (
     InvalidRecord,
-    Lost,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     Overloaded,
     QuorumlogError,
+    Stopping,
     StreamBroken,
     TimedOut,
     UnknownTopicOrPartition,
@@ -31,16 +29,11 @@ from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import decode_all, parse_header
 from quorumlog.runtime import CallContext, Handler, Listener, Runtime, Stream, real
 from quorumlog.runtime.error_detail import encode_error
-from quorumlog.server.config import NodeConfig
-from quorumlog.server.node import Node, format_directory
 from quorumlog.services import (
     ADMIN_DESCRIBE_CLUSTER,
     ADMIN_DESCRIBE_TOPICS,
-    LOG_FETCH,
-    LOG_LIST_OFFSETS,
     LOG_PRODUCE,
 )
-from quorumlog.simulation import Faults, SimWorld
 
 Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceResponse, log_pb2.ProduceRequest]
@@ -58,7 +51,6 @@ class Script:
     partitions: int = 1
     leaders: dict[int, int] = field(default_factory=dict)  # by partition; default: node 1
     produce: deque[str | QuorumlogError] = field(default_factory=deque)  # a step for each request
-    fetch: deque[QuorumlogError] = field(default_factory=deque)
     exists: bool = True
     hold: asyncio.Event | None = None  # requests are answered when it is set
     logs: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
@@ -84,8 +76,6 @@ class Broker:
             Handler(ADMIN_DESCRIBE_CLUSTER, self._describe_cluster),
             Handler(ADMIN_DESCRIBE_TOPICS, self._describe_topics),
             Handler(LOG_PRODUCE, self._produce),
-            Handler(LOG_LIST_OFFSETS, self._list_offsets),
-            Handler(LOG_FETCH, self._fetch),
         ]
         handlers = {handler.method.path: handler for handler in table}
         listener = await runtime.network.serve("127.0.0.1:0", handlers)
@@ -159,21 +149,6 @@ class Broker:
             return
         result.base_offset = len(log)
         log.extend(values)
-
-    async def _list_offsets(
-        self, request: log_pb2.ListOffsetsRequest, context: CallContext
-    ) -> log_pb2.ListOffsetsResponse:
-        return log_pb2.ListOffsetsResponse(
-            results=[
-                log_pb2.ListOffsetsResult(topic=part.topic, partition=part.partition, offset=0)
-                for part in request.partitions
-            ]
-        )
-
-    async def _fetch(
-        self, request: log_pb2.FetchRequest, context: CallContext
-    ) -> log_pb2.FetchResponse:
-        raise self._script.fetch.popleft() if self._script.fetch else Lost("nothing scripted")
 
 
 @pytest.fixture(params=["real", "simulated"])
@@ -442,18 +417,6 @@ def test_a_topic_that_vanishes_fails_what_waits_for_it(run: Run) -> None:
     run(main)
 
 
-def test_a_consumer_repeats_what_may_be_repeated_and_tells_the_rest(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        script = Script()
-        script.fetch.extend([Lost("cut"), NotLeaderOrFollower("moved"), InvalidRecord("no")])
-        async with scripted(runtime, script) as log, log.consumer("t") as consumer:
-            with pytest.raises(InvalidRecord):
-                await consumer.poll(timeout_ms=30_000)
-        assert not script.fetch
-
-    run(main)
-
-
 def test_a_batch_is_encoded_once(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script()
@@ -467,68 +430,94 @@ def test_a_batch_is_encoded_once(run: Run) -> None:
     run(main)
 
 
-# --- a whole node behind breaking links ----------------------------------------------------------
-
-BREAKING = Faults(
-    link_break=0.95,
-    link_break_frames=(3, 25),
-    end_never_learns=0.2,
-    late_suffix=0.5,
-    network_stall=0.02,
-)
+# --- programs that misbehave ---------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 7))
-def test_acknowledged_records_are_where_they_were_acknowledged_in_order(
-    seed: int, tmp_path: Path
-) -> None:
-    """Repeats may duplicate; nothing acknowledged is lost, and first occurrences keep the order."""
-    config = NodeConfig(
-        data_dir="/data", grpc_listener="server:9094", controller_listener="server:9093"
-    )
-    ready = asyncio.Event()
-    acknowledged: dict[Delivered, bytes] = {}
-    read: dict[int, list[bytes]] = defaultdict(list)
+def test_a_callback_that_raises_stops_nothing_else() -> None:
+    """Real only: the simulated loop has no exception handlers."""
 
-    async def server(runtime: Runtime) -> None:
-        await format_directory(runtime, config)
-        async with Node(runtime, config):
-            ready.set()
-            await asyncio.Event().wait()
+    async def main(runtime: Runtime) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with scripted(runtime, Script()) as log, log.producer() as producer:
+            first, second = await producer.send("t", b"1"), await producer.send("t", b"2")
+            first.add_done_callback(lambda delivery: delivery.nothing)  # type: ignore[attr-defined]
+            assert (await second).offset == 1
+            assert (await producer.send_and_wait("t", b"3")).offset == 2
+        assert [type(context["exception"]) for context in told] == [AttributeError]
 
-    async def client(runtime: Runtime) -> None:
-        await ready.wait()
-        settings: dict[str, Any] = {"connect_timeout_ms": 60_000, "request_timeout_ms": 2_000}
-        async with AsyncLog.open(runtime, "server:9094", **settings) as log:
-            await log.admin.create_topic("t", partitions=3)
-            async with log.producer(linger_ms=1, batch_size=100) as producer:
-                deliveries = []
-                for number in range(400):
-                    value = b"%d" % number
-                    delivery = await producer.send("t", value, partition=number % 3)
-                    deliveries.append((value, delivery))
-                    if number % 10 == 0:
-                        await asyncio.sleep(0.02)
-                for value, delivery in deliveries:
-                    acknowledged[await delivery] = value
-            world.weather.calm()
-            async with log.consumer("t", until_end=True) as consumer:
-                async for record in consumer:
-                    place = Delivered("t", record.partition, record.offset)
-                    assert record.value is not None
-                    assert acknowledged.get(place, record.value) == record.value
-                    assert record.offset == len(read[record.partition])
-                    read[record.partition].append(record.value)
+    real.run(main)
 
-    with SimWorld(seed, faults=BREAKING) as world:
-        world.node("server").spawn(server)
-        world.node("client").spawn(client)
-        task = world.node("client").root
-        assert task is not None
-        world.run_until(task, virtual_ms=600_000, why="the client's end")
-        task.result()
-    assert len(acknowledged) == 400
-    for partition, values in read.items():
-        firsts = list(dict.fromkeys(values))
-        assert firsts == [b"%d" % number for number in range(400) if number % 3 == partition]
+
+def test_closing_ends_the_wait_for_room(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(hold=asyncio.Event())
+        assert script.hold is not None
+        async with scripted(runtime, script) as log, runtime.tasks.scope("waiting") as scope:
+            producer = log.producer(buffer_size=150, block_ms_max=1_000_000)
+            await producer.send("t", b"1" * 100)
+            waiting = scope.spawn(sending_is_refused(producer), name="second")
+            await until(lambda: bool(script.requests))
+            await producer.close(flush=False)
+            await waiting
+            script.hold.set()
+
+    run(main)
+
+
+async def sending_is_refused(producer: AsyncProducer) -> None:
+    with pytest.raises(Stopping):
+        await producer.send("t", b"1" * 100)
+
+
+def test_closing_the_client_delivers_though_another_producer_fails(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        listener = await Broker(Script(), 1).serve(runtime)
+        log = await AsyncLog.open(runtime, listener.address)
+        good, bad = log.producer(linger_ms=60_000), log.producer(linger_ms=60_000)
+        delivery = await good.send("t", b"1")
+        await bad.send("t", b"-1")
+        with pytest.raises(InvalidRecord):
+            await log.close()
+        assert delivery.result().offset == 0
+        await listener.close(0)
+
+    run(main)
+
+
+def test_an_interrupted_close_leaves_nothing_without_an_outcome(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(hold=asyncio.Event())
+        assert script.hold is not None
+        listener = await Broker(script, 1).serve(runtime)
+        log = await AsyncLog.open(runtime, listener.address)
+        deliveries = [await log.producer().send("t", b"1") for _ in range(3)]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await log.close()
+        assert [type(delivery.exception()) for delivery in deliveries] == [Stopping] * 3
+        script.hold.set()
+        await listener.close(0)
+
+    run(main)
+
+
+def test_a_client_whose_tasks_fail_leaves_nothing_without_an_outcome(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async def fail() -> None:
+            raise ZeroDivisionError
+
+        deliveries: list[Delivery] = []
+
+        async def use() -> None:
+            async with scripted(runtime, Script()) as log:
+                deliveries.append(await log.producer(linger_ms=60_000).send("t", b"1"))
+                assert log._scope is not None
+                log._scope.spawn(fail(), name="a mistake of ours")
+                await asyncio.sleep(60)
+
+        with pytest.raises(ZeroDivisionError):
+            await use()
+        assert [type(delivery.exception()) for delivery in deliveries] == [Stopping]
+
+    run(main)

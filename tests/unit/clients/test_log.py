@@ -173,6 +173,32 @@ def test_an_unknown_topic_or_partition_is_told_by_send(with_log: With) -> None:
     with_log(body)
 
 
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        ({"timestamp_ms": 1.5}, "milliseconds since 1970, an int, not float"),
+        ({"headers": [(b"name", b"v")]}, "pairs of a str and its value"),
+        ({"headers": {1: b"v"}}, "pairs of a str and its value"),
+        ({"headers": "ab"}, "pairs of a str and its value"),
+        ({"partition": "0"}, "a partition is an int, not str"),
+        ({"key": 5}, "bytes or str, not int"),
+        ({"topic": b"t"}, "a topic's name is a str, not bytes"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_told_by_send_and_harms_nobody(
+    with_log: With, mistake: dict[str, Any], sentence: str
+) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer() as producer:
+            await producer.send("t", b"before")
+            with pytest.raises(TypeError, match=sentence):
+                await producer.send(**{"topic": "t", "value": b"v"} | mistake)
+            assert (await producer.send_and_wait("t", b"after")).offset == 1
+
+    with_log(body)
+
+
 def test_a_batch_above_the_topics_limit_fails_alone(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t", configs={"max.message.bytes": "2000"})
