@@ -142,4 +142,8 @@ class Unflushed:
             segment.lease.release()
             segment.file = segment.lease = None
             self._dirty.remove(segment)
+        self.unseal(segment)
+
+    def unseal(self, segment: Segment) -> None:
+        """The segment's index is not final any more."""
         self._sealed = [entry for entry in self._sealed if entry[0] != segment.path]

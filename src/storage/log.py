@@ -220,7 +220,7 @@ class Log:
         `is_last`: the log is about to be closed, and its active segment's index is stored too.
         """
         assert not self._unflushed.is_flushing, f"{self.name}: two flushes at once"
-        if is_last and self._segments:
+        if is_last and self._segments and not self._segments[-1].has_index_files:
             self._unflushed.seal(self._segments[-1])
         writing = self._outstanding[-1].segment if self._outstanding else None
         return self._unflushed.take(self.log_end_offset, writing)
@@ -384,6 +384,7 @@ class Log:
             file=file,
             lease=file.lease(),
             size=segment.size,
+            index=index,
             floor=index.truncation_floor(offset) if index is not None else 0,
             removed=tuple(s.path for s in reversed(self._segments[at + 1 :])),
         )
@@ -397,7 +398,8 @@ class Log:
             self._forget(segment)
         del self._segments[kept:]
         active = self._segments[-1]
-        index = active.index or self._indexes.get(active.path)
+        self._unflushed.unseal(active)  # its index grows again
+        index = truncation.index
         if index is None or truncation.floor == 0:
             index = SegmentIndex(active.base_offset, self.config.index_interval_bytes)
         else:
@@ -410,7 +412,7 @@ class Log:
                 max_timestamp=batch.max_timestamp,
             )
         self._indexes.drop(active.path)
-        active.index = index
+        active.index, active.has_index_files = index, False
         active.size = cut.size
         self.log_end_offset = cut.end_offset
         self.flushed_end_offset = min(self.flushed_end_offset, cut.end_offset)

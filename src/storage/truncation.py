@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .appends import Placed
+from .index import SegmentIndex
 from .layout import LOG_SUFFIX
 from .segment import remove_index, walk
 
@@ -25,6 +26,7 @@ class Truncation:
     file: "File"  # of the segment that is cut
     lease: "Lease"
     size: int  # its bytes now
+    index: SegmentIndex | None  # the segment's, if it is in memory; for the loop alone
     floor: int  # position of a batch that stays, or 0
     removed: tuple[str, ...]  # .log paths of the segments above, newest first
 

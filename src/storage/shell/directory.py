@@ -288,16 +288,17 @@ class Directory:
             truncation = log.begin_truncate(offset)
             if truncation is None:
                 return None
-            begun.append(truncation)
             points = dict(self._stored.recovery_points)
+            # Whatever becomes of it, no checkpoint may say again what was stored before.
+            begun.append((truncation, self._stored.recovery_points.pop(log.name, 0)))
             files = self._runtime.files
             return partial(truncate_log, files, self.path, points, log.name, truncation)
 
         def end(cut: Cut | None) -> None:
             if cut is not None:
-                log.complete_truncate(begun[0], cut)
-                points = self._stored.recovery_points
-                points[log.name] = min(points.get(log.name, 0), cut.end_offset)
+                truncation, recovery_point = begun[0]
+                log.complete_truncate(truncation, cut)
+                self._stored.recovery_points[log.name] = min(recovery_point, cut.end_offset)
                 channel.moved()
 
         channel = self._channel(log)

@@ -409,3 +409,60 @@ def test_a_failed_probe_of_a_read_is_a_storage_error_and_keeps_no_lease() -> Non
     with SimWorld(0) as world:
         node = world.node("n")
         live(world, node, life)
+
+
+# --- truncations -------------------------------------------------------------------------------
+
+
+def test_a_truncation_that_failed_leaves_no_recovery_point_above_it() -> None:
+    """Else the next opening would take for damage what the truncation did."""
+    small = LogConfig(segment_bytes=100)
+
+    async def fails(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", small, topic_id=TOPIC)
+            for _ in range(3):
+                await append(directory, log)
+            await directory.checkpoint()
+            node.device.fail("truncate", errno.EIO, path_part="/t-0/")
+            with pytest.raises(StorageError):
+                await directory.truncate(log, 1)
+            other = await directory.open_log("u-0", small, topic_id=TOPIC)
+            await append(directory, other)
+            await directory.close()
+
+    async def looks(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", small, topic_id=TOPIC)
+            assert log.log_end_offset < 3
+            await directory.close()
+
+    with SimWorld(0) as world:
+        node = world.node("n")
+        live(world, node, fails)
+        live(world, node, looks)
+
+
+def test_a_log_that_was_only_read_is_closed_without_a_write() -> None:
+    async def life(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            logs = [await directory.open_log(name, FSYNC, topic_id=TOPIC) for name in names]
+            if not logs[0].log_end_offset:
+                for log in logs:
+                    await append(directory, log)
+            else:
+                await append(directory, logs[0])
+                node.device.fail("write", errno.EIO, path_part="/u-0/")
+                node.device.fail("sync", errno.EIO, path_part="/u-0/")
+            await directory.close()
+            assert logs[1].failure is not None, "closed"
+            assert "closed" in str(logs[1].failure), "and not for a failed disk"
+
+    names = ["t-0", "u-0"]
+    with SimWorld(0) as world:
+        node = world.node("n")
+        live(world, node, life)
+        live(world, node, life)

@@ -20,6 +20,7 @@ from quorumlog.records.codec import decode_all
 from quorumlog.storage import Origin, Write
 from quorumlog.storage.appends import WriteFailed, write_fully
 from quorumlog.storage.config import LogConfig
+from quorumlog.storage.truncation import find_cut, perform_truncation
 
 MakeBench = Callable[..., Any]
 MakeBatch = Callable[..., bytes]
@@ -418,3 +419,35 @@ def test_topic_configs_become_a_log_config() -> None:
     )
     assert (config.segment_bytes, config.flush_policy, config.compacted) == (1000, "fsync", True)
     assert LogConfig.from_topic_configs({"retention.ms": "5"}) == LogConfig()
+
+
+def test_an_index_that_grows_again_after_a_truncation_is_not_stored_as_final(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench(segment_bytes=150)
+    for _ in range(3):
+        b.append(batch())
+    assert b.log.segment_bases == [0, 2]
+    b.log.truncate_to(1)
+    flush = b.log.begin_flush()
+    assert flush.sealed == ()
+    b.log.complete_flush(flush)
+
+
+def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_index(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench(segment_bytes=700, index_interval_bytes=100)
+    b.append(batch(timestamp=9_000))
+    for _ in range(10):
+        b.append(batch(timestamp=1_000))
+    truncation = b.log.begin_truncate(b.log.segment_bases[1] - 2)
+    assert truncation is not None
+    assert truncation.floor > 0
+    cut = find_cut(truncation)
+    perform_truncation(b.place.files, truncation, cut)
+    b.log._indexes.drop(truncation.file.path)  # as when other logs fill the cache meanwhile
+    b.log.complete_truncate(truncation, cut)
+    found = b.log.offset_for_time(5_000)
+    assert found is not None
+    assert found.offset == 0
