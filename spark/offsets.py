@@ -14,6 +14,8 @@ from quorumlog.errors import InvalidConfig
 
 LATEST: Final = -1
 EARLIEST: Final = -2
+NUMBER_MAX: Final = 2**63 - 1
+"""What the protocol and Spark's LongType hold."""
 
 
 class TopicPartition(NamedTuple):
@@ -63,7 +65,8 @@ def parse_positions(option: str, text: str, *, lowest: int, meaning: str) -> Off
             _refuse(option, f"has no partitions for topic {topic!r}; the form is {example}")
         for partition, number in partitions.items():
             place = TopicPartition(topic, _partition(option, partition))
-            if isinstance(number, bool) or not isinstance(number, int) or number < lowest:
+            is_whole = isinstance(number, int) and not isinstance(number, bool)
+            if not is_whole or not lowest <= number <= NUMBER_MAX:
                 _refuse(option, f"has {number!r} for {place}; {meaning}")
             positions[place] = number
     return positions

@@ -18,6 +18,7 @@ from quorumlog.errors import InvalidConfig
 from quorumlog.spark.offsets import (
     EARLIEST,
     LATEST,
+    NUMBER_MAX,
     Offsets,
     TopicPartition,
     parse_assignment,
@@ -188,7 +189,6 @@ _CATALOG_TABLE: Final = (
 )
 
 _SELECTIONS: Final = ("assign", "subscribe", "subscribePattern")
-_NUMBER_MAX: Final = 2**63 - 1
 
 _STREAM_LATEST: Final = (
     "a stream cannot start at 'latest' yet: Spark asks for the start again after a failed first "
@@ -277,7 +277,7 @@ class _Given:
         value = self.text(name)
         if value is None:
             return None
-        if not re.fullmatch(r"\+?[0-9]{1,19}", value) or not lowest <= int(value) <= _NUMBER_MAX:
+        if not re.fullmatch(r"\+?[0-9]{1,19}", value) or not lowest <= int(value) <= NUMBER_MAX:
             _refuse(name, f"is {value!r}; it must be a whole number of {lowest} or more")
         return int(value)
 

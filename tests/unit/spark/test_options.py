@@ -147,6 +147,10 @@ def test_a_stream_takes_earliest_offsets_and_times() -> None:
         ({"endingOffsets": '{"flights": {"0": -2}}'}, "'endingOffsets' has -2"),
         ({"startingTimestamp": "-5"}, "'startingTimestamp' is '-5'"),
         ({"startingOffsetsByTimestamp": '{"flights": {"0": -1}}'}, "has -1 for flights-0; a time"),
+        (
+            {"startingOffsetsByTimestamp": f'{{"flights": {{"0": {2**63}}}}}'},
+            "has 9223372036854775808 for flights-0",
+        ),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "'guess'; it must be error or latest"),
         ({"minPartitions": "a"}, "'minPartitions' is 'a'; it must be a whole number of 1"),
         ({"minPartitions": "1.0"}, "'minPartitions' is '1.0'"),
