@@ -128,12 +128,19 @@ class Directory:
         Raises DirectoryNotFormatted, DirectoryInUse, DirectoryUnusable, and DirectoryMismatch when
         it is not of the cluster or node named.
         """
+        taken: list[Found] = []
         try:
-            found = await runtime.tasks.offload(
-                lane_of(path), partial(find_folder, runtime.files, path)
+            await runtime.tasks.offload(
+                lane_of(path), lambda: taken.append(find_folder(runtime.files, path))
             )
         except OSError as error:
             raise unusable(path, error) from error
+        except asyncio.CancelledError:
+            await runtime.tasks.drain(lane_of(path))  # the job runs all the same, and locks
+            for found in taken:
+                found.lock.release()
+            raise
+        found = taken[0]
         try:
             check_owner(path, found.meta, cluster_id=cluster_id, node_id=node_id)
         except DirectoryMismatch:
@@ -431,13 +438,16 @@ class Directory:
         """Replace a small file atomically; returns once it is durable. Raises DiskFull,
         StorageError; whether it was replaced is then unknown."""
         job = partial(replace_file, self._runtime.files, self.path, name, content)
+
+        def end(_: None) -> None:  # also when the caller is gone
+            self._small_files[name] = content
+
         try:
-            await self._writer.run(lambda: job)
+            await self._writer.run(lambda: job, end)
         except OSError as error:
             if error.errno in OUT_OF_SPACE:
                 raise DiskFull(f"no space is left for {join(self.path, name)}") from error
             raise StorageError(f"{join(self.path, name)}: {error}") from error
-        self._small_files[name] = content
 
     async def checkpoint(self) -> None:
         """Flush every log that was appended to, then store recovery points and leader epochs."""

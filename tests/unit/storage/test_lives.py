@@ -466,3 +466,34 @@ def test_a_log_that_was_only_read_is_closed_without_a_write() -> None:
         node = world.node("n")
         live(world, node, life)
         live(world, node, life)
+
+
+# --- cancelled callers -------------------------------------------------------------------------
+
+
+def test_a_cancelled_opening_leaves_no_lock_behind() -> None:
+    async def main(runtime: Runtime) -> None:
+        await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NodeId(1))
+        async with runtime.tasks.scope("life") as scope:
+            opening = scope.spawn(Directory.open(runtime, scope, DATA), name="opening")
+            await asyncio.sleep(0)
+            opening.cancel()
+        async with runtime.tasks.scope("life") as scope:
+            directory = await Directory.open(runtime, scope, DATA)
+            await directory.close()
+
+    simulation.run(main)
+
+
+def test_a_file_whose_writer_was_cancelled_is_what_the_disk_says() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            storing = scope.spawn(directory.store_file("f", b"new"), name="storing")
+            await asyncio.sleep(0)
+            storing.cancel()
+            await directory.store_file("g", b"")  # comes after it in the lane
+            assert directory.load_file("f") == b"new"
+            await directory.close()
+
+    simulation.run(main)
