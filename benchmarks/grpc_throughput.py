@@ -6,6 +6,9 @@ loop as ours. Server and client are two processes each; rounds alternate so that
 hurts both alike. The topic has `flush.policy=replicated` and full validation of what arrives.
 
 Run: python benchmarks/grpc_throughput.py [--rounds 5] [--messages 400] [--data-dir DIR]
+"and written" is the bare stream in whose server also writes each batch to one file, unchecked and
+without an answer: the price of the page cache, which every log pays.
+
 Goal: what is produced and read over streams reaches at least 0.8 of the bare stream. Long-poll
 fetches, a call for each answer, are shown beside it: two batches an answer (our consumer's
 default), and one.
@@ -68,8 +71,8 @@ def batch() -> bytes:
 # --- the bare stream -----------------------------------------------------------------------------
 
 
-async def bare_server() -> None:
-    """Serve /bare/In and /bare/Out until stdin closes; print the port."""
+async def bare_server(folder: str) -> None:
+    """Serve /bare/In, /bare/Written and /bare/Out until it is killed; print the port."""
     import grpc
 
     message = log_pb2.FetchResponse()
@@ -81,6 +84,14 @@ async def bare_server() -> None:
             count += len(log_pb2.ProduceRequest.FromString(raw).partitions[0].records) > SIZE // 2
         return str(count).encode()
 
+    async def write(requests: Any, context: Any) -> bytes:
+        count = 0
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            async for raw in requests:
+                records = log_pb2.ProduceRequest.FromString(raw).partitions[0].records
+                count += file.write(records) > SIZE // 2
+        return str(count).encode()
+
     async def give(request: bytes, context: Any) -> None:
         for _ in range(int(request)):
             await context.write(message.SerializeToString())
@@ -89,6 +100,8 @@ async def bare_server() -> None:
         def service(self, details: grpc.HandlerCallDetails) -> Any:
             if details.method == "/bare/In":
                 return grpc.stream_unary_rpc_method_handler(take)
+            if details.method == "/bare/Written":
+                return grpc.stream_unary_rpc_method_handler(write)
             return grpc.unary_stream_rpc_method_handler(give)
 
     server = aio.server(options=OPTIONS)
@@ -99,10 +112,10 @@ async def bare_server() -> None:
     await server.wait_for_termination()
 
 
-async def bare_in(address: str, records: bytes, messages: int) -> None:
+async def bare_in(address: str, path: str, records: bytes, messages: int) -> None:
     """Send `messages` produce requests one way."""
     async with aio.insecure_channel(address, options=OPTIONS) as channel:
-        call: Any = channel.stream_unary("/bare/In")()
+        call: Any = channel.stream_unary(path)()
         for number in range(messages):
             await call.write(produce_request(records, number).SerializeToString())
         await call.done_writing()
@@ -229,7 +242,8 @@ async def rounds(
     for number in range(count + 1):
         await new_topic(channel, first=number == 0)
         seconds = {
-            "bare stream in": await timed(lambda: bare_in(bare, records, messages)),
+            "bare stream in": await timed(lambda: bare_in(bare, "/bare/In", records, messages)),
+            "  and written": await timed(lambda: bare_in(bare, "/bare/Written", records, messages)),
             "produce": await timed(lambda: produce(runtime, channel, records, messages)),
             "bare stream out": await timed(lambda: bare_out(bare, messages)),
             "subscribe": await timed(lambda: subscribe(channel, step, messages)),
@@ -248,6 +262,7 @@ def report(rows: dict[str, list[float]], arguments: argparse.Namespace) -> None:
     """Print the table and store it."""
     medians = {name: statistics.median(values) for name, values in rows.items()}
     peers = {
+        "  and written": "bare stream in",
         "produce": "bare stream in",
         "fetch": "bare stream out",
         "fetch, 1 a call": "bare stream out",
@@ -284,14 +299,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=400, help="messages a row and round")
     parser.add_argument("--data-dir", help="where the node keeps its log; default: a new folder")
-    parser.add_argument("--bare-server", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--bare-server", metavar="DIR", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.bare_server:
-        uvloop.run(bare_server())
+        uvloop.run(bare_server(arguments.bare_server))
         return
     with ExitStack() as stack:
         folder = arguments.data_dir or stack.enter_context(tempfile.TemporaryDirectory())
-        bare = stack.enter_context(started(__file__, "--bare-server"))
+        bare = stack.enter_context(started(__file__, "--bare-server", folder))
         ours = stack.enter_context(started("-c", NODE, str(Path(folder) / "node")))
         rows = real.run(
             lambda runtime: rounds(
