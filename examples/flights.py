@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
@@ -183,23 +184,32 @@ class Broker:
         command += ["--grpc-port", port, "--controller-port", "0", "--output", "json"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        deadline = threading.Timer(START_SECONDS_MAX, self._process.kill)
+        deadline.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            deadline.cancel()
         if not line:
-            raise SystemExit(f"the broker did not start: exit code {self._process.wait()}")
+            self._process.communicate()
+            raise SystemExit(
+                f"the broker did not start within {START_SECONDS_MAX} s: "
+                f"exit code {self._process.returncode}"
+            )
         self.address = json.loads(line)["grpc"]
 
     def kill(self) -> None:
         """End it as a crash would: no clean-up runs."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.communicate()
 
     def stop(self) -> None:
         """End it in order, if it runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(START_SECONDS_MAX)
+                self._process.communicate(timeout=START_SECONDS_MAX)
             except subprocess.TimeoutExpired:
                 self.kill()
 

@@ -4,6 +4,7 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,13 +51,31 @@ def test_a_filter_gives_the_same_rows_where_spark_offers_filters_to_sources(
         spark.conf.unset(setting)
 
 
-def test_the_demo_fails_unless_every_check_holds() -> None:
+@pytest.fixture
+def demo() -> ModuleType:
+    """The demo as a module."""
     spec = importlib.util.spec_from_file_location("flights_demo", DEMO)
     assert spec is not None
     assert spec.loader is not None
-    demo = importlib.util.module_from_spec(spec)
-    sys.modules["flights_demo"] = demo
-    spec.loader.exec_module(demo)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["flights_demo"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_demo_gives_up_a_broker_that_does_not_get_ready(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    silent = (sys.executable, "-c", "import time; time.sleep(3600)")
+    monkeypatch.setattr(demo, "QUORUMLOG", silent)
+    monkeypatch.setattr(demo, "START_SECONDS_MAX", 0.2)
+    broker = demo.Broker(str(tmp_path))
+    with pytest.raises(SystemExit, match="the broker did not start"):
+        broker.start()
+    broker.stop()
+
+
+def test_the_demo_fails_unless_every_check_holds(demo: ModuleType) -> None:
     nothing, good, bad = demo.Report(), demo.Report(), demo.Report()
     good.check("one", True)
     bad.check("one", True)
