@@ -13,6 +13,7 @@ is off. The stream of a caller who vanished looks, for a moment, like one that e
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
@@ -371,15 +372,13 @@ class _GrpcChannel:
         sent = encode_message(request, self._message_size_max)
         try:
             raw = await invoke(sent, timeout=timeout_ms / 1000)
-            return method.response.FromString(raw)
         except aio.AioRpcError as error:
             raise _decode_failure(error, path, self._address, Lost) from error
         except asyncio.CancelledError:
             if is_cancelled_from_outside():
                 raise
             raise Lost(f"{path}: the channel to {self._address} was closed") from None
-        except DecodeError as error:
-            raise CorruptionError(f"{path}: the response does not parse: {error}") from error
+        return _parse_response(method, raw)
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
         """Open a stream; returns when the connection is up, raises Lost or NotSent."""
@@ -398,7 +397,8 @@ class _GrpcChannel:
                 raise
             raise Lost(f"{path}: the channel to {self._address} was closed") from None
         raw = _CallingStream(path, self._address, call)
-        return MessageStream(path, method.response.FromString, raw, self._message_size_max)
+        parse = partial(_parse_response, method)
+        return MessageStream(path, parse, raw, self._message_size_max)
 
     async def close(self) -> None:
         """Break what is under way and free the connection."""
@@ -472,24 +472,20 @@ class SyncChannel:
     def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
         """Call and wait; raises what `Channel.call` raises."""
         _check_time_left(method.path, self._address, timeout_ms)
-        invoke = self._channel.unary_unary(
-            method.path, method.request.SerializeToString, method.response.FromString
-        )
+        invoke: Any = self._channel.unary_unary(method.path, method.request.SerializeToString)
         try:
-            response: R = invoke(request, timeout=timeout_ms / 1000)
+            raw = invoke(request, timeout=timeout_ms / 1000)
         except grpc.RpcError as error:
             raise _decode_failure(error, method.path, self._address, Lost) from error
-        return response
+        return _parse_response(method, raw)
 
     def stream(
         self, method: Method[Q, R], requests: Iterable[Q], *, timeout_ms: int = 0
     ) -> "SyncStream[R]":
         """Send the requests, whose end finishes our side, and iterate over the responses."""
-        invoke = self._channel.stream_stream(
-            method.path, method.request.SerializeToString, method.response.FromString
-        )
+        invoke: Any = self._channel.stream_stream(method.path, method.request.SerializeToString)
         call = invoke(iter(requests), timeout=_seconds(timeout_ms))
-        return SyncStream(method.path, self._address, call)
+        return SyncStream(method, self._address, call)
 
     def close(self) -> None:
         """Break what is under way and free the connection."""
@@ -500,21 +496,28 @@ class SyncStream(Iterator[R]):
     """The responses of a stream; raises what `Stream.receive` raises. Close it when leaving
     early."""
 
-    def __init__(self, path: str, address: str, call: Any) -> None:
-        self._path = path
+    def __init__(self, method: Method[Any, R], address: str, call: Any) -> None:
+        self._method = method
         self._address = address
         self._call = call
 
     def __next__(self) -> R:
         try:
-            response: R = next(self._call)
+            raw = next(self._call)
         except grpc.RpcError as error:
-            raise _decode_failure(error, self._path, self._address, StreamBroken) from error
-        return response
+            raise _decode_failure(error, self._method.path, self._address, StreamBroken) from error
+        return _parse_response(self._method, raw)
 
     def close(self) -> None:
         """Break the stream unless it has ended."""
         self._call.cancel()
+
+
+def _parse_response(method: Method[Any, R], raw: bytes) -> R:
+    try:
+        return method.response.FromString(raw)
+    except DecodeError as error:
+        raise CorruptionError(f"{method.path}: the response does not parse: {error}") from error
 
 
 # --- statuses and errors -------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from quorumlog.errors import (
+    CorruptionError,
     InvalidRequest,
     MessageTooLarge,
     NotImplementedHere,
@@ -237,6 +238,49 @@ def test_reflection_lists_the_services_and_describes_them_completely() -> None:
             assert await call.read() is aio.EOF
 
     with_server(client)
+
+
+# --- a foreign server ----------------------------------------------------------------------------
+
+
+class _Nonsense(grpc.GenericRpcHandler):
+    """Answers every call with bytes that are no message."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        async def answer(raw: bytes, context: Any) -> bytes:
+            return b"\xff\xff\xff"
+
+        async def stream(requests: Any, context: Any) -> None:
+            await context.write(b"\xff\xff\xff")
+
+        if handler_call_details.method == LOG_PUBLISH.path:
+            return grpc.unary_unary_rpc_method_handler(answer)
+        return grpc.stream_stream_rpc_method_handler(stream)
+
+
+def test_a_response_that_does_not_parse_is_corrupt_on_every_channel() -> None:
+    def synchronous(address: str) -> None:
+        with SyncChannel(address) as channel:
+            with pytest.raises(CorruptionError, match="does not parse"):
+                channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=5000)
+            with pytest.raises(CorruptionError, match="does not parse"):
+                next(channel.stream(LOG_PRODUCE, [ProduceRequest()]))
+
+    async def main(runtime: Runtime) -> None:
+        server = aio.server()
+        server.add_generic_rpc_handlers((_Nonsense(),))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        channel = runtime.network.channel(address)
+        with pytest.raises(CorruptionError, match="does not parse"):
+            await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=5000)
+        stream = await channel.stream(LOG_PRODUCE, timeout_ms=5000)
+        with pytest.raises(CorruptionError, match="does not parse"):
+            await stream.receive()
+        await asyncio.to_thread(synchronous, address)
+        await server.stop(None)
+
+    run(main)
 
 
 # --- our channel for code without a loop ---------------------------------------------------------
