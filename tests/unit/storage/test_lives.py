@@ -24,7 +24,7 @@ from quorumlog.storage.index import IndexCache
 from quorumlog.storage.log import LogState
 from quorumlog.storage.pool import FilePool
 from quorumlog.storage.shell import Directory
-from quorumlog.storage.shell.writer import Appended
+from quorumlog.storage.shell.channel import Appended
 
 DATA: Final = "/data"
 CLUSTER: Final = ClusterId("c")
