@@ -98,6 +98,12 @@ _INFLATE_INTO: Final = {
     Codec.LZ4: cramjam.lz4.decompress_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,
 }
+_RATIO_MAX: Final = {
+    Codec.GZIP: 1032,  # 258 bytes from two bits
+    Codec.LZ4: 255,  # a byte of a match's length
+    Codec.ZSTD: 32 * 1024,  # a block of one repeated byte: 128 KiB from four bytes
+}
+"""Bytes that one compressed byte can stand for."""
 _FULL: Final = "failed to write whole buffer"  # what cramjam says when the output does not fit
 _FIRST_GUESS_MIN: Final = 64 * 1024
 
@@ -105,11 +111,13 @@ _FIRST_GUESS_MIN: Final = 64 * 1024
 def _inflate(codec: Codec, data: Buffer, limit: int, *, hint: int | None) -> memoryview:
     """Inflate into a buffer of the declared size, or one that grows fourfold up to the limit.
 
-    A declared size only chooses the first guess (it may lie); the writer stops at the buffer's end.
+    A declared size only chooses the first guess (it may lie, but not beyond what so many bytes
+    can inflate to); the writer stops at the buffer's end.
     """
     if hint is not None and hint > limit:
         raise _too_large(limit)
-    size = min(limit, max(4 * len(data), _FIRST_GUESS_MIN) if hint is None else hint)
+    size = max(4 * len(data), _FIRST_GUESS_MIN) if hint is None else hint
+    size = min(limit, size, max(_RATIO_MAX[codec] * len(data), _FIRST_GUESS_MIN))
     inflate_into = _INFLATE_INTO[codec]
     while True:
         output = bytearray(max(size, 1))  # cramjam takes no empty output
@@ -139,12 +147,12 @@ def _gzip_size(data: Buffer) -> int | None:
     """Return the length modulo 2^32 that a gzip member ends with (RFC 1952, ISIZE).
 
     It is the size of the last member only, and so no more than a guess: a value that deflate cannot
-    reach (1032 to 1) is ignored.
+    reach is ignored.
     """
     if len(data) < 18:
         return None
     size = int(_U32.unpack_from(data, len(data) - 4)[0])
-    return size if 0 < size <= 1032 * len(data) else None
+    return size if 0 < size <= _RATIO_MAX[Codec.GZIP] * len(data) else None
 
 
 def _lz4_size(data: Buffer) -> int | None:

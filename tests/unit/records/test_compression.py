@@ -53,6 +53,24 @@ def test_a_zstd_frame_that_declares_a_large_window_is_refused() -> None:
         decompress(Codec.ZSTD, frame + bytes(20), 1024)
 
 
+@pytest.mark.parametrize(
+    ("codec", "frame"),
+    [
+        (Codec.LZ4, "04224d18 68 40 0000000f00000000 00 00000000"),
+        (Codec.ZSTD, "28b52ffd a0 0000000f 010000"),
+    ],
+)
+def test_a_few_bytes_that_declare_many_cost_no_memory(codec: Codec, frame: str) -> None:
+    """240 MB declared: no frame of this size reaches that, whatever follows."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptionError):
+            decompress(codec, bytes.fromhex(frame), 256 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_snappy_block_that_declares_more_than_it_can_hold_is_corrupt() -> None:
     with pytest.raises(CorruptionError, match="impossible"):
         decompress(Codec.SNAPPY, bytes.fromhex("ffffffff0f") + b"abc", 2**40)
