@@ -1,0 +1,48 @@
+"""docs/raft.md says what the code does where it repeats the code: roles, invariants, the file."""
+
+import re
+from pathlib import Path
+
+from quorumlog.ids import DirectoryId, Epoch, NodeId
+from quorumlog.raftlog import HardState, Raft, Voter
+from quorumlog.raftlog.quorum_state import encode_quorum_state
+from quorumlog.raftlog.raft import __file__ as RAFT_SOURCE
+from quorumlog.raftlog.roles import TRANSITIONS, RoleName, Trigger
+
+PAGE = (Path(__file__).parents[3] / "docs" / "raft.md").read_text()
+
+
+def transition_table() -> str:
+    """The table of transitions as the page shows it: a row a trigger, a column a role."""
+    lines = [
+        "| " + " | ".join(["trigger", *RoleName]) + " |",
+        "|" + "---|" * (len(RoleName) + 1),
+    ]
+    for trigger in Trigger:
+        after = [TRANSITIONS.get((role, trigger), "") for role in RoleName]
+        lines.append("| " + " | ".join([trigger, *after]) + " |")
+    return "\n".join(lines)
+
+
+def test_the_page_has_the_table_of_transitions() -> None:
+    table = transition_table()
+    assert f"\n\n{table}\n\n" in PAGE, f"docs/raft.md needs:\n{table}"
+
+
+def test_the_page_explains_every_role() -> None:
+    rows = re.findall(r"^\| (\w+) \| [^|]+ \|$", PAGE, re.MULTILINE)
+    assert set(RoleName) <= set(rows)
+
+
+def test_the_page_numbers_the_invariants_as_the_code_does() -> None:
+    source = Path(RAFT_SOURCE).read_text().partition("def check_invariants")[2]
+    asserted = re.findall(r"^ +# (\d+)\. ", source, re.MULTILINE)
+    section = PAGE.partition("## Invariants")[2].partition("\n## ")[0]
+    assert asserted, f"{Raft.check_invariants} has no numbered invariants"
+    assert re.findall(r"^(\d+)\. ", section, re.MULTILINE) == asserted
+
+
+def test_the_page_shows_a_quorum_state_that_the_encoder_makes() -> None:
+    voter = Voter(NodeId(5), DirectoryId(bytes(range(16))))
+    content = encode_quorum_state(HardState(Epoch(9), voter)).decode()
+    assert f"```json\n{content}\n```" in PAGE
