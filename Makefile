@@ -8,7 +8,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 LEVEL ?= node
 SEEDS ?= 50
 
-.PHONY: help setup demo test test-all lint format types proto proto-check simulate bench lock clean
+.PHONY: help setup demo test test-all lint format types proto proto-check docs simulate bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -52,6 +52,10 @@ proto-check: setup ## fail when src/proto is not what proto/ generates
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && proto/generate.sh $(BIN)/python "$$fresh" \
 	  && for file in "$$fresh"/*; do cmp "$$file" "src/proto/$$(basename "$$file")" || exit 1; done \
 	  && echo "src/proto is fresh"
+
+docs: setup ## write the generated page: docs/configuration.md
+	@page=$$($(BIN)/python -c "from quorumlog.server.reference import configuration_page as page; print(page())") \
+	  && printf '%s\n' "$$page" > docs/configuration.md
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=node SEEDS=50, or SEED=n to replay one
 	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

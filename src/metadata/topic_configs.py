@@ -138,8 +138,8 @@ _ROWS: Final = (
     _choice(
         "record.validation",
         "full",
-        "What is checked in a producer's batch: full walks every record, inflating compressed"
-        " ones; header checks sizes, CRC and counts alone.",
+        "What is checked in a producer's batch besides its header and CRC: full walks every record,"
+        " header only those of uncompressed batches, which saves inflating the others.",
         choices=("full", "header"),
     ),
     _whole(

@@ -58,7 +58,9 @@ class NodeConfig:
         "node.id", 1, "Id of this node, unique in the cluster.", low=0, high=2**31 - 1
     )
     roles: tuple[str, ...] = _setting(
-        "node.roles", ROLES, "What the node does: controller, broker, or both."
+        "node.roles",
+        ROLES,
+        "What the node does: controller, broker, or both. Only both works so far.",
     )
     rack: str = _setting("node.rack", "", "Failure zone of the node; empty: none.")
     cluster_id: str = _setting(
