@@ -147,9 +147,9 @@ class Writer:
         answered and leave no trace."""
         log, queue = channel.log, channel.queue
         wall_ms = self._runtime.clock.wall_ms()
-        room = self._config.write_group_bytes_max
+        room = self._config.write_bytes_max
         if channel.always_flushes:
-            room -= channel.open_group_bytes
+            room = self._config.write_group_bytes_max - channel.open_group_bytes
         group: Group = []
         size = 0
         while queue:
