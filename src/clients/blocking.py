@@ -138,6 +138,8 @@ class Log:
 
         Raises the first failure of a record that nobody has looked at.
         """
+        if self._io is not None:
+            self._io.refuse_callbacks()
         with _STATE.lock:
             if self._is_closed:
                 return
@@ -180,13 +182,13 @@ class Log:
             if self._is_closed:
                 raise Stopping("the client is closed")
             if self._io is None or self._log is None or self._io.is_ended:
-                io = IoThread.hold(self)
+                io, log = IoThread.hold(self), None
                 try:
-                    self._log = io.wait(_open(io, self._bootstrap, self._config))
-                except QuorumlogError:
-                    io.release(self)
-                    raise
-                self._io = io
+                    log = io.wait(_open(io, self._bootstrap, self._config))
+                finally:
+                    if log is None:
+                        io.release(self)
+                self._io, self._log = io, log
             return self._io, self._log
 
     def wind_down(self) -> None:
@@ -260,14 +262,19 @@ class IoThread:
         """Whether the caller runs on this thread, in a callback."""
         return threading.current_thread() is self._thread
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result; an interrupted wait cancels it."""
+    def refuse_callbacks(self) -> None:
+        """Raise InvalidRequest when the caller runs on this thread."""
         if self.is_current():
-            work.close()
             raise InvalidRequest(
                 "a blocking call inside a callback would wait for itself: hand the work to "
                 "another thread"
             )
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and return its result; an interrupted wait cancels it."""
+        if self.is_current():
+            work.close()
+            self.refuse_callbacks()
         if self.loop.is_closed():
             work.close()
             raise _ended()
@@ -277,8 +284,8 @@ class IoThread:
                 try:
                     return future.result(THREAD_CHECK_S)
                 except TimeoutError:
-                    if future.done():
-                        raise
+                    if future.done():  # by its own time-out, or just now
+                        return future.result()
                     if not self._thread.is_alive():
                         raise _ended() from None
                 except CancelledError:
@@ -315,6 +322,9 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # around opening and ending, and held across a fork
+        self.delivery_lock = (
+            threading.Lock()
+        )  # around making a delivery's state; never while waiting
         self.io: IoThread | None = None
         self._was_busy = False  # gRPC, at the last fork
         self._is_broken = False  # this process was forked while gRPC was busy
@@ -358,6 +368,7 @@ class _State:
 
     def _after_fork_in_child(self) -> None:
         self.lock = threading.RLock()
+        self.delivery_lock = threading.Lock()
         self._is_broken = self._is_broken or self._was_busy
         if self.io is not None:
             self.io.is_ended = True
@@ -407,11 +418,13 @@ class Delivery(Future[Delivered]):
         """Make the Future's own state, which was not there."""
         if name.startswith("__") or name in ("_batch", "_index"):
             raise AttributeError(name)
-        with _STATE.lock:
-            if "_condition" not in self.__dict__:
+        with _STATE.delivery_lock:
+            is_new = "_condition" not in self.__dict__
+            if is_new:
                 super().__init__()
-                self._batch.is_observed = True
-                self._batch.add_waiter(self._resolve)
+        if is_new:
+            self._batch.is_observed = True
+            self._batch.add_waiter(self._resolve)
         try:
             return self.__dict__[name]
         except KeyError:
@@ -522,11 +535,13 @@ class Producer:
 
     def flush(self, *, timeout_ms: int | None = None) -> None:
         """Return when everything sent so far has its outcome; see `AsyncProducer.flush`."""
-        self._wait(lambda producer: producer.flush(timeout_ms=timeout_ms))
+        if not self._is_closed:
+            self._wait(lambda producer: producer.flush(timeout_ms=timeout_ms))
 
     def close(self, *, flush: bool = True) -> None:
         """Flush, then stop. Repeating is fine."""
         if not self._is_closed:
+            self._io.refuse_callbacks()
             self._is_closed = True
             if not self._io.is_ended:
                 self._io.wait(self._producer.close(flush=flush))
@@ -548,7 +563,9 @@ class Producer:
             error.add_note(f"records were not delivered either: {failure}")
 
     def _wait(self, work: Callable[[AsyncProducer], Coroutine[Any, Any, T]]) -> T:
-        if self._io.is_ended and not self._is_closed:
+        if self._is_closed:
+            raise Stopping("the producer is closed")
+        if self._io.is_ended:
             self._make()
         return self._io.wait(work(self._producer))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..errors import Stopping
 from .consumer import AsyncConsumer, ConsumerRecord
 from .log import AsyncLog
 from .offsets import Position
@@ -88,7 +89,9 @@ class Consumer:
     def close(self) -> None:
         """Stop reading. Repeating is fine."""
         if not self._is_closed:
+            self._io.refuse_callbacks()
             self._is_closed = True
+            self._ahead.clear()
             if not self._io.is_ended:
                 self._io.wait(self._consumer.close())
 
@@ -109,7 +112,9 @@ class Consumer:
         self._ahead = deque(kept)
 
     def _wait(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
-        if self._io.is_ended and not self._is_closed:
+        if self._is_closed:
+            raise Stopping("the consumer is closed")
+        if self._io.is_ended:
             self._make(self._consumer.positions())
         return self._io.wait(work(self._consumer))
 

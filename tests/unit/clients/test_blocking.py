@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -116,6 +117,131 @@ def test_callbacks_run_and_may_not_block(log: Log, topic: str) -> None:
         producer.send(topic, b"v").add_done_callback(callback)
     assert called.wait(WAIT_S)
     assert outcomes == [0, InvalidRequest]
+
+
+def test_closing_inside_a_callback_is_refused_and_closes_nothing(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic)
+    producer, consumer = log.producer(linger_ms=0), log.consumer(topic)
+    waiting = log.producer(linger_ms=60_000).send(topic, b"waits")
+    outcomes: list[object] = []
+    called = threading.Event()
+
+    def callback(delivery: object) -> None:
+        for close in (producer.close, consumer.close, log.close):
+            try:
+                close()
+            except InvalidRequest as error:
+                outcomes.append(type(error))
+        called.set()
+
+    producer.send(topic, b"v").add_done_callback(callback)
+    assert called.wait(WAIT_S)
+    assert outcomes == [InvalidRequest] * 3
+    assert next(consumer).value == b"v"
+    log.close()
+    assert waiting.result(0).offset == 1
+
+
+def test_a_callback_may_send_while_another_thread_connects(log: Log, topic: str) -> None:
+    """Connecting holds the lock of the process's clients for as long as it takes."""
+    log.admin.create_topic(topic)
+    connecting, chained = threading.Event(), threading.Event()
+
+    def connect() -> None:
+        connecting.set()
+        with pytest.raises(NotSent):
+            quorumlog.connect("127.0.0.1:1", connect_timeout_ms=500)
+
+    thread = threading.Thread(target=connect, daemon=True)
+    producer = log.producer(linger_ms=0)
+
+    def callback(delivery: object) -> None:
+        thread.start()
+        assert connecting.wait(WAIT_S)
+        thread.join(0.1)  # until it has the lock
+        producer.send(topic, b"chained").add_done_callback(lambda _: chained.set())
+
+    producer.send(topic, b"v").add_done_callback(callback)
+    assert chained.wait(WAIT_S)
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_a_result_that_comes_with_the_time_out_is_not_lost(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait looks every second whether the thread still lives; the outcome may come just then."""
+
+    class Late(concurrent.futures.Future[str]):
+        def result(self, timeout: float | None = None) -> str:
+            if not self.done():
+                self.set_result("records")
+                raise TimeoutError
+            return super().result(timeout)
+
+    async def work() -> str:
+        return "never run"
+
+    def submit(work: "Coroutine[Any, Any, str]", loop: object) -> Late:
+        work.close()
+        return Late()
+
+    io, _ = log.opened()
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "run_coroutine_threadsafe", submit)
+        assert io.wait(work()) == "records"
+
+
+def test_closing_ends_a_reader_that_waits_in_another_thread(
+    log: Log, address: str, topic: str
+) -> None:
+    log.admin.create_topic(topic)
+    outcomes: list[object] = []
+    began = threading.Event()
+    with quorumlog.connect(address) as other:  # so that the I/O thread lives on
+        consumer = other.consumer(topic)
+
+        def read() -> None:
+            consumer.assignment()
+            began.set()
+            try:
+                next(consumer)
+            except Stopping as error:
+                outcomes.append(str(error))
+
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        assert began.wait(WAIT_S)
+        consumer.close()
+        thread.join(WAIT_S)
+    assert outcomes == ["the consumer is closed"]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_what_is_used_after_close_says_so(address: str, topic: str, is_last: bool) -> None:
+    keeper = None if is_last else quorumlog.connect(address)
+    log = quorumlog.connect(address)
+    log.admin.create_topic(topic, if_not_exists=True)
+    producer, consumer = log.producer(), log.consumer(topic)
+    producer.close()
+    consumer.close()
+    log.close()
+    uses: list[tuple[str, Callable[[], object]]] = [
+        ("producer", lambda: producer.send(topic, b"v")),
+        ("producer", lambda: producer.send_arrow(topic, pa.table({"v": [1]}))),
+        ("consumer", lambda: consumer.poll()),
+        ("consumer", lambda: next(consumer)),
+        ("client", lambda: log.admin.list_topics()),
+        ("client", lambda: log.producer()),
+        ("client", lambda: log.consumer(topic)),
+    ]
+    for what, use in uses:
+        with pytest.raises(Stopping, match=f"the {what} is closed"):
+            use()
+    for again in (producer.flush, producer.close, consumer.close, log.close):
+        again()
+    if keeper is not None:
+        keeper.close()
 
 
 def test_several_threads_share_a_producer(log: Log, topic: str) -> None:
