@@ -91,7 +91,7 @@ class Accumulator:
         self._new: list[Batch] = []  # not stamped with their times yet
         self._lingering: deque[Batch] = deque()  # by linger_end_ms; some are closed since
         self._unfinished: OrderedDict[Batch, None] = OrderedDict()  # oldest first
-        self._failures: deque[Batch] = deque(maxlen=FAILURES_KEPT)
+        self._failures: list[Batch] = []
 
     # --- the side that gives records -------------------------------------------------------
 
@@ -315,12 +315,14 @@ class Accumulator:
         self._pull(late)
         return late, next_ms
 
-    def forget_topic(self, topic: str) -> list[Batch]:
+    def forget_topic(self, topic: str, waiting: Sequence[PartitionQueue] = ()) -> list[Batch]:
         """Forget a topic that is gone: return what of it is not in flight, for the caller to
-        fail."""
+        fail. `waiting` are queues of it: those that were in flight when it was forgotten before
+        are known to nobody else."""
         topic_queues = self._topics.pop(topic, None)
         batches: list[Batch] = []
-        for queue in topic_queues.queues if topic_queues is not None else []:
+        queues = topic_queues.queues if topic_queues is not None else []
+        for queue in dict.fromkeys([*queues, *waiting]):
             batches.extend(queue.closed)
             if queue.open is not None:
                 batches.append(queue.open)
@@ -408,6 +410,9 @@ class Accumulator:
         for batch in batches:
             self._forget(batch)
         self._failures.extend(batches)
+        if len(self._failures) > FAILURES_KEPT:  # those seen go, then the latest
+            self._failures = [batch for batch in self._failures if not batch.is_observed]
+            del self._failures[FAILURES_KEPT:]
 
     def _forget(self, batch: Batch) -> None:
         del self._unfinished[batch]

@@ -199,7 +199,7 @@ class Sender:
             layout = await self._connection.refresh(topic)
         except UnknownTopicOrPartition as error:
             with self._lock:
-                batches = self._accumulator.forget_topic(topic)
+                batches = self._accumulator.forget_topic(topic, self._looked_up[topic])
             self._fail(batches, error)
         except QuorumlogError:
             failed = True  # asked again after a back-off, until the batches' deadline

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from quorumlog.clients.accumulator import Accumulator
+from quorumlog.clients.accumulator import FAILURES_KEPT, Accumulator
 from quorumlog.clients.batches import RECORD_OVERHEAD, Batch
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.partitioner import KeyPartitioner
-from quorumlog.errors import InvalidRequest, MessageTooLarge, UnknownTopicOrPartition
+from quorumlog.errors import InvalidRequest, MessageTooLarge, StreamBroken, UnknownTopicOrPartition
 from quorumlog.runtime import Entropy
 from quorumlog.simulation.entropy import SimEntropy
 
@@ -213,6 +213,26 @@ def test_failures_that_nobody_looked_at_are_told_once() -> None:
         seen.delivered(0)
     assert bench.accumulator.unobserved_failures() == [unseen]
     assert bench.accumulator.unobserved_failures() == []
+
+
+def test_failures_that_were_looked_at_do_not_push_out_the_others() -> None:
+    bench = Bench(batch_size=RECORD)
+    unseen, *seen = [bench.send(1) for _ in range(2 * FAILURES_KEPT)]
+    for batch in seen:
+        batch.is_observed = True
+    bench.accumulator.close_due(0)
+    assert len(bench.accumulator.expired(1 << 40)[0]) == 2 * FAILURES_KEPT
+    assert bench.accumulator.unobserved_failures() == [unseen]
+
+
+def test_what_was_in_flight_when_its_topic_was_forgotten_is_not_kept_back() -> None:
+    bench = Bench(batch_size=RECORD)
+    flying = bench.send(0)
+    bench.take()
+    assert bench.accumulator.forget_topic("t") == []
+    bench.accumulator.put_back(flying.queue, StreamBroken("cut"))
+    assert bench.accumulator.forget_topic("t", [flying.queue]) == [flying]
+    assert bench.accumulator.buffered == 0
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
