@@ -8,7 +8,7 @@ source.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, MessageTooLarge
 from ..records.arrow import encode_partitions, record_columns
 from ..records.batch import parse_header
 from ..records.codec import Envelope, encode_columns
@@ -26,7 +26,8 @@ SLICE_BYTES = 8 << 20  # of the source that are encoded at a time
 
 
 class DeliveredRange(NamedTuple):
-    """Offsets [first, end) of a partition that hold rows of the table, in row order."""
+    """Offsets [first, end) of a partition that hold rows of the table, in row order; -1 and -1
+    where no answer was asked for (acks="none")."""
 
     topic: str
     partition: int
@@ -58,17 +59,30 @@ async def send_arrow(
     turn = runtime.entropy.stream("arrow").below(count)  # where rows without a key begin
     sent: list[Batch] = []
     for part in _slices(data):
+        await producer.know(topic)  # it may be deleted meanwhile
         encoded = await runtime.tasks.offload(
             "cpu",
             _encoding(producer, topic, part, columns, partition, turn),
             cost_bytes=part.nbytes,
         )
         for target, batch in encoded:
+            _check_size(producer, topic, target, batch)
             sent.append(await producer.send_encoded(topic, target, batch, _count(batch)))
         if partition is None:
             turn = (turn + (part.num_rows if columns.key else len(encoded))) % count
     await producer.deliver(sent)
     return _ranges(sent)
+
+
+def _check_size(producer: "AsyncProducer", topic: str, partition: int, batch: bytes) -> None:
+    """Refuse what would break the stream for everybody, as `send` does."""
+    limit = producer.config.request_size_max
+    if len(batch) > limit:
+        raise MessageTooLarge(
+            f"a row needs a batch of {len(batch)} bytes, larger than request_size_max ({limit})",
+            topic=topic,
+            partition=partition,
+        )
 
 
 def _encoding(
@@ -173,6 +187,8 @@ def _ranges(sent: list[Batch]) -> list[DeliveredRange]:
         topic, partition = batch.queue.topic, batch.queue.partition
         first, end = batch.base_offset, batch.base_offset + batch.count
         last = ranges[-1] if ranges else None
+        if first < 0:
+            end = first
         if last is not None and last.partition == partition and last.end == first:
             ranges[-1] = last._replace(end=end)
         else:

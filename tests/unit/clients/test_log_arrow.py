@@ -1,6 +1,6 @@
 """Arrow tables into the log and out of it, on the real and on the simulated runtime."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -8,7 +8,12 @@ import pyarrow as pa
 import pytest
 
 from quorumlog.clients import AsyncLog, DeliveredRange
-from quorumlog.errors import InvalidRequest, OffsetOutOfRange, UnknownTopicOrPartition
+from quorumlog.errors import (
+    InvalidRequest,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from quorumlog.records.murmur2 import partition_for_key
 
 Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]
@@ -122,6 +127,49 @@ def test_read_arrow_takes_bounds_and_columns(with_log: With) -> None:
             await log.read_arrow("t", columns=["colour"])
         with pytest.raises(UnknownTopicOrPartition):
             await log.read_arrow("t", partition=1)
+
+    with_log(body)
+
+
+def test_acks_none_says_nothing_of_the_rows_offsets(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer(acks="none", batch_size=100) as producer:
+            ranges = await producer.send_arrow("t", pa.table({"v": [b"x" * 60] * 9}), value="v")
+        assert ranges == [DeliveredRange("t", 0, -1, -1)]
+
+    with_log(body)
+
+
+def test_a_row_that_no_request_can_carry_is_refused_at_once(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer(request_size_max=2_000) as producer:
+            with pytest.raises(MessageTooLarge, match="request_size_max"):
+                await producer.send_arrow("t", pa.table({"v": [b"x" * 3_000]}), value="v")
+
+    with_log(body)
+
+
+def test_a_topic_forgotten_between_slices_is_asked_for_again(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        rows = pa.record_batch({"v": [b"v"]})
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield rows
+            gone = UnknownTopicOrPartition("gone")
+            for batch in producer.accumulator.forget_topic("t"):  # as the sender does it
+                batch.fail(gone)
+            yield rows
+
+        producer = log.producer(linger_ms=60_000)
+        await producer.know("t")
+        await log.admin.delete_topic("t")
+        reader = pa.RecordBatchReader.from_batches(rows.schema, batches())
+        with pytest.raises(UnknownTopicOrPartition, match="no such topic"):
+            await producer.send_arrow("t", reader, value="v")
+        await producer.close(flush=False)
 
     with_log(body)
 
