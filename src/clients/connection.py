@@ -6,15 +6,19 @@ sees its own changes whichever broker it asks.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from ..errors import (
     Lost,
+    NotImplementedHere,
     NotLeaderOrFollower,
     QuorumlogError,
+    Stopping,
+    TimedOut,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -44,6 +48,7 @@ class Connection:
         self._channels: dict[str, Channel] = {}
         self._next_broker = 0  # index into _any_addresses(), moved on when a broker fails
         self._refreshing = asyncio.Lock()
+        self._is_closed = False
         self.backoff = Backoff(
             runtime.entropy.stream("retry"),
             config.retry_backoff_ms_min,
@@ -65,17 +70,26 @@ class Connection:
                 f"no broker answers at {','.join(self._bootstrap)} ({error.message}): check the "
                 "address, or start one with `quorumlog dev`"
             ) from error
+        except NotImplementedHere as error:
+            raise NotImplementedHere(
+                f"what answers at {','.join(self._bootstrap)} is no broker's port for clients: "
+                "give the gRPC address, 127.0.0.1:9094 unless it was changed, not the "
+                "controller's"
+            ) from error
         self.topology.saw_offset(answer.metadata_offset)
         self.topology.saw_brokers(answer.brokers)
 
     async def close(self) -> None:
-        """Break what is under way and free the channels."""
+        """Break what is under way and free the channels; from now on every call is refused."""
+        self._is_closed = True
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
 
     def channel(self, address: str) -> Channel:
-        """Return the one channel to an address."""
+        """Return the one channel to an address; raises Stopping when the client is closed."""
+        if self._is_closed:
+            raise Stopping("the client is closed")
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = self.runtime.network.channel(address)
@@ -104,9 +118,7 @@ class Connection:
                     self._next_broker += 1
                 raise
 
-        return await self._retrier.run(
-            attempt, deadline_ms=self._deadline_ms(deadline_ms), retry_on=retry_on
-        )
+        return await self._repeat(attempt, self._deadline_ms(deadline_ms), retry_on)
 
     async def call_leader(
         self,
@@ -137,10 +149,20 @@ class Connection:
                     self.doubt(topic)
                 raise
 
+        return await self._repeat(
+            attempt, deadline, lambda error: error is not absent and is_retriable(error)
+        )
+
+    async def _repeat(
+        self,
+        attempt: Callable[[int], Awaitable[T]],
+        deadline_ms: int,
+        retry_on: Callable[[BaseException], bool],
+    ) -> T:
         return await self._retrier.run(
             attempt,
-            deadline_ms=deadline,
-            retry_on=lambda error: error is not absent and is_retriable(error),
+            deadline_ms=deadline_ms,
+            retry_on=lambda error: not self._is_closed and retry_on(error),
         )
 
     # --- topology ----------------------------------------------------------------------------
@@ -166,18 +188,31 @@ class Connection:
                 return self.runtime.clock.now_ms() < unknown_until_ms
             return is_retriable(error)
 
-        async def attempt(_: int) -> TopicLayout:
-            async with self._refreshing:
+        async def attempt(remaining_ms: int) -> TopicLayout:
+            async with self._turn(topic, remaining_ms):
                 known = self.topology.topic(topic)
                 if known is not None and known.refreshed_ms >= asked_ms:
                     return known
                 return await self._describe(topic, deadline_ms)
 
         try:
-            return await self._retrier.run(attempt, deadline_ms=deadline_ms, retry_on=retry_on)
+            return await self._repeat(attempt, deadline_ms, retry_on)
         except UnknownTopicOrPartition:
             self.topology.forget(topic)
             raise
+
+    @asynccontextmanager
+    async def _turn(self, topic: str, remaining_ms: int) -> AsyncIterator[None]:
+        """Wait for the look-up before, which may have a later deadline than this one."""
+        try:
+            async with asyncio.timeout(remaining_ms / 1000):
+                await self._refreshing.acquire()
+        except TimeoutError:
+            raise TimedOut("no broker said in time who leads it", topic=topic) from None
+        try:
+            yield
+        finally:
+            self._refreshing.release()
 
     async def leader(self, topic: str, partition: int, *, deadline_ms: int | None = None) -> Leader:
         """Return a partition's leader, asking when it is unknown; raises NotLeaderOrFollower when

@@ -52,6 +52,7 @@ class Script:
     leaders: dict[int, int] = field(default_factory=dict)  # by partition; default: node 1
     produce: deque[str | QuorumlogError] = field(default_factory=deque)  # a step for each request
     exists: bool = True
+    lookup: asyncio.Event | None = None  # look-ups are answered when it is set
     hold: asyncio.Event | None = None  # requests are answered when it is set
     logs: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     requests: list[log_pb2.ProduceRequest] = field(default_factory=list)
@@ -98,6 +99,8 @@ class Broker:
     ) -> admin_pb2.DescribeTopicsResponse:
         script = self._script
         script.lookups += 1
+        if script.lookup is not None:
+            await script.lookup.wait()
         response = admin_pb2.DescribeTopicsResponse(brokers=self._brokers())
         for name in request.names:
             result = response.results.add(name=name)
@@ -519,5 +522,43 @@ def test_a_client_whose_tasks_fail_leaves_nothing_without_an_outcome(run: Run) -
         with pytest.raises(ZeroDivisionError):
             await use()
         assert [type(delivery.exception()) for delivery in deliveries] == [Stopping]
+
+    run(main)
+
+
+def test_the_time_to_block_bounds_the_wait_for_another_ones_look_up(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(lookup=asyncio.Event())
+        assert script.lookup is not None
+        async with scripted(runtime, script) as log, runtime.tasks.scope("other") as scope:
+            patient = scope.spawn(log.producer().send("t", b"1"), name="patient")
+            await until(lambda: script.lookups == 1)
+            with pytest.raises(TimedOut, match="who leads it"):
+                await log.producer(block_ms_max=50).send("u", b"1")
+            script.lookup.set()
+            await patient
+
+    run(main)
+
+
+def test_a_closed_client_refuses_and_ends_every_call(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(lookup=asyncio.Event())
+        listener = await Broker(script, 1).serve(runtime)
+        log = await AsyncLog.open(runtime, listener.address)
+
+        async def look_up() -> None:
+            with pytest.raises(QuorumlogError):
+                await log.partitions("t")
+
+        async with runtime.tasks.scope("under way") as scope:
+            scope.spawn(look_up(), name="look-up")
+            await until(lambda: script.lookups == 1)
+            await log.close()
+        with pytest.raises(Stopping, match="the client is closed"):
+            await log.admin.describe_cluster()
+        with pytest.raises(Stopping, match="the client is closed"):
+            await log.list_offsets("t")
+        await listener.close(0)
 
     run(main)
