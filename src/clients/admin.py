@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import QuorumlogError, TopicAlreadyExists, UnknownTopicId, UnknownTopicOrPartition
+from ..errors import (
+    InvalidPartitions,
+    QuorumlogError,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ..proto import admin_pb2
 from ..runtime.error_detail import decode_error
 from ..services import (
@@ -116,6 +122,8 @@ class AsyncAdmin:
         (unless `if_not_exists`, which returns the topic that is there), InvalidTopic,
         InvalidPartitions, InvalidReplicationFactor, InvalidConfig.
         """
+        if type(partitions) is not int or partitions < 1:
+            raise InvalidPartitions(f"a topic has 1 partition or more, not {partitions!r}")
         request = admin_pb2.CreateTopicRequest(
             name=name,
             topic_id=self._entropy.token(TOPIC_ID_SIZE),

@@ -58,6 +58,8 @@ def table_schema(columns: Sequence[str]) -> "pa.Schema":
     """Return the schema of a table of these columns; raises InvalidRequest for an unknown one."""
     import pyarrow as pa
 
+    if isinstance(columns, str):
+        raise InvalidRequest(f"columns is {columns!r}: give a list of names, [{columns!r}]")
     own = {"topic": pa.string(), "partition": pa.int32()}
     stored = arrow_schema([name for name in columns if name not in own])
     fields = [pa.field(name, own[name]) if name in own else stored.field(name) for name in columns]

@@ -35,7 +35,7 @@ from .arrow_producer import DeliveredRange
 from .batches import Batch, Delivered
 from .blocking_admin import Admin
 from .blocking_consumer import Consumer
-from .config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings
+from .config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, config_of
 from .log import READ_ARROW_COLUMNS, Assignment, AsyncLog
 from .offsets import Position
 from .partitioner import Partitioner
@@ -63,7 +63,7 @@ def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings
     Use it in `with`, or close it. `settings` are the fields of `ClientConfig`. Raises Lost when no
     broker answers within `connect_timeout_ms`.
     """
-    log = Log(bootstrap, ClientConfig(**settings))
+    log = Log(bootstrap, config_of(ClientConfig, settings))
     log.call(_nothing)
     return log
 

@@ -3,8 +3,10 @@
 Names follow the field's with the unit last; the comment gives the field's own name.
 """
 
-from dataclasses import dataclass
-from typing import TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, TypedDict, TypeVar
 
 from ..errors import InvalidConfig
 from ..records.compression import Codec, codec_named
@@ -54,6 +56,8 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         _one_of("acks", self.acks, ACKS)
+        if not isinstance(self.compression, str):
+            raise InvalidConfig(f"compression is {self.compression!r}: give the name of a codec")
         codec_named(self.compression)
         _at_least("linger_ms", self.linger_ms, 0)
         _at_least("batch_size", self.batch_size, 1)
@@ -126,14 +130,35 @@ class ConsumerSettings(TypedDict, total=False):
     on_out_of_range: str
 
 
+ConfigT = TypeVar("ConfigT", ClientConfig, ProducerConfig, ConsumerConfig)
+
+
+def config_of(kind: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
+    """Return the config of keyword arguments; raises TypeError for a name that is no field, with
+    the nearest one, and InvalidConfig for a bad value."""
+    names = [each.name for each in fields(kind)]
+    for name in settings:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+            raise TypeError(f"there is no setting {name!r}: {hint}")
+    return kind(**settings)
+
+
 def parse_bootstrap(bootstrap: str) -> tuple[str, ...]:
     """Split "host:port,host:port" into addresses; raises InvalidConfig for anything else."""
+    if not isinstance(bootstrap, str):
+        raise InvalidConfig(
+            f"{bootstrap!r} is not a bootstrap address: give one str, host:port, or several by "
+            "commas"
+        )
     addresses = tuple(part.strip() for part in bootstrap.split(",") if part.strip())
     if not addresses:
         raise InvalidConfig("the bootstrap address is empty: give host:port, e.g. 127.0.0.1:9094")
     for address in addresses:
         host, colon, port = address.rpartition(":")
-        if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+        is_port = colon and port.isdecimal() and 0 < int(port) < 65536
+        if not (host and is_port) or "/" in host:
             raise InvalidConfig(
                 f"{address!r} is not a bootstrap address: give host:port, e.g. 127.0.0.1:9094"
             )
@@ -141,6 +166,8 @@ def parse_bootstrap(bootstrap: str) -> tuple[str, ...]:
 
 
 def _at_least(name: str, value: int, least: int) -> None:
+    if type(value) is not int:  # a float would surface in a message much later
+        raise InvalidConfig(f"{name} is {value!r}: give a whole number, {least} or more")
     if value < least:
         raise InvalidConfig(f"{name} is {value}: give {least} or more")
 

@@ -3,13 +3,13 @@
 from typing import Unpack
 
 from ..runtime.real import close_runtime, real_runtime
-from .config import ClientConfig, ClientSettings
+from .config import ClientConfig, ClientSettings, config_of
 from .log import AsyncLog
 
 
 def local_log(bootstrap: str, **settings: Unpack[ClientSettings]) -> AsyncLog:
     """Return a client on the running loop; see `aio.connect`."""
-    config = ClientConfig(**settings)
+    config = config_of(ClientConfig, settings)
     runtime = real_runtime("quorumlog-client", on_stop=_ignore)
 
     async def close() -> None:

@@ -19,6 +19,7 @@ from .config import (
     ConsumerSettings,
     ProducerConfig,
     ProducerSettings,
+    config_of,
     parse_bootstrap,
 )
 from .connection import Connection
@@ -70,7 +71,7 @@ class AsyncLog:
     ) -> "AsyncLog":
         """Return a client on a given runtime for the cluster behind "host:port,host:port", to be
         entered or awaited; `settings` are the fields of `ClientConfig`."""
-        return cls(runtime, bootstrap, ClientConfig(**settings))
+        return cls(runtime, bootstrap, config_of(ClientConfig, settings))
 
     # --- what comes from it ------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ class AsyncLog:
         producer = AsyncProducer(
             self._connection,
             self._open_scope(),
-            ProducerConfig(**settings),
+            config_of(ProducerConfig, settings),
             partitioner=partitioner,
             threading=threading,
             on_close=self._forget,
@@ -108,15 +109,11 @@ class AsyncLog:
         `start` is "earliest", "latest", an offset, or a datetime; with `until_end` reading ends
         where the partitions ended when it began. `settings` are the fields of `ConsumerConfig`.
         """
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        assignment: dict[str, Sequence[int] | None] = dict.fromkeys(names)
-        assignment |= assign or {}
-        if not assignment:
-            raise InvalidRequest("a consumer needs topics or an assignment")
+        assignment = _assignment(topics, assign)
         consumer = AsyncConsumer(
             self._connection,
             self._open_scope(),
-            ConsumerConfig(**settings),
+            config_of(ConsumerConfig, settings),
             assignment,
             start=start,
             until_end=until_end,
@@ -246,3 +243,22 @@ async def _close_child(child: AsyncProducer | AsyncConsumer, *, flush: bool) -> 
         await child.close(flush=flush)
     else:
         await child.close()
+
+
+def _assignment(topics: str | Sequence[str], assign: Any) -> dict[str, Sequence[int] | None]:
+    """Return the partitions by topic; raises InvalidRequest for what names none."""
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidRequest(f"{topics!r} are no topics: give their names, as str")
+    assignment: dict[str, Sequence[int] | None] = dict.fromkeys(names)
+    if assign is not None:
+        if not isinstance(assign, Mapping) or not all(
+            partitions is None or isinstance(partitions, Sequence) for partitions in assign.values()
+        ):
+            raise InvalidRequest(
+                f"{assign!r} is no assignment: give partitions by topic, e.g. {{'flights': [0, 1]}}"
+            )
+        assignment |= assign
+    if not assignment:
+        raise InvalidRequest("a consumer needs topics or an assignment")
+    return assignment

@@ -1,6 +1,7 @@
 """Settings are checked where they are given, and said once."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from quorumlog.clients.config import (
     ConsumerSettings,
     ProducerConfig,
     ProducerSettings,
+    config_of,
     parse_bootstrap,
 )
 from quorumlog.errors import InvalidConfig, UnsupportedCompression
@@ -41,6 +43,19 @@ def test_bad_values_are_refused_with_what_would_be_right() -> None:
         ConsumerConfig(on_out_of_range="skip")
 
 
+@pytest.mark.parametrize("value", ["5", 0.5, None, True])
+def test_what_is_no_whole_number_is_refused_where_it_is_given(value: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"linger_ms is .*: give a whole number, 0 or more"):
+        ProducerConfig(linger_ms=value)
+
+
+def test_a_setting_that_does_not_exist_names_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match="no setting 'linger': did you mean linger_ms"):
+        config_of(ProducerConfig, {"linger": 5})
+    with pytest.raises(TypeError, match="no setting 'zzz': there are fetch_wait_ms_max, "):
+        config_of(ConsumerConfig, {"zzz": 5})
+
+
 def test_compression_names_a_codec() -> None:
     assert ProducerConfig(compression="lz4").codec is Codec.LZ4
 
@@ -49,7 +64,21 @@ def test_bootstrap_addresses_are_split() -> None:
     assert parse_bootstrap("a:1, b:2,") == ("a:1", "b:2")
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", ":9094", "host:x", "host:70000", "host:0"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "http://host:80",
+        5,
+        ["host:1"],
+        "host",
+        "host:",
+        ":9094",
+        "host:x",
+        "host:70000",
+        "host:0",
+    ],
+)
+def test_what_is_no_address_is_refused(text: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"host:port"):
         parse_bootstrap(text)

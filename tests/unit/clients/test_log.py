@@ -17,6 +17,7 @@ from quorumlog.clients import (
 )
 from quorumlog.errors import (
     InvalidConfig,
+    InvalidPartitions,
     InvalidRequest,
     InvalidTopic,
     Lost,
@@ -465,6 +466,35 @@ def test_what_is_wrong_with_a_topic_is_typed(with_log: With) -> None:
             await log.admin.create_topic("u", configs={"retention.msx": "1"})
         await log.admin.create_topic("v", validate_only=True)
         assert [topic.name for topic in await log.admin.list_topics()] == ["t"]
+
+    with_log(body)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        ({}, "needs topics or an assignment"),
+        ({"topics": b"t"}, "give their names, as str"),
+        ({"assign": ["t"]}, "give partitions by topic"),
+        ({"assign": {"t": 0}}, "give partitions by topic"),
+        ({"topics": "t", "start": "end"}, "'earliest', 'latest', an offset or a datetime"),
+    ],
+)
+def test_a_consumer_of_nothing_is_refused_where_it_is_made(
+    with_log: With, mistake: dict[str, Any], sentence: str
+) -> None:
+    async def body(log: AsyncLog) -> None:
+        with pytest.raises(InvalidRequest, match=sentence):
+            log.consumer(**mistake)
+
+    with_log(body)
+
+
+def test_a_topic_without_partitions_is_refused(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        for partitions in (0, -1):
+            with pytest.raises(InvalidPartitions, match="1 partition or more"):
+                await log.admin.create_topic("t", partitions=partitions)
 
     with_log(body)
 
