@@ -1,0 +1,53 @@
+"""docs/testing.md: its scenario runs; it names every fault, anomaly and level."""
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from quorumlog.simulation import Faults, checkers
+from quorumlog.simulation.runs import LEVELS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+
+
+def play(hash_seed: str) -> str:
+    """What the page's scenario prints under a PYTHONHASHSEED."""
+    code = PAGE.partition("```python\n")[2].partition("```")[0]
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+@pytest.mark.slow
+def test_the_scenario_of_the_page_holds_and_is_one_run() -> None:
+    printed = play("1")
+    assert printed.startswith("[(0, b'value')] ")
+    assert printed == play("2")
+
+
+def test_the_page_explains_every_fault() -> None:
+    rows = PAGE.partition("| fault |")[2].partition("\n\n")[0]
+    assert re.findall(r"`(\w+)`(?=[^|]*\| )", rows) == [each.name for each in fields(Faults)]
+
+
+def test_the_page_explains_every_anomaly() -> None:
+    rows = PAGE.partition("| anomaly |")[2].partition("\n\n")[0]
+    explained = re.findall(r"^\| ([a-z ]+) \|", rows, re.MULTILINE)
+    known = re.findall(r"\*([a-z\s]+)\*", checkers.__doc__ or "")
+    assert sorted(explained) == sorted(" ".join(name.split()) for name in known)
+
+
+def test_the_page_explains_every_level() -> None:
+    levels = PAGE.partition("Levels are scenarios.")[2].partition("###")[0]
+    assert set(LEVELS) <= set(re.findall(r"`(\w+)`:", levels))
