@@ -26,11 +26,13 @@ demo: setup ## start a broker, load 336,776 flights, read them with Spark, check
 	$(BIN)/python examples/flights.py
 
 test: setup ## every test but the long ones: what decides a landing
-	$(BIN)/pytest -m "not long" --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=20
 
 test-all: setup ## every test there is, and long simulation
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m "not spark" --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m spark tests/spark
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=200
 
 lint: setup ## ruff (rules and format) and the import contracts

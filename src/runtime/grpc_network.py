@@ -171,11 +171,11 @@ class _GrpcListener:
         await self._server.stop(grace_ms / 1000 if grace_ms else None)
         left = list(reversed(self._running))
         for task in left:
-            task.cancel()
+            if not task.cancelling():  # grpc has cancelled some: twice would cut their ends short
+                task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        self._siblings.pop(
-            self, None
-        )  # last: whoever is cancelled in here leaves it to the network
+        # Last: whoever is cancelled in here leaves the listener to the network.
+        self._siblings.pop(self, None)
 
     def _unary_method(self, handler: Handler) -> "_RpcMethod":
         parse = handler.method.request.FromString

@@ -4,7 +4,6 @@ import itertools
 import json
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,8 +76,11 @@ class Broker:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for all tests: each uses topics of its own."""
+def broker(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker for all tests: each uses topics of its own.
+
+    The session comes first: PySpark starts its JVM by a fork, which gRPC in use would disturb.
+    """
     held = Broker(tmp_path_factory.mktemp("broker") / "data")
     held.start()
     yield held
@@ -99,18 +101,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """A session as users get it from `quorumlog.spark.session`."""
     from quorumlog.spark import session
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # as above, before any test's filters
-        made = session(
-            "quorumlog tests",
-            master="local[2]",
-            config={
-                "spark.sql.shuffle.partitions": "2",
-                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-                "spark.sql.session.timeZone": "UTC",
-                "spark.log.level": "ERROR",
-            },
-        )
+    made = session(
+        "quorumlog tests",
+        master="local[2]",
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.sql.session.timeZone": "UTC",
+            "spark.log.level": "ERROR",
+        },
+    )
     yield made
     made.stop()
 
