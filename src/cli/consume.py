@@ -14,7 +14,7 @@ from .options import (
     OutputOption,
     TopicArgument,
 )
-from .output import text_or_base64
+from .output import text_or_base64, time_text
 
 if TYPE_CHECKING:
     from ..clients import ConsumerRecord, Position
@@ -96,7 +96,7 @@ def line_of(record: "ConsumerRecord", output: Output, verbose: bool) -> str:
     if not verbose:
         return value or ""
     key, _ = text_or_base64(record.key)
-    time = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat("T", "milliseconds")
+    time = time_text(record.timestamp_ms)
     return f"{record.partition}\t{record.offset}\t{time}\t{key or '-'}\t{value or ''}"
 
 

@@ -4,6 +4,7 @@ import base64
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import typer
@@ -30,7 +31,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     for row in rows:
         table.add_row(*(cell_text(cell) for cell in row))
     # A pipe has no width: long cells must not be folded at 80 columns there.
-    Console(width=None if sys.stdout.isatty() else 500, highlight=False, markup=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 500, highlight=False, markup=False)
+    with console.capture() as capture:
+        console.print(table)
+    typer.echo(capture.get(), nl=False)  # rich's own way out of a closed pipe is exit code 1
 
 
 def cell_text(cell: object) -> str:
@@ -59,6 +63,20 @@ def text_or_base64(content: bytes | None) -> tuple[str | None, bool]:
         return content.decode(), False
     except UnicodeDecodeError:
         return base64.b64encode(content).decode("ascii"), True
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return "1 record", "2,000 records"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Return a record's time as ISO 8601 (UTC); the bare number where no calendar has it."""
+    try:
+        time = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return time.isoformat("T", "milliseconds")
 
 
 def size_text(size: float) -> str:

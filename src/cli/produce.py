@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from ..errors import InvalidRequest, QuorumlogError
+from ..errors import InvalidRequest, MessageTooLarge, QuorumlogError
 from .options import (
     CONNECT_TIMEOUT_MS,
     DEFAULT_BOOTSTRAP,
@@ -19,7 +19,7 @@ from .options import (
     OutputOption,
     TopicArgument,
 )
-from .output import print_json, size_text, text_or_base64
+from .output import count_text, print_json, size_text, text_or_base64
 
 if TYPE_CHECKING:
     from ..clients.blocking import Delivery, Producer
@@ -68,10 +68,11 @@ def produce(
     headers = parse_headers(header or [])
     report = Report(verbose=verbose, as_json=output is Output.JSON)
     with (
+        open_lines(file, show_progress=not verbose and output is Output.HUMAN) as lines,
         connect(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS) as log,
         log.producer(acks=acks, compression=compression) as producer,
-        open_lines(file, show_progress=not verbose and output is Output.HUMAN) as lines,
     ):
+        log.partitions(topic)  # a topic that does not exist is told before anything is read
         for number, line in enumerate(lines, start=1):
             send_line(producer, report, split, topic, number, line, headers, partition)
         report.finish(producer)
@@ -93,10 +94,12 @@ def send_line(
     """Send one line and report what is known by now."""
     try:
         key, value = split.split(line)
-    except InvalidRequest as error:
+        delivery = producer.send(
+            topic, value, key=key, headers=headers or None, partition=partition
+        )
+    except (InvalidRequest, MessageTooLarge) as error:  # of this line alone
         report.failed(number, error)
         return
-    delivery = producer.send(topic, value, key=key, headers=headers or None, partition=partition)
     report.sent(number, key, value, delivery)
 
 
@@ -174,9 +177,9 @@ class Report:
                 }
             )
         elif not self.as_json:
-            failures = f", {self.errors:,} lines failed" if self.errors else ""
+            failures = f", {count_text(self.errors, 'line')} failed" if self.errors else ""
             size = size_text(self.stored_bytes)
-            text = f"{self.records:,} records, {size} in {seconds:.2f} s{failures}"
+            text = f"{count_text(self.records, 'record')}, {size} in {seconds:.2f} s{failures}"
             typer.echo(text, err=self.verbose)
 
     def _settle(self) -> None:

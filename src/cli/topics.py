@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InvalidConfig
+from ..errors import InvalidConfig, TopicAlreadyExists
 from .options import (
     CONNECT_TIMEOUT_MS,
     DEFAULT_BOOTSTRAP,
@@ -14,7 +14,7 @@ from .options import (
     OutputOption,
     TopicArgument,
 )
-from .output import cell_text, id_text, print_json, print_table
+from .output import cell_text, count_text, id_text, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients import Topic
@@ -49,20 +49,25 @@ def create(
 
     configs = parse_configs(config or [])
     with connect(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS) as log:
-        topic = log.admin.create_topic(
-            name,
-            partitions=partitions,
-            replication=replication,
-            configs=configs,
-            if_not_exists=if_not_exists,
-        )
+        try:
+            topic = log.admin.create_topic(
+                name,
+                partitions=partitions,
+                replication=replication,
+                configs=configs,
+                if_not_exists=if_not_exists,
+            )
+        except TopicAlreadyExists as error:
+            raise TopicAlreadyExists(
+                f"{error.message} already; --if-not-exists takes it as it is", topic=name
+            ) from None
     if output is Output.JSON:
         print_json(topic_json(topic, {}))
     else:
-        typer.echo(
-            f"Topic {topic.name} has {len(topic.partitions)} partitions with "
-            f"{len(topic.partitions[0].replicas)} replicas each."
-        )
+        partitions_text = count_text(len(topic.partitions), "partition")
+        replicas_text = count_text(len(topic.partitions[0].replicas), "replica")
+        each = "" if len(topic.partitions) == 1 else " each"
+        typer.echo(f"Topic {topic.name} has {partitions_text} with {replicas_text}{each}.")
 
 
 @app.command("list")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import quorumlog
 from quorumlog.cli.main import app
 
 COMMAND = [sys.executable, "-m", "quorumlog.cli"]
@@ -72,7 +73,7 @@ def json_lines(text: str) -> list[dict[str, object]]:
 
 def test_topics_are_created_listed_described_and_deleted(address: str, topic: str) -> None:
     made = succeed("topics", "create", topic, "-p", "2", "-c", "retention.ms=1000", address=address)
-    assert made == f"Topic {topic} has 2 partitions with 1 replicas each.\n"
+    assert made == f"Topic {topic} has 2 partitions with 1 replica each.\n"
     listed = json.loads(succeed("topics", "list", "--output", "json", address=address))
     (entry,) = [each for each in listed if each["name"] == topic]
     assert (entry["partitions"], entry["replication_factor"]) == (2, 1)
@@ -98,6 +99,14 @@ def test_topics_are_created_listed_described_and_deleted(address: str, topic: st
     deleted = succeed("topics", "delete", topic, "-o", "json", address=address)
     assert json.loads(deleted) == {"deleted": topic}
     assert topic not in succeed("topics", "list", address=address)
+
+
+def test_a_topic_that_exists_names_the_option_that_takes_it(address: str, topic: str) -> None:
+    made = succeed("topics", "create", topic, address=address)
+    assert made == f"Topic {topic} has 1 partition with 1 replica.\n"
+    result = invoke("topics", "create", topic, address=address)
+    assert (result.exit_code, "--if-not-exists" in result.stderr) == (1, True)
+    assert succeed("topics", "create", topic, "--if-not-exists", address=address) == made
 
 
 def test_tables_are_for_people(address: str, topic: str) -> None:
@@ -182,6 +191,28 @@ def test_lines_that_fail_are_named_and_the_exit_code_says_so(address: str, topic
     assert succeed("consume", topic, "-e", address=address) == "1\n3\n"
 
 
+def test_a_line_that_no_request_can_carry_does_not_stop_the_others(
+    address: str, topic: str
+) -> None:
+    succeed("topics", "create", topic, address=address)
+    stdin = b"first\n" + b"x" * 9_000_000 + b"\nlast\n"
+    result = invoke("produce", topic, address=address, stdin=stdin)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("quorumlog: line 2: ")
+    assert "2 records" in result.stdout
+    assert "1 line failed" in result.stdout
+    assert succeed("consume", topic, "-e", address=address) == "first\nlast\n"
+
+
+def test_binary_content_and_impossible_times_can_be_printed(address: str, topic: str) -> None:
+    with quorumlog.connect(address) as log:
+        log.admin.create_topic(topic)
+        with log.producer() as producer:
+            producer.send(topic, b"\xff\x00", key=b"\xfe", timestamp_ms=2**60)
+    line = succeed("consume", topic, "-e", "--verbose", address=address)
+    assert line.split("\t") == ["0", "0", str(2**60), "/g==", "/wA=\n"]
+
+
 def test_consume_stops_after_max(address: str, topic: str) -> None:
     succeed("topics", "create", topic, address=address)
     succeed("produce", topic, address=address, stdin="a\nb\nc\n")
@@ -214,6 +245,21 @@ def test_consume_waits_for_more_until_it_is_interrupted(address: str, topic: str
 
 
 @pytest.mark.slow
+def test_a_closed_pipe_ends_a_table_as_quietly(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = subprocess.run(
+            [*COMMAND, "topics", "list", "--bootstrap", address],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            timeout=WAIT_S,
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.slow
 def test_a_closed_pipe_ends_consume_quietly(address: str, topic: str) -> None:
     succeed("topics", "create", topic, address=address)
     succeed("produce", topic, address=address, stdin="x" * 100 + "\n")
@@ -243,6 +289,8 @@ def test_a_closed_pipe_ends_consume_quietly(address: str, topic: str) -> None:
         (["topics", "create", "t", "-c", "x"], "give KEY=VALUE"),
         (["topics", "create", "t", "-r", "9"], "9"),
         (["consume", "nope"], "nope: "),
+        (["produce", "nope"], "nope: "),
+        (["topics", "list", "--bootstrap", "http://127.0.0.1:9094"], "give host:port"),
         (["produce", "t", "-H", "x"], "give NAME=VALUE"),
         (["produce", "t", "--acks", "most"], "one of all, leader, none"),
         (["log", "dump", "/no/such/file.log"], "/no/such/file.log cannot be read"),
