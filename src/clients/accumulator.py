@@ -197,7 +197,9 @@ class Accumulator:
     def queue(self, topic: str, partition: int) -> PartitionQueue:
         """Return a partition's queue; raises UnknownTopicOrPartition when there is none."""
         topic_queues = self._topics.get(topic)
-        queues = topic_queues.queues if topic_queues is not None else []
+        if topic_queues is None:
+            raise UnknownTopicOrPartition("the topic is gone", topic=topic, partition=partition)
+        queues = topic_queues.queues
         if not 0 <= partition < len(queues):
             raise UnknownTopicOrPartition(
                 f"the topic has {len(queues)} partitions, numbered from 0",

@@ -52,7 +52,8 @@ class ProducerConfig:
     buffer_size: int = 64 * MIB  # buffer.memory, bytes of records not yet acknowledged
     request_size_max: int = 8 * MIB  # max.request.size, bytes of one request to one broker
     block_ms_max: int = 60_000  # max.block.ms: send() waits so long for room or metadata
-    delivery_timeout_ms: int = 120_000  # delivery.timeout.ms: from send() to the outcome
+    # delivery.timeout.ms: from send() to the outcome; an answer under way gets 5 s at least
+    delivery_timeout_ms: int = 120_000
 
     def __post_init__(self) -> None:
         _one_of("acks", self.acks, ACKS)

@@ -32,7 +32,7 @@ ProduceStream: TypeAlias = Stream[log_pb2.ProduceRequest, log_pb2.ProduceRespons
 REQUESTS_IN_FLIGHT_MAX = 5  # max.in.flight.requests.per.connection; beyond it requests grow instead
 INLINE_BYTES_MAX = 64 * 1024  # larger batches are compressed in the cpu lane
 CLOSE_WAIT_MS = 2_000
-ANSWER_GRACE_MS = 5_000  # after the broker's own time-out, before the stream is given up
+ANSWER_GRACE_MS = 5_000  # after the broker's own time-out; no stream is given up sooner
 
 ACKS: dict[str, log_pb2.Acks] = {
     "all": log_pb2.ACKS_ALL,
@@ -193,7 +193,7 @@ class LeaderLink:
                 leader_epoch=leader.epoch if leader is not None else None,
                 records=records,
             )
-        overdue_ms = self._runtime.clock.now_ms() + timeout_ms + ANSWER_GRACE_MS
+        overdue_ms = self._overdue_ms(queues, timeout_ms)
         flight = InFlight(self._correlation_id, queues, overdue_ms)
         self._in_flight.append(flight)
         self._sender.wake()  # the coordinator watches the deadline
@@ -206,6 +206,17 @@ class LeaderLink:
             self._in_flight.pop()
             for queue in queues:
                 self._sender.on_stored(queue, -1)
+
+    def _overdue_ms(self, queues: tuple[PartitionQueue, ...], timeout_ms: int) -> int:
+        """Return when to give up waiting for the answer to what is in flight of `queues`: behind
+        the broker's own time-out, or when no batch of it may be delivered any more, which is
+        never so soon that a broker that is well would be given up."""
+        now_ms = self._runtime.clock.now_ms()
+        unstamped_ms = now_ms + self._config.delivery_timeout_ms  # closed a moment ago
+        useless_ms = max(
+            batch.deadline_ms or unstamped_ms for queue in queues for batch in queue.in_flight
+        )
+        return min(now_ms + timeout_ms + ANSWER_GRACE_MS, max(useless_ms, now_ms + ANSWER_GRACE_MS))
 
     async def _open(self) -> ProduceStream:
         if self._stream is None:

@@ -297,6 +297,22 @@ def test_a_broker_that_never_answers_is_given_up() -> None:
     simulation.run(main)
 
 
+def test_the_delivery_deadline_does_not_wait_for_a_longer_request_time_out() -> None:
+    """Simulated only: an answer gets five seconds at least."""
+
+    async def main(runtime: Runtime) -> None:
+        script = Script(produce=deque([SILENCE]))
+        async with scripted(runtime, script) as log:
+            producer = log.producer(delivery_timeout_ms=1_000)
+            began_ms = runtime.clock.now_ms()
+            with pytest.raises(TimedOut, match="within 1000 ms"):
+                await producer.send_and_wait("t", b"7")
+            assert runtime.clock.now_ms() - began_ms < 6_000
+            await producer.close()
+
+    simulation.run(main)
+
+
 def test_a_moved_leader_is_followed(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(partitions=2)
