@@ -19,7 +19,13 @@ from types import TracebackType
 from typing import Any
 
 from ..broker.shell.replicas import ReplicaManager
-from ..errors import AddressInUse, DirectoryNotFormatted, DirectoryUnusable, QuorumlogError
+from ..errors import (
+    AddressInUse,
+    CorruptionError,
+    DirectoryNotFormatted,
+    DirectoryUnusable,
+    QuorumlogError,
+)
 from ..ids import ClusterId, NodeId
 from ..metadata.shell import (
     BrokerSession,
@@ -28,7 +34,7 @@ from ..metadata.shell import (
     ControllerShellConfig,
     MetadataPublisher,
 )
-from ..raftlog import RaftConfig, Voter
+from ..raftlog import METADATA_LOG_NAME, RaftConfig, Voter
 from ..raftlog.shell import RaftNode
 from ..runtime import Handler, Listener, Runtime, Scope
 from ..storage import DirectoryMeta
@@ -177,6 +183,8 @@ class Node:
             config=RaftConfig(node_id=meta.node_id, directory_id=meta.directory_id, voters=(me,)),
             listener=controller,
         )
+        if raft.log_end_offset == 0:
+            await _refuse_lost_metadata(directory)
         controller.attach(raft)
         self._run(scope, "publisher", publisher.run, publisher.close)
         self._closers.append(raft.close)
@@ -286,6 +294,21 @@ async def format_directory(
     return await Directory.format(
         runtime, config.data_dir, cluster_id=ClusterId(text), node_id=NodeId(config.node_id)
     )
+
+
+async def _refuse_lost_metadata(directory: Directory) -> None:
+    """Beside an empty metadata log there can be no partition of ours: the log was lost.
+
+    Going on would take every folder for a deleted topic's. Raises CorruptionError.
+    """
+    for name in directory.log_names():
+        if name != METADATA_LOG_NAME and await directory.topic_of_folder(name) is not None:
+            raise CorruptionError(
+                f"the metadata log of {directory.path} is empty, but {name} holds a partition: "
+                f"restore {METADATA_LOG_NAME} from a backup, or format a new directory; no "
+                "partition was touched",
+                path=f"{directory.path}/{METADATA_LOG_NAME}",
+            )
 
 
 async def _cluster_of(runtime: Runtime, config: NodeConfig) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from ...errors import (
     CorruptionError,
+    DiskFull,
     InvalidRequest,
     NotController,
     NotImplementedHere,
@@ -38,6 +39,8 @@ _LOG = logging.getLogger("quorumlog.raftlog")
 
 SCAN_BYTES: Final = 1024 * 1024
 """Bytes read in one step while the log is scanned at the start."""
+DISK_FULL_RETRY_S: Final = 0.5
+"""How long a round that found no room waits before it is tried again."""
 
 
 class RaftNode:
@@ -267,10 +270,7 @@ class RaftNode:
                 if self._ended is not None:
                     return
                 continue
-            try:
-                await self._persist(ready)
-            except (QuorumlogError, OSError) as error:
-                self._storage_failed(error)
+            if not await self._make_durable(ready):
                 return
             self._write = None
             self._raft.persisted(ready.token, self._runtime.clock.now_ms())
@@ -278,6 +278,30 @@ class RaftNode:
             self._pump()
             if self._ended is not None and self._write is None:
                 return
+
+    async def _make_durable(self, ready: Ready) -> bool:
+        """Persist a round; false when the node ends instead.
+
+        A full disk undoes a write, so the same round is tried again until there is room: its
+        proposals wait, nothing else of the node has to. A node that has never led gives up at
+        once: whoever starts it should hear of it.
+        """
+        is_told = False
+        while True:
+            try:
+                await self._persist(ready)
+            except (QuorumlogError, OSError) as error:
+                if not isinstance(error, DiskFull) or not self._led.is_set():
+                    self._storage_failed(error)
+                    return False
+                if self._ended is not None:
+                    return False
+                if not is_told:
+                    _LOG.error("raft.disk_full node=%d error=%s", self.node_id, error)
+                    is_told = True
+                await asyncio.sleep(DISK_FULL_RETRY_S)
+            else:
+                return True
 
     async def _persist(self, ready: Ready) -> None:
         """Make one round durable, in the order of its fields."""

@@ -1,10 +1,14 @@
 """A disk that fails under the quorum's log stops the node and acknowledges nothing."""
 
+import asyncio
 import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from quorumlog.errors import QuorumlogError
 from quorumlog.ids import ClusterId, NodeId
 from quorumlog.raftlog import RaftConfig, Voter
 from quorumlog.raftlog.shell import RaftNode
@@ -21,7 +25,7 @@ ONE = NodeId(1)
     [
         ("sync", "__cluster_metadata-0", errno.EIO),
         ("write", "__cluster_metadata-0", errno.EIO),
-        ("write", "__cluster_metadata-0", errno.ENOSPC),
+        ("write", "quorum-state", errno.ENOSPC),
         ("sync", "quorum-state", errno.EIO),
         ("rename", "quorum-state", errno.EIO),
     ],
@@ -35,14 +39,7 @@ def test_failed_write_stops_the_node_unacknowledged(
         machine = world.node("one")
 
         async def main(runtime: Runtime) -> None:
-            await Directory.format(runtime, "/data", cluster_id=ClusterId("c" * 22), node_id=ONE)
-            async with runtime.tasks.scope("life") as scope:
-                directory = await Directory.open(runtime, scope, "/data")
-                me = Voter(ONE, directory.meta.directory_id)
-                config = RaftConfig(node_id=ONE, directory_id=me.directory_id, voters=(me,))
-                node = await RaftNode.open(
-                    runtime, scope, directory, config=config, listener=listener
-                )
+            async with opened(runtime, listener) as node:
                 if path_part != "quorum-state":
                     await node.start()
                 machine.device.fail(operation, number, path_part=path_part, times=1000)
@@ -56,3 +53,60 @@ def test_failed_write_stops_the_node_unacknowledged(
         assert acknowledged == []
         assert listener.values == []
         assert ["metadata log" in reason for reason in machine.stops] == [True]
+
+
+@asynccontextmanager
+async def opened(runtime: Runtime, listener: Listener) -> AsyncIterator[RaftNode]:
+    """A node on a formatted directory, not started."""
+    await Directory.format(runtime, "/data", cluster_id=ClusterId("c" * 22), node_id=ONE)
+    async with runtime.tasks.scope("life") as scope:
+        directory = await Directory.open(runtime, scope, "/data")
+        me = Voter(ONE, directory.meta.directory_id)
+        config = RaftConfig(node_id=ONE, directory_id=me.directory_id, voters=(me,))
+        yield await RaftNode.open(runtime, scope, directory, config=config, listener=listener)
+        await directory.close()
+
+
+def test_a_full_disk_holds_proposals_up_and_loses_none(listener: Listener) -> None:
+    """The write was undone, so the log stays usable; the node goes on when there is room."""
+    with SimWorld(1) as world:
+        machine = world.node("one")
+
+        async def main(runtime: Runtime) -> None:
+            async with opened(runtime, listener) as node:
+                await node.start()
+                machine.device.fail(
+                    "write", errno.ENOSPC, path_part="__cluster_metadata-0", times=5
+                )
+                before_ms = runtime.clock.now_ms()
+                await asyncio.gather(node.propose([b"a"]), node.propose([b"b"]))
+                assert runtime.clock.now_ms() - before_ms >= 5 * 500
+                await node.close()
+
+        world.run_until(machine.spawn(main), virtual_ms=60_000)
+        assert listener.values == [b"a", b"b"]
+        assert machine.stops == []
+
+
+def test_a_node_can_be_closed_while_its_disk_is_full(listener: Listener) -> None:
+    """What waited for room is refused, not acknowledged."""
+    with SimWorld(1) as world:
+        machine = world.node("one")
+
+        async def main(runtime: Runtime) -> None:
+            async with opened(runtime, listener) as node:
+                await node.start()
+                machine.device.fail(
+                    "write", errno.ENOSPC, path_part="__cluster_metadata-0", times=1000
+                )
+                proposal = node.propose_nowait([b"a"])
+                await asyncio.sleep(2)
+                await node.close()
+                with pytest.raises(QuorumlogError):
+                    await proposal.wait_committed()
+
+        task = machine.spawn(main)
+        world.run_until(task, virtual_ms=60_000)
+        task.result()
+        assert listener.values == []
+        assert machine.stops == []

@@ -11,6 +11,7 @@ import pytest
 from quorumlog import simulation
 from quorumlog.errors import (
     AddressInUse,
+    CorruptionError,
     DirectoryInUse,
     DirectoryMismatch,
     DirectoryNotFormatted,
@@ -224,6 +225,40 @@ def test_a_directory_of_another_cluster_or_node_is_refused(run: Run, folder: str
             pass  # the refusals left it usable
 
     run(main)
+
+
+def test_a_node_that_lost_its_metadata_log_touches_no_partition(run: Run, folder: str) -> None:
+    """It would take every partition for a deleted topic's, and delete it."""
+
+    async def main(runtime: Runtime) -> None:
+        config = config_of(folder)
+        await format_directory(runtime, config)
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            await create(channel, "t")
+            await produce(channel, b"kept")
+            await channel.close()
+        log, points = f"{folder}/__cluster_metadata-0", f"{folder}/recovery-point-offset-checkpoint"
+        runtime.files.rename(log, f"{folder}/elsewhere")
+        runtime.files.rename(points, f"{points}.elsewhere")
+        for _ in range(2):
+            with pytest.raises(CorruptionError, match="t-0 holds a partition"):
+                await Node(runtime, config).start()
+        if runtime.files.exists(log):
+            remove_folder(runtime, log)
+        runtime.files.rename(f"{folder}/elsewhere", log)
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            assert values(await fetch(channel)) == [b"kept"]
+            await channel.close()
+
+    run(main)
+
+
+def remove_folder(runtime: Runtime, path: str) -> None:
+    for name in runtime.files.names(path):
+        runtime.files.remove(f"{path}/{name}")
+    runtime.files.remove(path)
 
 
 def test_a_directory_in_use_is_refused(run: Run, folder: str) -> None:
