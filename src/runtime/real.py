@@ -194,8 +194,9 @@ class RealTasks:
         self._on_stop(reason)
 
     async def close(self) -> None:
-        """Let every lane end its jobs, then its threads."""
-        for lane in self._lanes.values():
+        """Let every lane end its jobs, then its threads; also lanes that begin meanwhile."""
+        while self._lanes:
+            lane = self._lanes.pop(next(iter(self._lanes)))
             await lane.drain()
             lane.stop()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..errors import InvalidRecord
+from ..errors import InvalidRecord, QuorumlogError
 from ..records.batch import PREFIX_SIZE, BatchHeader, iterate_batches, parse_header, stamp
 from ..records.validate import ValidationMode, validate_batch
 from .config import LogConfig
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 Headers: TypeAlias = list[tuple[int, BatchHeader]]
 """Position in the buffer, header."""
 
-CODEC_AT: Final = 22
-"""Low byte of a batch's attributes."""
-
 CODEC_MASK: Final = 0x07
+"""The codec within a batch's attributes."""
 
 BUFFERS_MAX: Final = 512
 """Buffers a write call takes; the kernel's bound (IOV_MAX) is 1024."""
@@ -186,12 +184,14 @@ def validate(batches: "Buffer", position: int, header: BatchHeader, config: LogC
 
 
 def is_worth_a_lane(batches: "Buffer", config: LogConfig, bytes_min: int) -> bool:
-    """Whether walking a client's batches takes too long for the loop: large and compressed."""
-    return (
-        len(batches) > bytes_min
-        and config.record_validation is ValidationMode.FULL
-        and batches[CODEC_AT] & CODEC_MASK != 0
-    )
+    """Whether walking a client's batches takes too long for the loop: large and, any of them,
+    compressed. What is no row of batches is not: it is refused without a walk."""
+    if len(batches) <= bytes_min or config.record_validation is not ValidationMode.FULL:
+        return False
+    try:
+        return any(header.attributes & CODEC_MASK for _, header in headers_of(batches))
+    except QuorumlogError:
+        return False
 
 
 def headers_of(batches: "Buffer") -> Headers:

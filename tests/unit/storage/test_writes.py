@@ -6,9 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from quorumlog.errors import InvalidRecord
+from quorumlog.records import Codec, Record, ValidationMode, encode_batch
 from quorumlog.runtime import Files
 from quorumlog.simulation import Faults, SimNode, SimWorld
-from quorumlog.storage.appends import WriteFailed, headers_of, write_fully
+from quorumlog.storage import LogConfig
+from quorumlog.storage.appends import WriteFailed, headers_of, is_worth_a_lane, write_fully
 from quorumlog.storage.contents import read_file, remove_tree, replace_file, write_file
 from quorumlog.storage.pool import FilePool
 
@@ -134,3 +136,17 @@ def test_a_tree_is_removed_with_all_that_is_in_it(files: Files) -> None:
     write_file(files, "/a/d", b"x")
     remove_tree(files, "/a")
     assert not files.exists("/a")
+
+
+def test_one_compressed_batch_behind_others_keeps_a_walk_off_the_loop() -> None:
+    """The lane is chosen by every batch of the append, not by the first."""
+    plain = encode_batch([Record(0, 1, None, b"v" * 100, ())])
+    packed = encode_batch([Record(0, 1, None, b"v" * 1000, ())], codec=Codec.ZSTD)
+    full = LogConfig()
+    header = LogConfig(record_validation=ValidationMode.HEADER)
+    assert is_worth_a_lane(plain + packed, full, 50)
+    assert is_worth_a_lane(packed + plain, full, 50)
+    assert not is_worth_a_lane(plain + plain, full, 50)
+    assert not is_worth_a_lane(plain + packed, full, 10_000), "a small one is walked at once"
+    assert not is_worth_a_lane(plain + packed, header, 50), "nothing is walked"
+    assert not is_worth_a_lane(plain + packed[:-1], full, 50), "it is refused without a walk"
