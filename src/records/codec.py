@@ -1,7 +1,8 @@
 """Records to batches and back: headers, CRC and compression around one of the two codecs.
 
 `_codec` (compiled) does the records when it is there, `_plain` when not; both give the same bytes,
-the same records and the same faults. `COMPILED` says which, `describe()` says so to people.
+the same records and the same faults. `COMPILED` says which, `describe()` says so to people; a
+process that runs the plain one hears of it once, by a RuntimeWarning.
 
 Errors when reading: CorruptionError for whatever bytes are not a batch (torn, bad CRC, malformed
 records), UnsupportedCompression for an unknown codec, MessageTooLarge when a batch would inflate
@@ -9,6 +10,7 @@ beyond the limit. Errors when writing: MessageTooLarge for what no batch can hol
 what is no record.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -60,6 +62,10 @@ def describe() -> str:
         "The record codec runs in plain Python, which is a hundred times slower: the compiled "
         "module is missing. Install a C compiler and reinstall quorumlog."
     )
+
+
+if not COMPILED:
+    warnings.warn(describe(), RuntimeWarning, stacklevel=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
