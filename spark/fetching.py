@@ -166,7 +166,8 @@ def one_ahead(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int
 
     Raises TimedOut when an item takes longer than `timeout_ms`. However this ends, `cancel` is
     called, which must make `items` end, and the thread is gone when this returns; if that takes
-    longer than END_SECONDS_MAX, soon after. It never keeps the process from ending.
+    longer than END_SECONDS_MAX, soon after. It never keeps the process from ending, and then does
+    nothing.
     """
     wanted: SimpleQueue[bool] = SimpleQueue()
     made: SimpleQueue[T | Exception | None] = SimpleQueue()  # None: there are no more
@@ -192,7 +193,9 @@ def one_ahead(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int
             f"no broker sent anything for {timeout_ms} ms (option 'pollTimeoutMs')"
         ) from None
     finally:
-        cancel()
-        wanted.put(False)
-        if not sys.is_finalizing():  # then daemons stand still
+        # At the process's end daemons stand still, maybe with a lock in hand that cancel() wants;
+        # the connection ends with the process.
+        if not sys.is_finalizing():
+            cancel()
+            wanted.put(False)
             thread.join(END_SECONDS_MAX)
