@@ -22,7 +22,7 @@ from .options import (
 from .output import count_text, print_json, size_text, text_or_base64
 
 if TYPE_CHECKING:
-    from ..clients.blocking import Delivery, Producer
+    from ..clients.blocking_producer import Delivery, Producer
 
 
 def produce(

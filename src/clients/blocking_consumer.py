@@ -15,7 +15,8 @@ from .log import AsyncLog
 from .offsets import Position
 
 if TYPE_CHECKING:
-    from .blocking import IoThread, Log
+    from .blocking import Log
+    from .io_thread import IoThread
 
 T = TypeVar("T")
 

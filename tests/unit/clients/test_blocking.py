@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 import quorumlog
-from quorumlog.clients.blocking import Delivery, Log
+from quorumlog.clients.blocking import Log
+from quorumlog.clients.blocking_producer import Delivery
 from quorumlog.errors import (
     InvalidRequest,
     MessageTooLarge,

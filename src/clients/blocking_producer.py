@@ -1,0 +1,209 @@
+"""The producer for programs without a loop; see `blocking`.
+
+A record does not cross threads by itself: `Producer.send` puts it into the shared accumulator under
+a lock, and only a new batch or a full one wakes the loop.
+"""
+
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import QuorumlogError, Stopping
+from .arrow_producer import DeliveredRange
+from .batches import Batch, Delivered
+from .config import ProducerSettings
+from .io_thread import STATE, IoThread
+from .partitioner import Partitioner
+from .producer import AsyncProducer, Content, HeadersIn, Threading, size_bound
+
+if TYPE_CHECKING:
+    from .arrow_producer import ArrowSource
+    from .blocking import Log
+
+T = TypeVar("T")
+
+
+class Delivery(Future[Delivered]):
+    """The outcome of one record: a `concurrent.futures.Future` of `Delivered`.
+
+    As cheap as two fields until somebody waits for it: the state of a Future is made at its first
+    use, and the outcome is read from the batch. It cannot be cancelled: the record is on its way.
+    """
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        # Deliberately without super().__init__(), see __getattr__.
+        self._batch = batch
+        self._index = index
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the Future's own state, which was not there."""
+        if name.startswith("__") or name in ("_batch", "_index"):
+            raise AttributeError(name)
+        with STATE.delivery_lock:
+            is_new = "_condition" not in self.__dict__
+            if is_new:
+                super().__init__()
+        if is_new:
+            self._batch.is_observed = True
+            self._batch.add_waiter(self._resolve)
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._batch.is_done
+
+    def result(self, timeout: float | None = None) -> Delivered:
+        """Wait up to `timeout` seconds and return where the record is, or raise why it is not;
+        raises TimeoutError when the outcome is not known by then."""
+        if not self._batch.is_done:
+            super().exception(timeout)
+        return self._batch.delivered(self._index)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait up to `timeout` seconds and return why the record is not delivered, None when it
+        is; raises TimeoutError."""
+        if not self._batch.is_done:
+            super().exception(timeout)
+        self._batch.is_observed = True
+        return self._batch.error
+
+    def cancel(self) -> bool:
+        """Do nothing: the record was accepted."""
+        return False
+
+    def _resolve(self) -> None:
+        try:
+            self.set_result(self._batch.delivered(self._index))
+        except QuorumlogError as error:
+            self.set_exception(error)
+
+
+class Producer:
+    """Sends records; made by `Log.producer()`. For any number of threads.
+
+    Leaving its `with` block flushes; a failure that nobody looked at is raised by `flush` and
+    `close`, so that no record is lost in silence.
+    """
+
+    def __init__(
+        self, log: "Log", partitioner: Partitioner | None, settings: ProducerSettings
+    ) -> None:
+        self._log = log
+        self._partitioner = partitioner
+        self._settings = settings
+        self._io: IoThread
+        self._lock: threading.Lock
+        self._producer: AsyncProducer
+        self._is_closed = False
+        self._make()
+
+    def send(
+        self,
+        topic: str,
+        value: Content = None,
+        *,
+        key: Content = None,
+        headers: HeadersIn = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Take one record, waiting for room if need be, and return the future of its outcome.
+
+        See `AsyncProducer.send` for the arguments and errors.
+        """
+        while True:
+            try:
+                with self._lock:
+                    batch = self._producer.accept(
+                        topic, value, key, headers, timestamp_ms, partition
+                    )
+                    if batch is not None:
+                        return Delivery(batch, batch.count - 1)
+                size = size_bound(value, key, headers)
+                self._io.wait(self._producer.wait_acceptable(topic, size))
+            except Stopping:
+                if self._is_closed or not self._io.is_ended:
+                    raise
+                self._make()  # it was ended for a fork
+
+    def send_arrow(
+        self,
+        topic: str,
+        data: "ArrowSource",
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+        partition: int | None = None,
+    ) -> list[DeliveredRange]:
+        """Send a whole Arrow table and return where its rows are; see
+        `AsyncProducer.send_arrow`."""
+        return self._wait(
+            lambda producer: producer.send_arrow(
+                topic,
+                data,
+                key=key,
+                value=value,
+                timestamp=timestamp,
+                headers=headers,
+                partition=partition,
+            )
+        )
+
+    def flush(self, *, timeout_ms: int | None = None) -> None:
+        """Return when everything sent so far has its outcome; see `AsyncProducer.flush`."""
+        if not self._is_closed:
+            self._wait(lambda producer: producer.flush(timeout_ms=timeout_ms))
+
+    def close(self, *, flush: bool = True) -> None:
+        """Flush, then stop. Repeating is fine."""
+        if not self._is_closed:
+            self._io.refuse_callbacks()
+            self._is_closed = True
+            if not self._io.is_ended:
+                self._io.wait(self._producer.close(flush=flush))
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close(flush=error is None or isinstance(error, Exception))
+        except QuorumlogError as failure:
+            if error is None:
+                raise
+            error.add_note(f"records were not delivered either: {failure}")
+
+    def _wait(self, work: Callable[[AsyncProducer], Coroutine[Any, Any, T]]) -> T:
+        if self._is_closed:
+            raise Stopping("the producer is closed")
+        if self._io.is_ended:
+            self._make()
+        return self._io.wait(work(self._producer))
+
+    def _make(self) -> None:
+        """Make the producer, or a new one after a fork."""
+        io, log = self._log.opened()
+        lock = threading.Lock()
+
+        async def make() -> AsyncProducer:
+            return log.producer(
+                partitioner=self._partitioner,
+                threading=Threading(lock, io.loop.call_soon_threadsafe),
+                **self._settings,
+            )
+
+        self._producer = io.wait(make())
+        self._lock = lock
+        self._io = io  # last: what other threads look at first
