@@ -1,35 +1,32 @@
-"""A node's configuration: one typed table, read from TOML, checked once, frozen.
+"""A node's configuration: one typed table, filled from flags, environment and file, checked once,
+frozen.
 
 `NodeConfig` is the table: each field carries its name in the file, unit, range and what it trades.
-TOML's dotted keys and tables are the same thing, so `listeners.grpc = ...` and a `[listeners]`
-table both work. An unknown key is refused with the nearest right one. Pure: reading the file is
-the caller's.
+Where values come from and in which order is `..settings`. Pure: reading the file and the
+environment is the caller's.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from ..errors import InvalidConfig
 from ..ids import NodeId
+from ..settings import (
+    Resolved,
+    Setting,
+    Source,
+    check_value,
+    environment_source,
+    file_source,
+    resolve,
+    unknown_name,
+)
 
 ROLES = ("controller", "broker")
 ANY_HOST = ("0.0.0.0", "[::]")
 MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One row of the table, as the documentation and the checks use it."""
-
-    name: str  # in the file, e.g. "listeners.grpc"
-    attribute: str  # of NodeConfig
-    kind: type  # int, str, or tuple (of str)
-    default: Any  # None: must be given
-    unit: str
-    low: int | None  # inclusive, ints only
-    high: int | None  # inclusive, ints only
-    doc: str
+CLIENT_TABLE = "client"  # of a file that the command line shares; nodes leave it alone
 
 
 def _setting(
@@ -40,8 +37,16 @@ def _setting(
     unit: str = "",
     low: int | None = None,
     high: int | None = None,
+    field_name: str = "",
 ) -> Any:
-    about = {"name": name, "unit": unit, "low": low, "high": high, "doc": doc}
+    about = {
+        "name": name,
+        "unit": unit,
+        "low": low,
+        "high": high,
+        "doc": doc,
+        "field_name": field_name,
+    }
     if default is None:
         return field(metadata=about)
     return field(default=default, metadata=about)
@@ -52,7 +57,10 @@ class NodeConfig:
     """Everything a node is told; equal files give equal nodes."""
 
     data_dir: str = _setting(
-        "data.dir", None, "The node's data directory, formatted before its first start."
+        "data.dir",
+        None,
+        "The node's data directory, formatted before its first start.",
+        field_name="log.dirs",
     )
     node_id: int = _setting(
         "node.id", 1, "Id of this node, unique in the cluster.", low=0, high=2**31 - 1
@@ -61,28 +69,39 @@ class NodeConfig:
         "node.roles",
         ROLES,
         "What the node does: controller, broker, or both. Only both works so far.",
+        field_name="process.roles",
     )
-    rack: str = _setting("node.rack", "", "Failure zone of the node; empty: none.")
+    rack: str = _setting(
+        "node.rack", "", "Failure zone of the node; empty: none.", field_name="broker.rack"
+    )
     cluster_id: str = _setting(
         "cluster.id",
         "",
         "Cluster the data directory must belong to; empty: whatever it was formatted for.",
     )
     grpc_listener: str = _setting(
-        "listeners.grpc", "127.0.0.1:9094", "host:port clients use; port 0 picks a free one."
+        "listeners.grpc",
+        "127.0.0.1:9094",
+        "host:port clients use; port 0 picks a free one.",
+        field_name="listeners",
     )
     controller_listener: str = _setting(
         "listeners.controller",
         "127.0.0.1:9093",
         "host:port for brokers and controllers; port 0 picks a free one.",
+        field_name="listeners",
     )
     advertised_grpc: str = _setting(
-        "advertised.grpc", "", "host:port told to clients; empty: the listener's own address."
+        "advertised.grpc",
+        "",
+        "host:port told to clients; empty: the listener's own address.",
+        field_name="advertised.listeners",
     )
     controller_voters: tuple[str, ...] = _setting(
         "controller.voters",
         (),
         'The quorum as "id@host:port"; empty: this node alone. Only one voter works so far.',
+        field_name="controller.quorum.voters",
     )
     session_timeout_ms: int = _setting(
         "broker.session.timeout.ms",
@@ -129,10 +148,12 @@ class NodeConfig:
     fetch_bytes_max: int = _setting(
         "fetch.bytes.max",
         50 * MIB,
-        "Upper bound of one fetch answer, and of what one fetch holds in memory.",
+        "Upper bound of one fetch answer, and of what one fetch holds in memory: more saves round"
+        " trips and costs memory a reader.",
         unit="bytes",
         low=64 << 10,
         high=60 * MIB,
+        field_name="fetch.max.bytes",
     )
     subscribe_heartbeat_ms: int = _setting(
         "subscribe.heartbeat.ms",
@@ -157,9 +178,15 @@ class NodeConfig:
     def validate(self) -> None:
         """Raise InvalidConfig naming the first setting that is wrong, and what it may be."""
         for setting in settings():
-            _check(setting, getattr(self, setting.attribute))
+            if check_value(setting, value := getattr(self, setting.attribute)) != value:
+                raise InvalidConfig(f"{setting.name} is {value!r}; give a whole number")
         if not self.data_dir:
             raise InvalidConfig("data.dir is empty; name the node's data directory")
+        self._check_roles()
+        self._check_addresses()
+        self._check_voters()
+
+    def _check_roles(self) -> None:
         if not self.roles or set(self.roles) - set(ROLES) or len(set(self.roles)) < len(self.roles):
             raise InvalidConfig(
                 f"node.roles is {list(self.roles)}; give controller, broker, or both, each once"
@@ -168,6 +195,8 @@ class NodeConfig:
             raise InvalidConfig(
                 f"node.roles is {list(self.roles)}; this version runs both roles in every node"
             )
+
+    def _check_addresses(self) -> None:
         for name, address in (
             ("listeners.grpc", self.grpc_listener),
             ("listeners.controller", self.controller_listener),
@@ -181,6 +210,8 @@ class NodeConfig:
                 f"listeners.grpc is on every interface ({host}); say in advertised.grpc which "
                 "host:port clients shall use"
             )
+
+    def _check_voters(self) -> None:
         voters = [parse_voter(text)[0] for text in self.controller_voters]
         if len(voters) > 1:
             raise InvalidConfig(
@@ -211,16 +242,40 @@ def settings() -> Iterator[Setting]:
 
 def parse_toml(text: str, *, source: str) -> NodeConfig:
     """Read a node's configuration; raises InvalidConfig naming `source`, the key and the remedy."""
-    import tomllib  # 12 ms that `quorumlog dev` does not need
+    return node_config(resolve_node([toml_source(text, path=source)]))
 
+
+def toml_source(text: str, *, path: str) -> Source:
+    """Read a node's file, without the [client] table; raises InvalidConfig."""
+    return file_source(tuple(settings()), text, path=path, others=(CLIENT_TABLE,))
+
+
+def node_environment(environment: Mapping[str, str]) -> Source:
+    """Read a node's environment variables; raises InvalidConfig."""
+    return environment_source(tuple(settings()), environment)
+
+
+def resolve_node(sources: Sequence[Source]) -> Resolved:
+    """Return every setting from the first source that has it, else its default."""
+    return resolve(settings(), sources)
+
+
+def node_config(found: Resolved) -> NodeConfig:
+    """Build the configuration; raises InvalidConfig naming where the wrong value stands."""
+    for setting in settings():
+        if setting.name not in found.values:
+            raise InvalidConfig(
+                f"{setting.name} is missing: {setting.doc} Give it in the file, or as"
+                f" --set {setting.name}=..."
+            )
+    arguments = {row.attribute: found.values[row.name] for row in settings()}
     try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidConfig(f"{source} is not TOML: {error}") from None
-    try:
-        return from_settings(_flatten(tree, ""))
+        return NodeConfig(**arguments)
     except InvalidConfig as error:
-        raise InvalidConfig(f"{source}: {error.message}") from None
+        origin = found.origins.get(error.message.partition(" ")[0])
+        if origin is None or not origin.place:
+            raise
+        raise InvalidConfig(f"{origin.place}: {error.message}") from None
 
 
 def from_settings(values: Mapping[str, Any]) -> NodeConfig:
@@ -230,24 +285,12 @@ def from_settings(values: Mapping[str, Any]) -> NodeConfig:
     for name in sorted(values):
         setting = by_name.get(name)
         if setting is None:
-            raise InvalidConfig(unknown_key(name, by_name))
-        value = values[name]
-        if setting.kind is tuple and isinstance(value, list):
-            value = tuple(value)
-        arguments[setting.attribute] = value
+            raise InvalidConfig(unknown_name(name, by_name))
+        arguments[setting.attribute] = check_value(setting, values[name])
     for setting in by_name.values():
         if setting.default is None and setting.attribute not in arguments:
             raise InvalidConfig(f"{setting.name} is missing: {setting.doc}")
     return NodeConfig(**arguments)
-
-
-def unknown_key(name: str, known: Mapping[str, object]) -> str:
-    """Say that a key is unknown, and which was probably meant."""
-    import difflib  # only on the way to an error
-
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
-    return f"unknown setting {name}{hint}"
 
 
 def parse_address(name: str, text: str) -> tuple[str, int]:
@@ -280,28 +323,5 @@ def _row(each: "Field[Any]") -> Setting:
         low=about["low"],
         high=about["high"],
         doc=about["doc"],
+        field_name=about["field_name"],
     )
-
-
-def _check(setting: Setting, value: object) -> None:
-    words = {int: "a whole number", str: "text", tuple: "a list of text"}
-    fits = isinstance(value, setting.kind) and not isinstance(value, bool)
-    if fits and isinstance(value, tuple):
-        fits = all(isinstance(item, str) for item in value)
-    if not fits:
-        raise InvalidConfig(f"{setting.name} is {value!r}; give {words[setting.kind]}")
-    if isinstance(value, int):
-        low, high = setting.low, setting.high
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise InvalidConfig(f"{setting.name} is {value}; give {low}..{high} {setting.unit}")
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{name}.")
-        else:
-            flat[name] = value
-    return flat

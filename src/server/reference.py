@@ -6,7 +6,8 @@ Pure text: `make docs` writes the page, a test holds the page against the tables
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..metadata.topic_configs import INT64_MAX, TOPIC_CONFIGS, ConfigType, TopicConfig
-from .config import Setting, settings
+from ..settings import Setting
+from .config import settings
 
 _NODE = """\
 # Configuration

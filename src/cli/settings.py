@@ -1,0 +1,216 @@
+"""The command line's own settings: flag, then environment, then file, then default.
+
+The file is $QUORUMLOG_CONFIG, else quorumlog.toml in the current folder, else the one in the
+user's configuration folder ($XDG_CONFIG_HOME/quorumlog, ~/.config/quorumlog); its table is
+[client]. A command says what its flags gave, None for what was not typed:
+
+    with settings.open_log(bootstrap=bootstrap) as log: ...
+    if settings.load(output=output).output == "json": ...
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from ..errors import InvalidConfig
+from ..settings import (
+    Resolved,
+    Setting,
+    Source,
+    environment_source,
+    file_source,
+    flag_source,
+    resolve,
+    unknown_variables,
+    variable_of,
+)
+
+if TYPE_CHECKING:
+    from ..clients.blocking import Log
+
+CONFIG_VARIABLE: Final = "QUORUMLOG_CONFIG"
+LOG_LEVEL_VARIABLE: Final = "QUORUMLOG_LOG"
+FILE_NAME: Final = "quorumlog.toml"
+TABLE: Final = "client"
+_DAY_MS: Final = 86_400_000
+
+CLIENT_SETTINGS: Final = (
+    Setting(
+        name="bootstrap",
+        attribute="bootstrap",
+        kind=str,
+        default="127.0.0.1:9094",
+        doc="A broker's gRPC address, host:port, or several separated by commas.",
+        field_name="bootstrap.servers",
+        changes="next command",
+    ),
+    Setting(
+        name="output",
+        attribute="output",
+        kind=str,
+        default="human",
+        choices=("human", "json"),
+        doc="How commands print: human for tables and sentences, json for programs.",
+        changes="next command",
+    ),
+    Setting(
+        name="connect_timeout_ms",
+        attribute="connect_timeout_ms",
+        kind=int,
+        default=3_000,
+        unit="ms",
+        low=1,
+        high=_DAY_MS,
+        doc="How long the first broker may take to answer: longer waits for a slow start, shorter"
+        " tells a wrong address sooner.",
+        changes="next command",
+    ),
+    Setting(
+        name="request_timeout_ms",
+        attribute="request_timeout_ms",
+        kind=int,
+        default=30_000,
+        unit="ms",
+        low=1,
+        high=_DAY_MS,
+        doc="How long one attempt of one call may take before it is repeated.",
+        field_name="request.timeout.ms",
+        changes="next command",
+    ),
+    Setting(
+        name="call_timeout_ms",
+        attribute="call_timeout_ms",
+        kind=int,
+        default=60_000,
+        unit="ms",
+        low=1,
+        high=_DAY_MS,
+        doc="How long a call may take with all its attempts.",
+        field_name="default.api.timeout.ms",
+        changes="next command",
+    ),
+)
+"""The table of what the command line can be told as a client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What a command works with."""
+
+    bootstrap: str
+    output: str  # "human" or "json"
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    call_timeout_ms: int
+
+
+def load(
+    *,
+    bootstrap: str | None = None,
+    output: str | None = None,
+    connect_timeout_ms: str | int | None = None,
+    request_timeout_ms: str | int | None = None,
+    call_timeout_ms: str | int | None = None,
+) -> ClientSettings:
+    """Return the settings of a command that was given these flags; None: not given. Raises
+    InvalidConfig naming the place of what is wrong."""
+    given = {
+        "bootstrap": bootstrap,
+        "output": output,
+        "connect_timeout_ms": connect_timeout_ms,
+        "request_timeout_ms": request_timeout_ms,
+        "call_timeout_ms": call_timeout_ms,
+    }
+    found = resolve_client({name: str(v) for name, v in given.items() if v is not None})
+    return ClientSettings(**found.values)
+
+
+def open_log(
+    *,
+    bootstrap: str | None = None,
+    connect_timeout_ms: str | int | None = None,
+    request_timeout_ms: str | int | None = None,
+    call_timeout_ms: str | int | None = None,
+) -> "Log":
+    """Connect as the settings say; the flags are as in `load`."""
+    from ..clients.blocking import connect
+
+    found = load(
+        bootstrap=bootstrap,
+        connect_timeout_ms=connect_timeout_ms,
+        request_timeout_ms=request_timeout_ms,
+        call_timeout_ms=call_timeout_ms,
+    )
+    return connect(
+        found.bootstrap,
+        connect_timeout_ms=found.connect_timeout_ms,
+        request_timeout_ms=found.request_timeout_ms,
+        call_timeout_ms=found.call_timeout_ms,
+    )
+
+
+def resolve_client(
+    flags: Mapping[str, str], *, environment: Mapping[str, str] | None = None
+) -> Resolved:
+    """Return every client setting with where it comes from; `flags` are texts by setting name."""
+    environment = os.environ if environment is None else environment
+    warn_of_unknown_variables(environment)
+    typed = [(name, text, flag_of(name)) for name, text in flags.items()]
+    return resolve(
+        CLIENT_SETTINGS,
+        (
+            flag_source(CLIENT_SETTINGS, typed),
+            environment_source(CLIENT_SETTINGS, environment),
+            _file(environment),
+        ),
+    )
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a client setting: --connect-timeout-ms of connect_timeout_ms."""
+    return "--" + name.replace("_", "-")
+
+
+def config_file(environment: Mapping[str, str]) -> str | None:
+    """Return the path of the file that would be read, None when there is none."""
+    named = environment.get(CONFIG_VARIABLE)
+    if named:
+        return named
+    home = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    for path in (FILE_NAME, os.path.join(home, "quorumlog", FILE_NAME)):
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def known_variables() -> set[str]:
+    """Return every environment variable that quorumlog reads."""
+    from ..server.config import settings as node_settings
+
+    rows: tuple[Setting, ...] = (*CLIENT_SETTINGS, *node_settings())
+    return {CONFIG_VARIABLE, LOG_LEVEL_VARIABLE, *(variable_of(row.name) for row in rows)}
+
+
+def warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
+    """Tell on stderr of each QUORUMLOG_ variable that nothing reads."""
+    usual = {CONFIG_VARIABLE, *(variable_of(row.name) for row in CLIENT_SETTINGS)}
+    if all(name in usual for name in environment if name.startswith("QUORUMLOG_")):
+        return  # the usual case, without loading a node's table
+    for sentence in unknown_variables(environment, known_variables()):
+        typer.echo(f"quorumlog: warning: {sentence}", err=True)
+
+
+def _file(environment: Mapping[str, str]) -> Source:
+    path = config_file(environment)
+    if path is None:
+        return Source(values={})
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        named = f" (named by {CONFIG_VARIABLE})" if environment.get(CONFIG_VARIABLE) else ""
+        raise InvalidConfig(f"{path}{named} cannot be read: {error}; name a TOML file") from None
+    return file_source(CLIENT_SETTINGS, text, path=path, table=TABLE)

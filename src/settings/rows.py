@@ -1,0 +1,79 @@
+"""One row of a table of settings: what it takes, and what is said of what it does not take."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..errors import InvalidConfig
+from .quantities import parse_quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One row of a table, as the checks, the tools and the documentation use it."""
+
+    name: str  # in files, e.g. "listeners.grpc"
+    attribute: str  # of the dataclass that it fills
+    kind: type  # int, str, or tuple (of str)
+    default: Any  # of that kind; None: must be given
+    doc: str  # one or two sentences, with the trade-off
+    unit: str = ""
+    low: int | None = None  # inclusive, ints only
+    high: int | None = None  # inclusive, ints only
+    choices: tuple[str, ...] = ()  # str only; empty: any text
+    field_name: str = ""  # what the field calls it, where that differs
+    changes: str = "restart"  # when a new value takes effect
+
+
+_TAKES: Final = {int: "a whole number", str: "text", tuple: "a list of text"}
+
+
+def check_value(row: Setting, value: object) -> Any:
+    """Return a value of the row's kind; raises InvalidConfig naming the setting, the value, and
+    what it may be. Text is taken for a number, with a unit or without."""
+    if row.kind is int and isinstance(value, str):
+        return parse_value(row, value)
+    if row.kind is tuple and isinstance(value, list):
+        value = tuple(value)
+    fits = isinstance(value, row.kind) and not isinstance(value, bool)
+    if fits and isinstance(value, tuple):
+        fits = all(isinstance(item, str) for item in value)
+    if not fits:
+        raise InvalidConfig(f"{row.name} is {value!r}; give {_TAKES[row.kind]}")
+    if isinstance(value, int):
+        if (row.low is not None and value < row.low) or (row.high is not None and value > row.high):
+            raise InvalidConfig(f"{row.name} is {value}; give {range_text(row)}")
+    elif row.choices and value not in row.choices:
+        raise InvalidConfig(f"{row.name} is {value!r}; give one of {', '.join(row.choices)}")
+    return value
+
+
+def parse_value(row: Setting, text: str) -> Any:
+    """Return the value that a flag or an environment variable spells: a list by commas. Raises
+    InvalidConfig."""
+    if row.kind is int:
+        try:
+            number = parse_quantity(text, row.unit)
+        except ValueError as error:
+            raise InvalidConfig(f"{row.name} is {text!r}; {error}, {range_text(row)}") from None
+        return check_value(row, number)
+    if row.kind is tuple:
+        return check_value(row, tuple(item.strip() for item in text.split(",") if item.strip()))
+    return check_value(row, text)
+
+
+def range_text(row: Setting) -> str:
+    """Return the interval a number must be in: "1..1000 requests"."""
+    low = "" if row.low is None else str(row.low)
+    high = "" if row.high is None else str(row.high)
+    return f"{low}..{high} {row.unit}".rstrip()
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant, None when none comes near."""
+    import difflib  # only on the way to an error: it is not cheap to import
+
+    names = sorted(known)
+    folded: Mapping[str, str] = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)
+    return folded[near[0]] if near else None
