@@ -73,6 +73,7 @@ class Envelope:
     """What a batch's header says beside what follows from its records."""
 
     codec: Codec = Codec.NONE
+    level: int | None = None  # of the codec, see `LEVELS`; None: its own choice
     base_offset: int = 0  # the log stamps its own
     leader_epoch: int = -1  # the log stamps its own
     producer_id: int = NO_PRODUCER
@@ -104,6 +105,7 @@ def encode_batch(
     *,
     base_offset: int = 0,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     leader_epoch: int = -1,
     producer_id: int = NO_PRODUCER,
     producer_epoch: int = -1,
@@ -122,6 +124,7 @@ def encode_batch(
         raise ValueError("a batch has at least one record")
     envelope = Envelope(
         codec=codec,
+        level=level,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
         producer_id=producer_id,
@@ -137,7 +140,7 @@ def encode_batch(
         )
     except OverflowError as error:
         raise MessageTooLarge(f"{error}") from None
-    packed = compress(codec, body)
+    packed = compress(codec, body, level)
     header = _header(
         envelope,
         memoryview(packed),
@@ -189,7 +192,7 @@ def encode_batches(
     begin = first
     while first < end:
         seal = _seal(envelope, first - begin)
-        batch, first = _encode_next(writer, first, end, limit, envelope.codec, seal)
+        batch, first = _encode_next(writer, first, end, limit, envelope, seal)
         yield batch
 
 
@@ -211,9 +214,10 @@ def _seal(envelope: Envelope, ahead: int) -> Seal:
 
 
 def _encode_next(
-    writer: _kernel.ColumnWriter, first: int, end: int, limit: int, codec: Codec, seal: Seal
+    writer: _kernel.ColumnWriter, first: int, end: int, limit: int, envelope: Envelope, seal: Seal
 ) -> tuple[bytes, int]:
     """Return the next batch and the row behind it."""
+    codec = envelope.codec
     is_plain = codec is Codec.NONE
     try:
         batch, following, base_timestamp, max_timestamp = writer.write(
@@ -222,7 +226,7 @@ def _encode_next(
     except OverflowError as error:
         raise MessageTooLarge(f"{error}") from None
     if not is_plain:
-        packed = compress(codec, batch)
+        packed = compress(codec, batch, envelope.level)
         header = seal(memoryview(packed), following - first, base_timestamp, max_timestamp)
         batch = header + packed
     return batch, following

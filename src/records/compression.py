@@ -54,19 +54,30 @@ def codec_named(name: str) -> Codec:
         raise UnsupportedCompression(f"no codec is called {name!r}; known are {known}") from None
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """Return `data` compressed; the bytes themselves with `Codec.NONE`."""
+LEVELS: Final[dict[Codec, range]] = {
+    Codec.GZIP: range(1, 10),
+    Codec.LZ4: range(1, 13),
+    Codec.ZSTD: range(1, 23),
+}
+"""What `compress` takes as a level, where the codec has levels: a higher one is smaller, slower."""
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """Return `data` compressed; the bytes themselves with `Codec.NONE`.
+
+    `level` is one of `LEVELS`; None, and a codec without levels, is the codec's own choice.
+    """
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(data))
+            return bytes(cramjam.gzip.compress(data, level))
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
-            return _compress_lz4(data)
+            return _compress_lz4(data, level)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data))
+            return bytes(cramjam.zstd.compress(data, level))
 
 
 def decompress(codec: Codec, data: Buffer, limit: int) -> memoryview:
@@ -197,9 +208,9 @@ def _zstd_size(data: Buffer, limit: int) -> int | None:
 # --- lz4 ---------------------------------------------------------------------------------------
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     """Compress to one frame of independent blocks: the Java reader refuses linked ones."""
-    compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+    compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))  # it takes nothing else; bytes are not copied
     return bytes(compressor.finish())
 

@@ -7,7 +7,7 @@ import cramjam
 import pytest
 
 from quorumlog.errors import CorruptionError, MessageTooLarge, UnsupportedCompression
-from quorumlog.records.compression import Codec, codec_named, codec_of, compress, decompress
+from quorumlog.records.compression import LEVELS, Codec, codec_named, codec_of, compress, decompress
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 TEXT = b"the log keeps what it acknowledged; " * 5000
@@ -136,3 +136,13 @@ def test_nothing_is_copied_without_compression() -> None:
     view = decompress(Codec.NONE, data, 3)
     data[0] = 0x78
     assert bytes(view) == b"xbc"
+
+
+@pytest.mark.parametrize("codec", LEVELS)
+def test_a_higher_level_is_no_larger_and_reads_the_same(codec: Codec) -> None:
+    data = TEXT + bytes(range(256)) * 40
+    least, most = LEVELS[codec][0], LEVELS[codec][-1]
+    weak, strong = compress(codec, data, least), compress(codec, data, most)
+    assert len(strong) <= len(weak)
+    assert strong != weak or codec is Codec.LZ4
+    assert bytes(decompress(codec, strong, len(data))) == data
