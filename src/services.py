@@ -40,6 +40,21 @@ ADMIN_DESCRIBE_TOPICS = Method(
 ADMIN_DELETE_TOPIC = Method(
     "/quorumlog.v1.Admin/DeleteTopic", admin_pb2.DeleteTopicRequest, admin_pb2.DeleteTopicResponse
 )
+ADMIN_DESCRIBE_CONFIGS = Method(
+    "/quorumlog.v1.Admin/DescribeConfigs",
+    admin_pb2.DescribeConfigsRequest,
+    admin_pb2.DescribeConfigsResponse,
+)
+ADMIN_ALTER_CONFIGS = Method(
+    "/quorumlog.v1.Admin/AlterConfigs",
+    admin_pb2.AlterConfigsRequest,
+    admin_pb2.AlterConfigsResponse,
+)
+ADMIN_DESCRIBE_LOG_DIRS = Method(
+    "/quorumlog.v1.Admin/DescribeLogDirs",
+    admin_pb2.DescribeLogDirsRequest,
+    admin_pb2.DescribeLogDirsResponse,
+)
 
 CONTROLLER_BROKER_SESSION = Method(
     "/quorumlog.v1.Controller/BrokerSession",

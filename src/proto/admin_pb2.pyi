@@ -1,11 +1,27 @@
 from . import errors_pb2 as _errors_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class ConfigSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONFIG_SOURCE_UNSPECIFIED: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_DEFAULT: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_TOPIC: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_FILE: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_ENVIRONMENT: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_FLAG: _ClassVar[ConfigSource]
+CONFIG_SOURCE_UNSPECIFIED: ConfigSource
+CONFIG_SOURCE_DEFAULT: ConfigSource
+CONFIG_SOURCE_TOPIC: ConfigSource
+CONFIG_SOURCE_FILE: ConfigSource
+CONFIG_SOURCE_ENVIRONMENT: ConfigSource
+CONFIG_SOURCE_FLAG: ConfigSource
 
 class DescribeClusterRequest(_message.Message):
     __slots__ = ("min_metadata_offset",)
@@ -174,3 +190,131 @@ class DeleteTopicResponse(_message.Message):
     applied: bool
     metadata_offset: int
     def __init__(self, topic_id: _Optional[bytes] = ..., applied: _Optional[bool] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class ConfigResource(_message.Message):
+    __slots__ = ("topic", "broker")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    broker: int
+    def __init__(self, topic: _Optional[str] = ..., broker: _Optional[int] = ...) -> None: ...
+
+class DescribeConfigsRequest(_message.Message):
+    __slots__ = ("resources", "min_metadata_offset")
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    MIN_METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    resources: _containers.RepeatedCompositeFieldContainer[ConfigResource]
+    min_metadata_offset: int
+    def __init__(self, resources: _Optional[_Iterable[_Union[ConfigResource, _Mapping[str, object]]]] = ..., min_metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DescribeConfigsResponse(_message.Message):
+    __slots__ = ("results", "metadata_offset")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[DescribeConfigsResult]
+    metadata_offset: int
+    def __init__(self, results: _Optional[_Iterable[_Union[DescribeConfigsResult, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DescribeConfigsResult(_message.Message):
+    __slots__ = ("resource", "configs", "error")
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    resource: ConfigResource
+    configs: _containers.RepeatedCompositeFieldContainer[ConfigDescription]
+    error: _errors_pb2.Error
+    def __init__(self, resource: _Optional[_Union[ConfigResource, _Mapping[str, object]]] = ..., configs: _Optional[_Iterable[_Union[ConfigDescription, _Mapping[str, object]]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+
+class ConfigDescription(_message.Message):
+    __slots__ = ("name", "value", "default_value", "source", "place", "type", "unit", "low", "high", "choices", "doc", "changes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    DOC_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    default_value: str
+    source: ConfigSource
+    place: str
+    type: str
+    unit: str
+    low: int
+    high: int
+    choices: _containers.RepeatedScalarFieldContainer[str]
+    doc: str
+    changes: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., default_value: _Optional[str] = ..., source: _Optional[_Union[ConfigSource, str]] = ..., place: _Optional[str] = ..., type: _Optional[str] = ..., unit: _Optional[str] = ..., low: _Optional[int] = ..., high: _Optional[int] = ..., choices: _Optional[_Iterable[str]] = ..., doc: _Optional[str] = ..., changes: _Optional[str] = ...) -> None: ...
+
+class AlterConfigsRequest(_message.Message):
+    __slots__ = ("topic", "changes", "validate_only")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    changes: _containers.RepeatedCompositeFieldContainer[ConfigChange]
+    validate_only: bool
+    def __init__(self, topic: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class ConfigChange(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class AlterConfigsResponse(_message.Message):
+    __slots__ = ("configs", "applied", "metadata_offset")
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    configs: _containers.RepeatedCompositeFieldContainer[ConfigEntry]
+    applied: bool
+    metadata_offset: int
+    def __init__(self, configs: _Optional[_Iterable[_Union[ConfigEntry, _Mapping[str, object]]]] = ..., applied: _Optional[bool] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DescribeLogDirsRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeLogDirsResponse(_message.Message):
+    __slots__ = ("broker", "directories")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    directories: _containers.RepeatedCompositeFieldContainer[LogDirDescription]
+    def __init__(self, broker: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[LogDirDescription, _Mapping[str, object]]]] = ...) -> None: ...
+
+class LogDirDescription(_message.Message):
+    __slots__ = ("path", "logs")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    logs: _containers.RepeatedCompositeFieldContainer[LogDescription]
+    def __init__(self, path: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogDescription, _Mapping[str, object]]]] = ...) -> None: ...
+
+class LogDescription(_message.Message):
+    __slots__ = ("topic", "partition", "size_bytes", "log_start_offset", "log_end_offset", "error")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    size_bytes: int
+    log_start_offset: int
+    log_end_offset: int
+    error: _errors_pb2.Error
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
