@@ -153,6 +153,17 @@ class Connection:
             attempt, deadline, lambda error: error is not absent and is_retriable(error)
         )
 
+    async def repeat(
+        self,
+        attempt: Callable[[int], Awaitable[T]],
+        *,
+        deadline_ms: int | None = None,
+        retry_on: Callable[[BaseException], bool] = is_retriable,
+    ) -> T:
+        """Run `attempt(remaining_ms)` until it succeeds, its error may not be repeated, or the
+        deadline (default: `call_timeout_ms` from now) is near."""
+        return await self._repeat(attempt, self._deadline_ms(deadline_ms), retry_on)
+
     async def _repeat(
         self,
         attempt: Callable[[int], Awaitable[T]],
