@@ -8,9 +8,10 @@ Two classes may share a number where the field has no finer one; the name is uni
 the gRPC status as its name, so that nothing below the network needs grpc.
 """
 
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, NamedTuple
 
-from .ids import NO_NODE, NodeId
+from .ids import NO_EPOCH, NO_NODE, NodeId
 
 
 class QuorumlogError(Exception):
@@ -152,7 +153,23 @@ class NotLeaderOrFollower(
     status="FAILED_PRECONDITION",
     retriable=True,
 ):
-    """This broker does not lead the partition. Refresh metadata and ask the leader."""
+    """This broker does not lead the partition. Ask the leader: `leader_id` at `leader_address`,
+    where they are known; otherwise refresh the metadata."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str = "",
+        partition: int | None = None,
+        leader_id: NodeId = NO_NODE,
+        leader_address: str = "",
+        leader_epoch: int = NO_EPOCH,
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition)
+        self.leader_id = leader_id
+        self.leader_address = leader_address  # "host:port" for clients; empty: unknown
+        self.leader_epoch = leader_epoch  # of that leadership
 
 
 class FencedLeaderEpoch(
@@ -285,6 +302,84 @@ class NotImplementedHere(
     """The server does not offer this call."""
 
 
+class PartitionerFailed(QuorumlogError, name="PARTITIONER_FAILED", status="INVALID_ARGUMENT"):
+    """The producer's partitioner raised or named no partition of the topic; only the record that
+    it was asked for is refused."""
+
+
+class UndeliveredRecord(NamedTuple):
+    """A record that a producer accepted and could not deliver."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+    error: QuorumlogError  # why
+    may_be_stored: bool  # an attempt got no answer: a copy may be in the log
+
+
+class NotDelivered(QuorumlogError, name="NOT_DELIVERED", status="ABORTED"):
+    """Records that a producer accepted were not delivered, and nobody has looked at their outcome.
+
+    `count` is how many, `first` the first one's error (also the `__cause__`), `records` the records
+    themselves, oldest first, to be sent again or put aside; only the first so many are kept, and
+    `left_out` is how many more there were.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str = "",
+        partition: int | None = None,
+        count: int = 0,
+        first: QuorumlogError | None = None,
+        records: Sequence[UndeliveredRecord] = (),
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition)
+        self.count = count
+        self.first = first
+        self.records = tuple(records)
+        self.__cause__ = first
+
+    @property
+    def left_out(self) -> int:
+        """How many of `count` are not in `records`."""
+        return self.count - len(self.records)
+
+
+class RowsNotDelivered(NotDelivered, name="ROWS_NOT_DELIVERED", status="ABORTED"):
+    """Rows of an Arrow source were not delivered; says which, by their number in the source.
+
+    Every row is in exactly one place: stored (`ranges` says where, `stored_count` how many),
+    `failed` (certainly not stored), `unknown` (an attempt got no answer: they may be stored), or
+    not sent, from `unsent_from` on (None: the whole source was read).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str = "",
+        partition: int | None = None,
+        first: QuorumlogError | None = None,
+        ranges: Sequence[Any] = (),
+        stored_count: int = 0,
+        failed: Sequence[int] = (),
+        unknown: Sequence[int] = (),
+        unsent_from: int | None = None,
+    ) -> None:
+        count = len(failed) + len(unknown)
+        super().__init__(message, topic=topic, partition=partition, count=count, first=first)
+        self.ranges = list(ranges)
+        self.stored_count = stored_count
+        self.failed = failed
+        self.unknown = unknown
+        self.unsent_from = unsent_from
+
+
 class EnvironmentUnusable(
     QuorumlogError, name="ENVIRONMENT_UNUSABLE", status="FAILED_PRECONDITION"
 ):
@@ -334,6 +429,9 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     DuplicateBrokerRegistration,
     InconsistentClusterId,
     NotImplementedHere,
+    PartitionerFailed,
+    NotDelivered,
+    RowsNotDelivered,
     EnvironmentUnusable,
     UnknownServerError,
 )

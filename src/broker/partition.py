@@ -94,6 +94,7 @@ class Partition:
     high_watermark: Offset = LOG_START
     leader: LeaderState | None = None
     highest_epoch: Epoch = NO_EPOCH  # the newest leader epoch heard of, as leader or not
+    elsewhere: NotLeaderOrFollower | None = None  # after `resign`: who leads, for those who ask
     ends: dict[NodeId, ReplicaEnds] = field(default_factory=dict)
     _all: list[tuple[int, int, Wait]] = field(default_factory=list)  # heap by next_offset
     _leader: list[tuple[int, int, Wait]] = field(default_factory=list)  # acks=1, the same
@@ -115,12 +116,13 @@ class Partition:
         assert self.node_id in state.isr, f"{self.name}: leader {self.node_id} not in {state.isr}"
         if state.leader_epoch > self.highest_epoch:
             self.ends = {}
-        self.leader, self.highest_epoch = state, state.leader_epoch
+        self.leader, self.highest_epoch, self.elsewhere = state, state.leader_epoch, None
         return self.advance(log_end_offset=log_end_offset, flushed_end_offset=flushed_end_offset)
 
     def resign(self, error: QuorumlogError, *, epoch: Epoch | None = None) -> tuple[Wait, ...]:
         """Lead no more; returns every wait, released with `error`."""
         self.leader = None
+        self.elsewhere = error if isinstance(error, NotLeaderOrFollower) else None
         self.ends = {}
         if epoch is not None:
             self.highest_epoch = max(self.highest_epoch, epoch)
@@ -170,6 +172,8 @@ class Partition:
                     partition=self.index,
                 )
         if self.leader is None:
+            if self.elsewhere is not None:
+                raise self.elsewhere.with_traceback(None)
             raise NotLeaderOrFollower(
                 f"node {self.node_id} does not lead this partition; refresh the metadata",
                 topic=self.topic,

@@ -24,13 +24,13 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19quorumlog/v1/errors.proto\x12\x0cquorumlog.v1\"|\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tretriable\x18\x04 \x01(\x08\x12\r\n\x05topic\x18\x05 \x01(\t\x12\x16\n\tpartition\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_partitionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19quorumlog/v1/errors.proto\x12\x0cquorumlog.v1\"\x98\x02\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tretriable\x18\x04 \x01(\x08\x12\r\n\x05topic\x18\x05 \x01(\t\x12\x16\n\tpartition\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\tleader_id\x18\x07 \x01(\x05H\x01\x88\x01\x01\x12\x16\n\x0eleader_address\x18\x08 \x01(\t\x12\x19\n\x0cleader_epoch\x18\t \x01(\x05H\x02\x88\x01\x01\x12\x0c\n\x04path\x18\n \x01(\t\x12\x15\n\x08position\x18\x0b \x01(\x03H\x03\x88\x01\x01\x42\x0c\n\n_partitionB\x0c\n\n_leader_idB\x0f\n\r_leader_epochB\x0b\n\t_positionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.errors_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ERROR']._serialized_start=43
-  _globals['_ERROR']._serialized_end=167
+  _globals['_ERROR']._serialized_start=44
+  _globals['_ERROR']._serialized_end=324
 # @@protoc_insertion_point(module_scope)

@@ -5,17 +5,27 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Error(_message.Message):
-    __slots__ = ("code", "name", "message", "retriable", "topic", "partition")
+    __slots__ = ("code", "name", "message", "retriable", "topic", "partition", "leader_id", "leader_address", "leader_epoch", "path", "position")
     CODE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRIABLE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     code: int
     name: str
     message: str
     retriable: bool
     topic: str
     partition: int
-    def __init__(self, code: _Optional[int] = ..., name: _Optional[str] = ..., message: _Optional[str] = ..., retriable: _Optional[bool] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
+    leader_id: int
+    leader_address: str
+    leader_epoch: int
+    path: str
+    position: int
+    def __init__(self, code: _Optional[int] = ..., name: _Optional[str] = ..., message: _Optional[str] = ..., retriable: _Optional[bool] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_address: _Optional[str] = ..., leader_epoch: _Optional[int] = ..., path: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...

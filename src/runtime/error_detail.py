@@ -1,16 +1,25 @@
 """QuorumlogError <-> the message `quorumlog.v1.Error` that carries it over any wire. Pure.
 
 The unique `name` decides the class; an unknown one (a newer peer) becomes `UnknownServerError` and
-keeps the peer's code and retriable flag in its text only.
+keeps the peer's code and retriable flag in its text only. What a class knows beside its message
+(where the leader is, where the damage is) travels too.
 """
 
-from ..errors import ERROR_BY_NAME, QuorumlogError, UnknownServerError
+from ..errors import (
+    ERROR_BY_NAME,
+    CorruptionError,
+    NotController,
+    NotLeaderOrFollower,
+    QuorumlogError,
+    UnknownServerError,
+)
+from ..ids import NO_EPOCH, NO_NODE, NodeId
 from ..proto import errors_pb2
 
 
 def encode_error(error: QuorumlogError) -> errors_pb2.Error:
     """Return the message for an error."""
-    return errors_pb2.Error(
+    message = errors_pb2.Error(
         code=error.code,
         name=error.name,
         message=error.message,
@@ -18,6 +27,17 @@ def encode_error(error: QuorumlogError) -> errors_pb2.Error:
         topic=error.topic,
         partition=error.partition,
     )
+    if isinstance(error, NotLeaderOrFollower | NotController) and error.leader_id != NO_NODE:
+        message.leader_id = error.leader_id
+    if isinstance(error, NotLeaderOrFollower):
+        message.leader_address = error.leader_address
+        if error.leader_epoch != NO_EPOCH:
+            message.leader_epoch = error.leader_epoch
+    elif isinstance(error, CorruptionError):
+        message.path = error.path
+        if error.position >= 0:
+            message.position = error.position
+    return message
 
 
 def decode_error(message: errors_pb2.Error) -> QuorumlogError:
@@ -30,4 +50,12 @@ def decode_error(message: errors_pb2.Error) -> QuorumlogError:
         error = known(message.message)
     error.topic = message.topic
     error.partition = message.partition if message.HasField("partition") else None
+    if isinstance(error, NotLeaderOrFollower | NotController):
+        error.leader_id = NodeId(message.leader_id) if message.HasField("leader_id") else NO_NODE
+    if isinstance(error, NotLeaderOrFollower):
+        error.leader_address = message.leader_address
+        error.leader_epoch = message.leader_epoch if message.HasField("leader_epoch") else NO_EPOCH
+    elif isinstance(error, CorruptionError):
+        error.path = message.path
+        error.position = message.position if message.HasField("position") else -1
     return error

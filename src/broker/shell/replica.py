@@ -55,7 +55,7 @@ class Replica:
     async def opened(self) -> Log:
         """Return the log, opening it at the first call; raises why the replica was given up."""
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # or it keeps the frames of all it was told to
         if self._log is None:
             self.begin_open()
             assert self._opened is not None, "opening has begun"
@@ -66,7 +66,7 @@ class Replica:
     def log(self) -> Log:
         """The open log; raises why the replica was given up."""
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # or it keeps the frames of all it was told to
         assert self._log is not None, f"{self.partition.name} is used before it is open"
         return self._log
 
@@ -78,7 +78,7 @@ class Replica:
     def check(self) -> None:
         """Raise why nothing is served here: given up, or led by another node."""
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # or it keeps the frames of all it was told to
         self.partition.check_leader(None)
 
     def lead(self, leader: LeaderState, config: LogConfig) -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 
 from ...errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
-from ...ids import NodeId
+from ...ids import NO_NODE, NodeId
 from ...metadata import (
     EMPTY_IMAGE,
     ImageDelta,
@@ -76,7 +76,7 @@ class ReplicaManager:
         replica = self._replicas.get(key)
         if state.leader != self._node_id:
             if replica is not None:
-                error = _not_leader(topic.name, index, state)
+                error = self._not_leader(topic.name, index, state)
                 replica.resign(error, state.leader_epoch)
             return
         leader, config = _settings(topic, state)
@@ -163,7 +163,26 @@ class ReplicaManager:
         image = self._image.topic(topic)
         if image is None or partition not in image.partitions:
             raise _unknown(topic, partition)
-        raise _not_leader(topic, partition, image.partitions[partition])
+        raise self._not_leader(topic, partition, image.partitions[partition])
+
+    def _not_leader(self, topic: str, partition: int, state: PartitionImage) -> NotLeaderOrFollower:
+        """Say who leads a partition that this node does not."""
+        broker = self._image.broker(state.leader)
+        address = broker.grpc_address if broker is not None else ""
+        if state.leader == NO_NODE:
+            message = "no node leads this partition now; repeat after a moment"
+        elif address:
+            message = f"node {state.leader} at {address} leads this partition; ask it"
+        else:
+            message = f"node {state.leader} leads this partition; refresh the metadata and ask it"
+        return NotLeaderOrFollower(
+            message,
+            topic=topic,
+            partition=partition,
+            leader_id=state.leader,
+            leader_address=address,
+            leader_epoch=state.leader_epoch,
+        )
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has; raises UnknownTopicOrPartition."""
@@ -245,14 +264,6 @@ def _settings(topic: TopicImage, state: PartitionImage) -> tuple[LeaderState, Lo
 def _unknown(topic: str, partition: int | None) -> UnknownTopicOrPartition:
     return UnknownTopicOrPartition(
         "no such topic or partition here; create it, or refresh the metadata",
-        topic=topic,
-        partition=partition,
-    )
-
-
-def _not_leader(topic: str, partition: int, state: PartitionImage) -> NotLeaderOrFollower:
-    return NotLeaderOrFollower(
-        f"node {state.leader} leads this partition; refresh the metadata and ask it",
         topic=topic,
         partition=partition,
     )

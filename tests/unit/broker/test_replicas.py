@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -265,8 +266,50 @@ def test_a_partition_led_elsewhere_names_its_leader() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*topic("t", T, replicas=(OTHER,), leader=OTHER))
-            with pytest.raises(NotLeaderOrFollower, match="node 2 leads"):
+            with pytest.raises(NotLeaderOrFollower, match="node 2 leads") as caught:
                 await b.append(b"a")
+            assert (caught.value.leader_id, caught.value.leader_address) == (OTHER, "")
+            registered = pb.BrokerRecord(
+                id=OTHER, incarnation_id=b"i" * 16, grpc_address="127.0.0.1:4"
+            )
+            b.apply(pb.MetadataRecord(broker=registered))
+            with pytest.raises(
+                NotLeaderOrFollower, match=r"node 2 at 127\.0\.0\.1:4 leads"
+            ) as caught:
+                await b.append(b"a")
+            assert (caught.value.leader_address, caught.value.leader_epoch) == ("127.0.0.1:4", 0)
+
+    simulate(main)
+
+
+def test_a_partition_without_a_leader_says_so() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, leader=-1))
+            with pytest.raises(NotLeaderOrFollower, match="no node leads") as caught:
+                await b.append(b"a")
+            assert caught.value.leader_id == -1
+
+    simulate(main)
+
+
+def test_an_error_that_is_kept_collects_no_frames_of_those_it_is_told_to() -> None:
+    """Each raise of one exception adds the frames of its caller, requests included."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, replicas=(ME, OTHER), isr=(ME,)))
+            await b.append(b"a")
+            change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=OTHER)
+            change.isr.extend([ME, OTHER])
+            b.apply(pb.MetadataRecord(partition_change=change))
+            depths = []
+            for _ in range(20):
+                with pytest.raises(NotLeaderOrFollower) as caught:
+                    await b.append(b"refused")
+                assert caught.value.leader_id == OTHER
+                depths.append(sum(1 for _ in traceback.walk_tb(caught.value.__traceback__)))
+            assert depths[-1] == depths[0]
 
     simulate(main)
 

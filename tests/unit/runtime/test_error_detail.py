@@ -1,0 +1,75 @@
+"""Every error of the table, with all that it knows, comes out of the wire as it went in."""
+
+import inspect
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorumlog.errors import (
+    ERRORS,
+    CorruptionError,
+    NotController,
+    NotLeaderOrFollower,
+    QuorumlogError,
+    UnknownServerError,
+)
+from quorumlog.proto import errors_pb2
+from quorumlog.runtime.error_detail import decode_error, encode_error
+
+numbers = st.integers(min_value=-1, max_value=2**31 - 1)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "topic": st.text(),
+    "partition": st.none() | st.integers(min_value=0, max_value=2**31 - 1),
+    "leader_id": numbers,
+    "leader_address": st.text(),
+    "leader_epoch": numbers,
+    "path": st.text(),
+    "position": st.integers(min_value=-1, max_value=2**63 - 1),
+}
+# What a producer tells its own caller: these never travel, and keep their words alone if they do.
+LOCAL = {"NOT_DELIVERED", "ROWS_NOT_DELIVERED"}
+
+
+def keywords(kind: type[QuorumlogError]) -> list[str]:
+    """What the class is told beside its message; a name without values here fails the test."""
+    if kind.name in LOCAL:
+        return ["topic", "partition"]
+    return [
+        name
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.name)
+@given(data=st.data())
+def test_every_error_survives_the_round_trip_with_all_it_knows(
+    kind: type[QuorumlogError], data: st.DataObject
+) -> None:
+    values = {name: data.draw(VALUES[name], label=name) for name in keywords(kind)}
+    error = kind(data.draw(st.text(), label="message"), **values)
+    raw = encode_error(error).SerializeToString()
+    back = decode_error(errors_pb2.Error.FromString(raw))
+    assert type(back) is kind
+    assert vars(back) == vars(error)
+    assert back.args == error.args
+
+
+def test_absent_hints_are_unknown_not_zero() -> None:
+    """Zero is a node, an epoch and a position."""
+    for kind in (NotLeaderOrFollower, NotController, CorruptionError):
+        message = encode_error(kind("m"))
+        assert not message.HasField("leader_id")
+        assert not message.HasField("leader_epoch")
+        assert not message.HasField("position")
+    message = encode_error(CorruptionError("m", position=0))
+    assert message.HasField("position")
+
+
+def test_an_error_of_a_newer_peer_keeps_its_words() -> None:
+    message = errors_pb2.Error(code=99, name="NEWER", message="not known here", topic="t")
+    error = decode_error(message)
+    assert isinstance(error, UnknownServerError)
+    assert str(error) == "t: NEWER (99): not known here"
