@@ -5,7 +5,8 @@ uvloop's transports offer neither sendfile nor reading into the protocol's own b
 received straight into the protocol's buffer; queued buffers leave together in one sendmsg a loop
 iteration; ranges of files go from the page cache to the socket without passing through Python. A
 range that the page cache does not hold is read once in the `read` lane first, so that sendfile
-never waits for the device on the loop's thread.
+never waits for the device on the loop's thread. Where a system has no sendmsg or sendfile, a buffer
+is sent at a time, and ranges are read and sent in pieces.
 """
 
 import asyncio
@@ -20,15 +21,21 @@ from typing import Any, Final, TypeAlias
 from ..errors import AddressInUse, Lost, NotSent, Overloaded, StreamBroken
 from .files import RealFile
 from .ports import Buffer, ByteConnection, ByteProtocol, File, Lease, Listener, Tasks
+from .system import sendfile
 
 BACKLOG: Final = 1024
 RECEIVE_HINT: Final = 64 << 10  # bytes; what a connection proposes to its protocol
-IOVEC_MAX: Final = 64  # buffers in one sendmsg
+IOVEC_MAX: Final = 64 if hasattr(socket.socket, "sendmsg") else 1  # buffers in one sendmsg
 SENDFILE_MAX: Final = 1 << 20  # bytes in one sendfile
+COPIED_MAX: Final = 256 << 10  # bytes of a file read and sent at once where there is no sendfile
 SENDFILES_A_TURN: Final = 4  # then the loop serves others, so that one connection cannot hold it
 ACCEPT_PAUSE_S: Final = 0.1  # after running out of descriptors or memory
 WARM_RETRY_S: Final = 0.01  # when the read lane is full
-_RESET: Final = struct.pack("ii", 1, 0)  # linger on, zero seconds: close() sends RST
+_IS_WINSOCK: Final = hasattr(socket, "SO_EXCLUSIVEADDRUSE")
+_RESET: Final = struct.pack("hh" if _IS_WINSOCK else "ii", 1, 0)  # linger 0 s: close() sends RST
+_MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
+# On Windows SO_REUSEADDR would let us take a port that another process listens on.
+_BIND_OPTION: Final[int] = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _SocketAddress: TypeAlias = tuple[Any, ...]
@@ -118,13 +125,19 @@ async def _resolve(
     return [(family, where) for family, _, _, _, where in found]
 
 
+def _new_socket(family: socket.AddressFamily) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setblocking(False)
+    return made
+
+
 async def _bind(address: str) -> socket.socket:
     found = await _resolve(address, passive=True)
     # "localhost" is both; whoever writes 127.0.0.1 instead must find us.
     family, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
-    bound = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    bound = _new_socket(family)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, _BIND_OPTION, 1)
         bound.bind(where)
         return bound
     except OSError as error:
@@ -139,7 +152,7 @@ async def _connect(address: str) -> tuple[socket.socket, _SocketAddress]:
     was; raises the OSError of the last."""
     failure: OSError = OSError(errno.EADDRNOTAVAIL, f"no address for {address}")
     for family, where in await _resolve(address, passive=False):
-        attempt = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        attempt = _new_socket(family)
         try:
             await asyncio.get_running_loop().sock_connect(attempt, where)
         except OSError as error:
@@ -415,13 +428,16 @@ class _Connection:
         more = 0
         for item in self._queue:
             if not isinstance(item, memoryview):
-                more = socket.MSG_MORE  # the header of a range: let the range fill its packet
+                more = _MSG_MORE  # the header of a range: let the range fill its packet
                 break
             if len(group) == IOVEC_MAX:
                 break
             group.append(item)
         try:
-            count = self._socket.sendmsg(group, (), more)
+            if IOVEC_MAX > 1:
+                count = self._socket.sendmsg(group, (), more)
+            else:
+                count = self._socket.send(group[0], more)
         except (BlockingIOError, InterruptedError):
             return False
         self._unsent -= count
@@ -438,7 +454,10 @@ class _Connection:
         """Send a piece of the range in front; return False when the socket is full."""
         size = min(item.size, SENDFILE_MAX)
         try:
-            count = item.file.send_to(self._socket.fileno(), item.position, size)
+            if sendfile is not None:
+                count = item.file.send_to(self._socket.fileno(), item.position, size)
+            else:
+                count = self._socket.send(item.file.read(item.position, min(size, COPIED_MAX)))
         except (BlockingIOError, InterruptedError):
             return False
         if not count:

@@ -1,18 +1,19 @@
 """The real file system: positioned reads and writes on plain descriptors, no buffers, no mmap.
 
-The only home of `os`, `open` and `fcntl`. Everything is synchronous; what may wait for a device
-(`sync`, `read`, a large `write`, `sync_folder`) is offloaded to a lane by the caller. Linux:
-`RWF_NOWAIT` tells what the page cache holds, boot_id comes from /proc.
+The home of `os`, with `system`, which has what differs between operating systems. Everything is
+synchronous; what may wait for a device (`sync`, `read`, a large `write`, `sync_folder`) is
+offloaded to a lane by the caller.
 """
 
 import errno
-import fcntl
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
+from . import system
 from .ports import Buffer, File, FileLock, Lease
+from .system import OPEN_FLAGS, read_at, write_at
 
 IOVEC_MAX: Final = 1024  # IOV_MAX of Linux; more buffers in one call are EINVAL
 SCRATCH_SIZE: Final = 1 << 20  # bytes; larger cached reads allocate their own buffer
@@ -48,28 +49,31 @@ class RealFile:
         assert position >= 0, f"position {position}"
         if not buffers:
             return 0
-        return os.pwritev(self._descriptor, buffers[:IOVEC_MAX], position)
+        return write_at(self._descriptor, buffers[:IOVEC_MAX], position)
 
     def read(self, position: int, size: int) -> bytes:
         """Read up to `size` bytes, fewer only at the end of the file. May wait for the device."""
-        data = os.pread(self._descriptor, size, position)
+        data = read_at(self._descriptor, size, position)
         if len(data) == size or not data:
             return data
         parts = [data]  # the kernel gives at most 2 GiB at once, and less when interrupted
         missing = size - len(data)
-        while missing and (data := os.pread(self._descriptor, missing, position + size - missing)):
+        while missing and (data := read_at(self._descriptor, missing, position + size - missing)):
             parts.append(data)
             missing -= len(data)
         return b"".join(parts)
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        """Read what the page cache holds, or None when a part of it would wait for the device."""
+        """Read what the page cache holds, or None when a part of it would wait for the device, or
+        when this system cannot tell."""
+        if not system.CAN_PROBE:
+            return None
         if size > SCRATCH_SIZE:  # a bound of the caller's, maybe far beyond the end
             size = min(size, max(0, self.size() - position))
         buffer = self._scratch.take(size)
         try:
             view = memoryview(buffer)[:size]
-            filled = os.preadv(self._descriptor, [view], position, os.RWF_NOWAIT)
+            filled = system.read_resident(self._descriptor, view, position)
             if filled < size and position + filled < os.fstat(self._descriptor).st_size:
                 return None
             return bytes(view[:filled])
@@ -88,7 +92,7 @@ class RealFile:
 
     def sync(self) -> None:
         """Make data and size durable."""
-        os.fdatasync(self._descriptor)
+        system.sync_data(self._descriptor)
 
     def lease(self) -> Lease:
         """Keep the descriptor open until the lease is released."""
@@ -104,8 +108,12 @@ class RealFile:
     # --- for byte_network alone ------------------------------------------------------------------
 
     def send_to(self, socket_descriptor: int, position: int, size: int) -> int:
-        """Let the kernel send bytes of the file to a socket; return how many (0: end of file)."""
-        return os.sendfile(socket_descriptor, self._descriptor, position, size)
+        """Let the kernel send bytes of the file to a socket; return how many (0: end of file).
+
+        Only where `system.sendfile` is there.
+        """
+        assert system.sendfile is not None, "no sendfile on this system"
+        return system.sendfile(socket_descriptor, self._descriptor, position, size)
 
     def is_resident(self, position: int, size: int) -> bool:
         """Whether the first and the last page of [position, position + size) are cached.
@@ -125,7 +133,7 @@ class RealFile:
             end = position + size
             while position < end:
                 view = memoryview(buffer)[: min(WARM_STEP, end - position)]
-                filled = os.preadv(self._descriptor, [view], position)
+                filled = system.read_into(self._descriptor, view, position)
                 if not filled:
                     return
                 position += filled
@@ -182,7 +190,7 @@ class _RealLock:
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)  # closing the last descriptor of this open frees the flock
+            os.close(descriptor)  # closing the last descriptor of this open frees the lock
 
 
 class RealFiles:
@@ -193,12 +201,12 @@ class RealFiles:
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; with `create` make it when absent."""
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | OPEN_FLAGS | (os.O_CREAT if create else 0)
         return RealFile(path, os.open(path, flags, 0o644), self._scratch)
 
     def open_readonly(self, path: str) -> File:
         """Open an existing file for reading alone."""
-        return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), self._scratch)
+        return RealFile(path, os.open(path, os.O_RDONLY | OPEN_FLAGS), self._scratch)
 
     def names(self, folder: str) -> list[str]:
         """Names in a folder, sorted."""
@@ -217,7 +225,7 @@ class RealFiles:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or folder, replacing a file of the new name atomically."""
-        os.rename(old, new)
+        os.replace(old, new)
 
     def exists(self, path: str) -> bool:
         """Whether a file or folder of this path exists."""
@@ -233,34 +241,25 @@ class RealFiles:
 
     def free_bytes(self, folder: str) -> int:
         """Bytes that an unprivileged writer may still use."""
-        stat = os.statvfs(folder)
-        return stat.f_bavail * stat.f_frsize
+        return system.free_bytes(folder)
 
     def sync_folder(self, folder: str) -> None:
         """Make the folder's names durable."""
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        system.sync_names(folder)
 
     def lock(self, path: str) -> FileLock:
         """Lock exclusively; BlockingIOError when another open of the path holds the lock."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system.lock_or_refuse(descriptor)
         except OSError:
             os.close(descriptor)
             raise
         return _RealLock(descriptor)
 
     def boot_id(self) -> str:
-        """The kernel's boot id: changes with the machine's boot."""
-        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, 64).decode("ascii").strip()
-        finally:
-            os.close(descriptor)
+        """Changes with the machine's boot; where the system has no such id, with the process."""
+        return system.boot_id()
 
 
 def exit_at_once(reason: str) -> NoReturn:
@@ -271,7 +270,7 @@ def exit_at_once(reason: str) -> NoReturn:
     """
     sys.stderr.write(f"quorumlog stops at once: {reason}\n")
     sys.stderr.flush()
-    os._exit(os.EX_SOFTWARE)
+    os._exit(system.EXIT_SOFTWARE)
 
 
 def at_fork(
@@ -283,8 +282,10 @@ def at_fork(
     """Have callbacks run around every fork of this process and of its children.
 
     Threads, loops and connections do not survive a fork; their owner ends them before, or makes
-    them anew after it.
+    them anew after it. Does nothing where processes do not fork.
     """
+    if not hasattr(os, "register_at_fork"):
+        return
     os.register_at_fork(
         before=before, after_in_parent=after_in_parent, after_in_child=after_in_child
     )

@@ -1,7 +1,7 @@
 """The real runtime: the machine's clocks, entropy, threads, files and network.
 
 The only home of `time`, `random`, `secrets`, `threading` (the network and the files have homes of
-their own). One process runs one loop; `run()` makes it, on uvloop.
+their own). One process runs one loop; `run()` makes it, on uvloop where that is installed.
 """
 
 import asyncio
@@ -17,11 +17,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import uvloop
-
 from ..errors import Overloaded
 from .files import RealFiles, exit_at_once
 from .lanes import LaneLimits, lane_limits
+from .loops import new_loop
 from .network import RealNetwork
 from .ports import Entropy, Runtime, Scope
 from .scope import TaskScope
@@ -40,12 +39,12 @@ def run(
     name: str = "node",
     on_stop: Callable[[str], None] = exit_at_once,
 ) -> T:
-    """Run `main(runtime)` on a new uvloop until it returns, then end all that the runtime owns.
+    """Run `main(runtime)` on a new loop until it returns, then end all that the runtime owns.
 
     Listeners and channels left open are closed and lanes are drained before the loop goes.
     """
     refuse_stripped_assertions()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run_in_loop(main, name, on_stop))
 
 

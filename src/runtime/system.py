@@ -1,0 +1,201 @@
+"""What this operating system offers to files, and what stands in where it offers less.
+
+Chosen once, at import, by what is there rather than by the system's name. A second home of `os`
+beside `files`; the only one of `fcntl` and `msvcrt`.
+
+| Linux | where it is missing |
+|---|---|
+| pwritev, preadv | pwrite and pread of each buffer; on Windows a seek, then a read or write |
+| RWF_NOWAIT | nobody knows what the page cache holds: all such reads go through the lane |
+| fdatasync | macOS: F_FULLFSYNC, as its fsync stops at the drive's cache; elsewhere fsync |
+| fsync of a folder | nothing: Windows opens no folders, and NTFS journals names |
+| flock | msvcrt.locking of the file's first byte |
+| sendfile | None: the caller reads and sends |
+| boot_id of /proc | a value per process: each start counts as a boot, the safe guess |
+
+Tested on Linux, the stand-ins too, by taking away what other systems lack.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, Final, TypeAlias
+
+from .ports import Buffer
+
+Write: TypeAlias = Callable[[int, Sequence[Buffer], int], int]
+Sendfile: TypeAlias = Callable[[int, int, int, int], int]
+
+OPEN_FLAGS: Final[int] = (
+    getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0) | getattr(os, "O_BINARY", 0)
+)
+"""For every open: children inherit no descriptor, and no byte is translated."""
+
+CAN_PROBE: Final = hasattr(os, "RWF_NOWAIT") and hasattr(os, "preadv")
+"""Whether the page cache can be asked what it holds."""
+
+EXIT_SOFTWARE: Final = 70
+"""Exit status "internal software error" of sysexits, which Windows does not name."""
+
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_PROCESS_ID: Final = os.urandom(16).hex()  # stands in for a boot id
+
+# --- bytes at a position -------------------------------------------------------------------------
+
+# A seek and what follows it must not be parted by another thread. A few locks for all files, by
+# descriptor: none to make or to forget when a file is opened or closed.
+_TURNS: Final = tuple(Lock() for _ in range(64))
+
+
+def _seek_and_read(descriptor: int, size: int, position: int) -> bytes:
+    with _TURNS[descriptor % len(_TURNS)]:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.read(descriptor, size)
+
+
+def _seek_and_write(descriptor: int, buffer: Buffer, position: int) -> int:
+    with _TURNS[descriptor % len(_TURNS)]:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.write(descriptor, buffer)
+
+
+read_at: Final[Callable[[int, int, int], bytes]] = getattr(os, "pread", _seek_and_read)
+"""Read up to `size` bytes of a descriptor at a position, without moving anybody's position."""
+
+_write_one: Final[Callable[[int, Buffer, int], int]] = getattr(os, "pwrite", _seek_and_write)
+
+
+def _write_each(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+    """Write buffer after buffer; return the bytes written, the error only when there are none."""
+    written = 0
+    for buffer in buffers:
+        size = memoryview(buffer).nbytes
+        try:
+            count = _write_one(descriptor, buffer, position + written)
+        except OSError:
+            if written:
+                return written  # the caller goes on from there and meets the error again
+            raise
+        written += count
+        if count < size:
+            break
+    return written
+
+
+write_at: Final[Write] = getattr(os, "pwritev", _write_each)
+"""Write buffers to a descriptor at a position; return how many bytes, maybe fewer than given."""
+
+
+def read_into(descriptor: int, view: memoryview, position: int) -> int:
+    """Fill a buffer from a position; return how many bytes, fewer only at the end of the file."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [view], position)
+    data = read_at(descriptor, len(view), position)
+    view[: len(data)] = data
+    return len(data)
+
+
+def read_resident(descriptor: int, view: memoryview, position: int) -> int:
+    """Fill a buffer by what the page cache holds; BlockingIOError when that is nothing.
+
+    Only where `CAN_PROBE`. A system call that the file system does not know is OSError with
+    EOPNOTSUPP or ENOSYS.
+    """
+    return os.preadv(descriptor, [view], position, os.RWF_NOWAIT)
+
+
+sendfile: Final[Sendfile | None] = getattr(os, "sendfile", None)
+"""Send (socket, file, position, size) without a copy in Python; None where there is no such call.
+Windows' sockets are no descriptors, so that nothing of `os` could stand in."""
+
+# --- durability ----------------------------------------------------------------------------------
+
+
+def _full_sync(descriptor: int) -> None:
+    """Flush to the medium: macOS's fsync stops at the drive's cache, which a power cut empties."""
+    import fcntl
+
+    command: int = fcntl.F_FULLFSYNC  # type: ignore[attr-defined]  # macOS alone has it
+    try:
+        fcntl.fcntl(descriptor, command)
+    except OSError as error:
+        if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+            raise
+        os.fsync(descriptor)  # a network volume, which cannot be told more
+
+
+def _sync_call() -> Callable[[int], None]:
+    try:
+        import fcntl
+    except ImportError:
+        return os.fsync
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        return _full_sync
+    fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+    return fdatasync
+
+
+sync_data: Final[Callable[[int], None]] = _sync_call()
+"""Make a file's data and size durable."""
+
+
+def sync_names(folder: str) -> None:
+    """Make the names in a folder durable; nothing where folders cannot be opened."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | OPEN_FLAGS)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --- the rest ------------------------------------------------------------------------------------
+
+
+def lock_or_refuse(descriptor: int) -> None:
+    """Lock an open file until its descriptor is closed; BlockingIOError when another has it."""
+    try:
+        import fcntl
+    except ImportError:
+        _lock_first_byte(descriptor)
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _lock_first_byte(descriptor: int) -> None:
+    import msvcrt
+
+    windows: Any = msvcrt  # typed as empty elsewhere
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        windows.locking(descriptor, windows.LK_NBLCK, 1)
+    except OSError as error:
+        raise BlockingIOError(errno.EWOULDBLOCK, f"the file is locked ({error})") from error
+
+
+def free_bytes(folder: str) -> int:
+    """Bytes of the folder's device that an unprivileged writer may still use."""
+    if not hasattr(os, "statvfs"):
+        return shutil.disk_usage(folder).free
+    stat = os.statvfs(folder)
+    return stat.f_bavail * stat.f_frsize
+
+
+def boot_id() -> str:
+    """What changes with the machine's boot; where the system does not tell, with the process."""
+    try:
+        descriptor = os.open(_BOOT_ID, os.O_RDONLY | OPEN_FLAGS)
+    except FileNotFoundError:
+        return _PROCESS_ID
+    try:
+        return os.read(descriptor, 64).decode("ascii").strip()
+    finally:
+        os.close(descriptor)
+
+
+def environment(name: str) -> str:
+    """Return an environment variable, "" when it is not set."""
+    return os.environ.get(name, "")
