@@ -47,27 +47,31 @@ class QuorumlogError(Exception):
 
 
 class Lost(QuorumlogError, code=13, name="NETWORK_EXCEPTION", status="UNAVAILABLE", retriable=True):
-    """The call's outcome is unknown: it may have been executed or not."""
+    """The call's outcome is unknown: it may have been executed or not. Repeat what may be done
+    twice; look first where it may not."""
 
 
 class NotSent(Lost, code=13, name="NOT_SENT", status="UNAVAILABLE", retriable=True):
-    """The peer refused the connection: the call was certainly not executed."""
+    """The peer refused the connection: the call was certainly not executed. Check the address, and
+    that a node runs there."""
 
 
 class StreamBroken(
     QuorumlogError, code=13, name="STREAM_BROKEN", status="UNAVAILABLE", retriable=True
 ):
-    """A stream ended without its clean end; any suffix of what was in flight may have arrived."""
+    """A stream ended without its clean end; any suffix of what was in flight may have arrived.
+    Open another one and go on from the last answer."""
 
 
 class AddressInUse(QuorumlogError, name="ADDRESS_IN_USE", status="ALREADY_EXISTS"):
-    """Another process listens on the address."""
+    """Another process listens on the address. Stop it or take another port."""
 
 
 class TimedOut(
     QuorumlogError, code=7, name="REQUEST_TIMED_OUT", status="DEADLINE_EXCEEDED", retriable=True
 ):
-    """The deadline passed before the outcome was known."""
+    """The deadline passed before the outcome was known. Repeat what may be done twice, or allow
+    more time."""
 
 
 class Overloaded(
@@ -84,7 +88,8 @@ class Stopping(QuorumlogError, code=-1, name="STOPPING", status="UNAVAILABLE", r
 
 
 class CorruptionError(QuorumlogError, code=2, name="CORRUPT_MESSAGE", status="DATA_LOSS"):
-    """Bytes of the disk or the wire are not what they must be; says where and why."""
+    """Bytes of the disk or the wire are not what they must be; says where and why. A repeat meets
+    the same bytes: look at the disk, or at what lies between, before going on behind them."""
 
     def __init__(
         self,
@@ -108,7 +113,7 @@ class InvalidRecord(QuorumlogError, code=87, name="INVALID_RECORD", status="INVA
 class InvalidTimestamp(
     QuorumlogError, code=32, name="INVALID_TIMESTAMP", status="INVALID_ARGUMENT"
 ):
-    """A record's timestamp is outside what the topic takes."""
+    """A record's timestamp is outside what the topic takes. Give milliseconds since 1970."""
 
 
 class MessageTooLarge(QuorumlogError, code=10, name="MESSAGE_TOO_LARGE", status="INVALID_ARGUMENT"):
@@ -119,7 +124,7 @@ class MessageTooLarge(QuorumlogError, code=10, name="MESSAGE_TOO_LARGE", status=
 class UnsupportedCompression(
     QuorumlogError, code=76, name="UNSUPPORTED_COMPRESSION_TYPE", status="INVALID_ARGUMENT"
 ):
-    """The batch's codec number is unknown."""
+    """The batch's codec is unknown here. Take none, gzip, snappy, lz4 or zstd."""
 
 
 class InvalidRequest(QuorumlogError, code=42, name="INVALID_REQUEST", status="INVALID_ARGUMENT"):
@@ -127,7 +132,8 @@ class InvalidRequest(QuorumlogError, code=42, name="INVALID_REQUEST", status="IN
 
 
 class OffsetOutOfRange(QuorumlogError, code=1, name="OFFSET_OUT_OF_RANGE", status="OUT_OF_RANGE"):
-    """The offset is below the log start or above the log end; says both bounds."""
+    """The offset is below the log start or above the log end; says both bounds. Seek to one that
+    is there, or let a consumer do so by `on_out_of_range`."""
 
 
 class UnknownTopicOrPartition(
@@ -137,13 +143,14 @@ class UnknownTopicOrPartition(
     status="NOT_FOUND",
     retriable=True,
 ):
-    """No such topic or partition here; retriable, since metadata may be on its way."""
+    """No such topic or partition here; retriable, since metadata may be on its way. Check the name,
+    or create the topic."""
 
 
 class UnknownTopicId(
     QuorumlogError, code=100, name="UNKNOWN_TOPIC_ID", status="NOT_FOUND", retriable=True
 ):
-    """No topic with this id."""
+    """No topic with this id: it was deleted, or created anew. Look its name up again."""
 
 
 class NotLeaderOrFollower(
@@ -191,13 +198,15 @@ class UnknownLeaderEpoch(
 class NotEnoughReplicas(
     QuorumlogError, code=19, name="NOT_ENOUGH_REPLICAS", status="UNAVAILABLE", retriable=True
 ):
-    """The in-sync replicas are fewer than min.insync.replicas; nothing was stored."""
+    """The in-sync replicas are fewer than min.insync.replicas; nothing was stored. Repeat when
+    replicas have caught up."""
 
 
 class StaleMetadata(
     QuorumlogError, code=-1, name="STALE_METADATA", status="UNAVAILABLE", retriable=True
 ):
-    """The broker has not reached the metadata offset asked for within the deadline."""
+    """The broker has not reached the metadata offset asked for within the deadline. Repeat, there
+    or at another broker."""
 
 
 # --- storage -----------------------------------------------------------------------------------
@@ -206,7 +215,8 @@ class StaleMetadata(
 class StorageError(
     QuorumlogError, code=56, name="STORAGE_ERROR", status="UNAVAILABLE", retriable=True
 ):
-    """The disk refused a write, a read or a sync; the log takes no more appends here."""
+    """The disk refused a write, a read or a sync; the log takes no more appends here. Mend the
+    disk and restart the node."""
 
 
 class DiskFull(
@@ -216,7 +226,7 @@ class DiskFull(
 
 
 class DirectoryInUse(QuorumlogError, name="DIRECTORY_IN_USE", status="FAILED_PRECONDITION"):
-    """Another process holds the data directory's lock."""
+    """Another process holds the data directory's lock. Stop that node, or name another folder."""
 
 
 class DirectoryNotFormatted(
@@ -226,11 +236,13 @@ class DirectoryNotFormatted(
 
 
 class DirectoryMismatch(QuorumlogError, name="DIRECTORY_MISMATCH", status="FAILED_PRECONDITION"):
-    """The data directory belongs to another cluster or node."""
+    """The data directory belongs to another cluster or node. Name the right one; an empty folder
+    can be formatted."""
 
 
 class DirectoryUnusable(QuorumlogError, name="DIRECTORY_UNUSABLE", status="PERMISSION_DENIED"):
-    """The data directory cannot be created, read or written; says why."""
+    """The data directory cannot be created, read or written; says why. Mend its permissions, or
+    name another folder."""
 
 
 # --- metadata ----------------------------------------------------------------------------------
@@ -239,7 +251,7 @@ class DirectoryUnusable(QuorumlogError, name="DIRECTORY_UNUSABLE", status="PERMI
 class NotController(
     QuorumlogError, code=41, name="NOT_CONTROLLER", status="UNAVAILABLE", retriable=True
 ):
-    """This node is not the active controller; `leader_id` is, if known."""
+    """This node is not the active controller; `leader_id` is, if known. Ask that one."""
 
     def __init__(self, message: str, *, leader_id: NodeId = NO_NODE) -> None:
         super().__init__(message)
@@ -249,7 +261,7 @@ class NotController(
 class TopicAlreadyExists(
     QuorumlogError, code=36, name="TOPIC_ALREADY_EXISTS", status="ALREADY_EXISTS"
 ):
-    """A topic of this name (and another id) exists."""
+    """A topic of this name exists. Take it as it is (`if_not_exists`), or another name."""
 
 
 class InvalidTopic(
@@ -261,7 +273,7 @@ class InvalidTopic(
 class InvalidPartitions(
     QuorumlogError, code=37, name="INVALID_PARTITIONS", status="INVALID_ARGUMENT"
 ):
-    """The number of partitions is out of range."""
+    """The number of partitions is out of range; says what is taken."""
 
 
 class InvalidReplicationFactor(
@@ -277,7 +289,7 @@ class InvalidConfig(QuorumlogError, code=40, name="INVALID_CONFIG", status="INVA
 class StaleBrokerEpoch(
     QuorumlogError, code=77, name="STALE_BROKER_EPOCH", status="FAILED_PRECONDITION"
 ):
-    """A newer registration of the broker exists."""
+    """A newer registration of the broker exists: this is a past life of it, and it must stop."""
 
 
 class DuplicateBrokerRegistration(
@@ -287,19 +299,20 @@ class DuplicateBrokerRegistration(
     status="ALREADY_EXISTS",
     retriable=True,
 ):
-    """Another live process is registered under this node id."""
+    """Another live process is registered under this node id. Stop it, or give this one its own."""
 
 
 class InconsistentClusterId(
     QuorumlogError, code=104, name="INCONSISTENT_CLUSTER_ID", status="FAILED_PRECONDITION"
 ):
-    """The peer belongs to another cluster."""
+    """The peer belongs to another cluster. Check the address and the directory's cluster id."""
 
 
 class NotImplementedHere(
     QuorumlogError, code=35, name="UNSUPPORTED_VERSION", status="UNIMPLEMENTED"
 ):
-    """The server does not offer this call."""
+    """The server does not offer this call. Ask it what it offers (reflection), or use a newer
+    one."""
 
 
 class PartitionerFailed(QuorumlogError, name="PARTITIONER_FAILED", status="INVALID_ARGUMENT"):
