@@ -1,5 +1,35 @@
-"""`python -m quorumlog.cli`: the command where no script is on the path."""
+"""The process's entry: `quorumlog`, or `python -m quorumlog.cli`.
 
-from .main import main
+Imports next to nothing, so that Ctrl-C is quiet from the first moment on: until the command is
+loaded, and again once it has ended, the process just goes with exit code 130.
+"""
 
-main()
+import os
+import signal
+from types import FrameType
+
+EXIT_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_heard:  # not where a shell started it in the background, deaf to Ctrl-C
+        signal.signal(signal.SIGINT, _go)
+    from .main import main as run
+
+    try:
+        if is_heard:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        run()
+    finally:
+        if is_heard:
+            signal.signal(signal.SIGINT, _go)
+
+
+def _go(number: int, frame: FrameType | None) -> None:
+    os._exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,128 +1,209 @@
-"""`quorumlog consume`: records of a topic on stdout, one a line."""
+"""`quorumlog consume`: records of topics on stdout, one a line, or into a file."""
 
-import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import (
-    CONNECT_TIMEOUT_MS,
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    Output,
-    OutputOption,
-    TopicArgument,
+from .completion import topic_names
+from .failures import IS_JSON
+from .options import BootstrapOption, resolve_output
+from .output import count_text
+from .pieces import encode_escaped, unescape
+from .reading import Stretch, choose_partitions, read
+from .record_files import RecordFile
+from .record_lines import (
+    Writer,
+    json_line,
+    raw_writer,
+    template_writer,
+    value_line,
+    verbose_line,
 )
-from .output import text_or_base64, time_text
+from .times import Place, parse_place
 
 if TYPE_CHECKING:
-    from ..clients import ConsumerRecord, Position
+    from ..clients import ConsumerRecord
+
+EXAMPLES = """\b
+Examples:
+  quorumlog consume flights                          from the beginning, then what comes
+  quorumlog consume flights --from latest            only what comes
+  quorumlog consume flights --from -10 --until-end   the ten last records of each partition
+  quorumlog consume flights --from -1h --to -30m     half an hour, an hour ago
+  quorumlog consume flights -e --format '{offset}\\t{key}\\t{value}'
+  quorumlog consume flights -e --to-file flights.parquet
+  quorumlog consume paths -e -o raw --delimiter '\\0' | xargs -0 ls -d
+
+\b
+Places in a log: earliest, latest, an offset (42), the last records of each partition (-5),
+so long ago (-90s, -15m, -1h, -2d), a time (2024-12-31T18:00+01:00; UTC unless it says
+otherwise), milliseconds since 1970 (1735689600000ms).
+"""
+
+
+class RecordOutput(StrEnum):
+    """How records are printed."""
+
+    HUMAN = "human"
+    JSON = "json"
+    RAW = "raw"
+
+
+def _resolve_output(ctx: typer.Context, value: RecordOutput | None) -> Any:
+    if value is RecordOutput.RAW:
+        ctx.meta[IS_JSON] = False
+        return value
+    found = resolve_output(ctx, value)  # type: ignore[arg-type] # its other values are the same
+    return None if found is None else RecordOutput(found)
 
 
 def consume(
-    topic: TopicArgument,
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC", help="One topic, or several.", autocompletion=topic_names),
+    ],
     start: Annotated[
         str,
-        typer.Option(
-            "--from",
-            metavar="POSITION",
-            help="earliest, latest, an OFFSET, or a TIME (ISO 8601; UTC unless it says otherwise).",
-        ),
+        typer.Option("--from", metavar="PLACE", help="Where to begin; places are listed below."),
     ] = "earliest",
+    end: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="PLACE",
+            help="Stop before this place in each partition; an offset that is not reached yet is "
+            "waited for.",
+        ),
+    ] = None,
+    until_end: Annotated[
+        bool,
+        typer.Option(
+            "--until-end", "--exit-at-end", "-e", help="Stop at the end of what is there now."
+        ),
+    ] = False,
     max_records: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, help="Stop after so many records.")
+        int | None,
+        typer.Option("--max", "-n", metavar="RECORDS", min=1, help="Stop after so many records."),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=0.001, help="Stop when nothing came for so long."
+        ),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", min=0, help="Only this partition; repeatable."),
+        typer.Option(
+            "--partition", "-p", metavar="NUMBER", min=0, help="Only this partition; repeatable."
+        ),
     ] = None,
-    exit_at_end: Annotated[
-        bool,
-        typer.Option("--exit-at-end", "-e", help="Stop at the end of what is there now."),
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="TEMPLATE",
+            help="Print so: {topic} {partition} {offset} {timestamp} {timestamp_ms} {key} {value} "
+            "{headers}, and escapes \\n \\t \\r \\0 \\\\ \\xHH. Content is not changed.",
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            "--delimiter",
+            metavar="TEXT",
+            help="What ends a record of --format and of -o raw.  [default: \\n]",
+        ),
+    ] = None,
+    to_file: Annotated[
+        str | None,
+        typer.Option(
+            "--to-file", metavar="FILE", help="Write a .parquet, .arrow, .csv or .jsonl file."
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="--to-file may replace a file.")
     ] = False,
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="Show partition, offset, time and key too."),
     ] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    output: OutputOption = Output.HUMAN,
+    bootstrap: BootstrapOption = None,
+    output: Annotated[
+        RecordOutput | None,
+        typer.Option(
+            "--output",
+            "-o",
+            callback=_resolve_output,
+            help="human: values as lines; json: an object a line; raw: values byte for byte.  "
+            "[env var: QUORUMLOG_OUTPUT; default: human]",
+        ),
+    ] = None,
 ) -> None:
-    """Print records, waiting for new ones until Ctrl-C, --max or --exit-at-end.
+    """Print records, waiting for new ones until Ctrl-C, --until-end, --to, --max or --timeout.
 
-    The order is that of each partition. `--output json` prints one object a record.
+    Records come in the order of each partition; partitions take turns. What is no text is printed
+    in base64, unless --format or -o raw is given.
     """
-    from ..clients.blocking import connect
+    from . import settings
 
-    position = parse_position(start)
-    with connect(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS) as log:
-        log.partitions(topic)  # a topic that does not exist is told before anything else
-        consumer = log.consumer(
-            assign={topic: partition or None}, start=position, until_end=exit_at_end
-        )
-        with consumer:
-            left = max_records
-            while left is None or left > 0:
-                records = consumer.poll(max_records=left, timeout_ms=None)
-                if not records:
-                    break
-                typer.echo("\n".join(line_of(record, output, verbose) for record in records))
-                left = None if left is None else left - len(records)
+    now = datetime.now(UTC)
+    stretch = Stretch(
+        start=_place("--from", start, now),
+        end=None if end is None else _place("--to", end, now),
+        until_end=until_end,
+        records=max_records,
+        idle_ms=None if timeout is None else max(1, round(timeout * 1000)),
+    )
+    write = _writer(output, template, delimiter, verbose=verbose)
+    file = None if to_file is None else RecordFile(to_file, overwrite=overwrite)
+    with settings.open_log(bootstrap=bootstrap) as log:
+        partitions = choose_partitions(log, topics, partition or [])
+        records = read(log, partitions, stretch)
+        if file is None:
+            for some in records:
+                typer.echo(b"".join(map(write, some)), nl=False)
+        else:
+            _fill(file, records)
 
 
-def parse_position(text: str) -> "Position":
-    """Return what --from means; raises a usage error."""
-    if text == "earliest":
-        return "earliest"
-    if text == "latest":
-        return "latest"
-    if text.isdecimal():
-        return int(text)
+def _fill(file: RecordFile, records: "Iterator[list[ConsumerRecord]]") -> None:
+    """Write records into a file, and say what is in it, whatever ended the reading."""
+    with file:
+        try:
+            for some in records:
+                file.write(some)
+        finally:
+            typer.echo(f"{count_text(file.count, 'record')} in {file.path}", err=True)
+
+
+def _place(option: str, text: str, now: datetime) -> Place:
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"--from {text!r}: give earliest, latest, an offset, or a time such as "
-            "2024-12-31T18:00:00"
-        ) from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        return parse_place(text, now=now)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
 
 
-def line_of(record: "ConsumerRecord", output: Output, verbose: bool) -> str:
-    """Return the line that stands for a record."""
-    if output is Output.JSON:
-        return json.dumps(record_json(record), ensure_ascii=False)
-    value, _ = text_or_base64(record.value)
-    if not verbose:
-        return value or ""
-    key, _ = text_or_base64(record.key)
-    time = time_text(record.timestamp_ms)
-    return f"{record.partition}\t{record.offset}\t{time}\t{key or '-'}\t{value or ''}"
-
-
-def record_json(record: "ConsumerRecord") -> dict[str, Any]:
-    """Return the JSON contract of a record: text where it is UTF-8, else base64 and `encoding`."""
-    value, is_value_base64 = text_or_base64(record.value)
-    key, is_key_base64 = text_or_base64(record.key)
-    row: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp_ms,
-        "key": key,
-        "value": value,
-        "headers": [_header_json(name, content) for name, content in record.headers],
-    }
-    if is_value_base64:
-        row["encoding"] = "base64"
-    if is_key_base64:
-        row["key_encoding"] = "base64"
-    return row
-
-
-def _header_json(name: str, content: bytes | None) -> dict[str, Any]:
-    value, is_base64 = text_or_base64(content)
-    row: dict[str, Any] = {"key": name, "value": value}
-    if is_base64:
-        row["encoding"] = "base64"
-    return row
+def _writer(
+    output: RecordOutput | None, template: str | None, delimiter: str | None, *, verbose: bool
+) -> Writer:
+    """Return how a record is written; what does not fit together is a usage error."""
+    is_raw = output is RecordOutput.RAW
+    if template is not None and is_raw:
+        raise typer.BadParameter("give --format or --output raw, not both")
+    if delimiter is not None and not is_raw and template is None:
+        raise typer.BadParameter("--delimiter needs --output raw or --format")
+    try:
+        end = encode_escaped(unescape("\\n" if delimiter is None else delimiter))
+        if is_raw:
+            return raw_writer(end)
+        if template is not None:
+            return template_writer(template, end)
+    except ValueError as error:
+        option = "--delimiter" if template is None else "--format"
+        raise typer.BadParameter(f"{option}: {error}") from None
+    if output is RecordOutput.JSON:
+        return json_line
+    return verbose_line if verbose else value_line

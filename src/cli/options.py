@@ -1,12 +1,16 @@
-"""The options that several commands share, each said once."""
+"""The options that several commands share, each said once.
+
+Their defaults are not here: what is not typed comes from the environment, the file or the table
+of `settings`, in this order.
+"""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9094"
-CONNECT_TIMEOUT_MS = 3_000  # a person waits; a wrong address should be told soon
+from .completion import topic_names
+from .failures import IS_JSON
 
 
 class Output(StrEnum):
@@ -16,16 +20,39 @@ class Output(StrEnum):
     JSON = "json"
 
 
+def resolve_output(ctx: typer.Context, value: Output | None) -> Any:
+    """Return how to print, from the flag or the settings, and remember it for errors."""
+    if ctx.resilient_parsing:
+        return value
+    if value is Output.JSON:
+        ctx.meta[IS_JSON] = True  # also for an error in the settings themselves
+    from . import settings
+
+    found = Output(settings.load(output=value).output)
+    ctx.meta[IS_JSON] = found is Output.JSON
+    return found
+
+
 BootstrapOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--bootstrap",
-        envvar="QUORUMLOG_BOOTSTRAP",
+        "-b",
         metavar="HOST:PORT",
-        help="A broker's gRPC address, or several separated by commas.",
+        help="A broker's gRPC address, or several by commas.  "
+        "[env var: QUORUMLOG_BOOTSTRAP; default: 127.0.0.1:9094]",
     ),
 ]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="human: tables and sentences; json: a contract.")
+    Output | None,
+    typer.Option(
+        "--output",
+        "-o",
+        callback=resolve_output,
+        help="human: tables and sentences; json: for programs, one object or array a line.  "
+        "[env var: QUORUMLOG_OUTPUT; default: human]",
+    ),
 ]
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names)
+]

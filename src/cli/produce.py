@@ -1,269 +1,356 @@
-"""`quorumlog produce`: lines of a file or of stdin become records."""
+"""`quorumlog produce`: the lines, JSON objects, CSV rows or raw bytes of files or of stdin become
+records."""
 
-import json
 import sys
-from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InvalidRequest, MessageTooLarge, QuorumlogError
-from .options import (
-    CONNECT_TIMEOUT_MS,
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    Output,
-    OutputOption,
-    TopicArgument,
-)
-from .output import count_text, print_json, size_text, text_or_base64
+from ..errors import InvalidRequest, InvalidTimestamp, MessageTooLarge, QuorumlogError
+from .failures import EXIT_ERROR, EXIT_INTERRUPTED
+from .formats import Form, Format, read_entries
+from .inputs import STDIN, Input, check_readable, inputs, progress_of
+from .options import BootstrapOption, Output, OutputOption, TopicArgument
+from .pieces import encode_escaped, unescape
+from .record_json import Headers, NewRecord
+from .report import Place, Report
+from .topic_names import partitions_of
 
 if TYPE_CHECKING:
-    from ..clients.blocking_producer import Delivery, Producer
+    from ..clients.blocking_producer import Producer
+
+EXAMPLES = """\b
+Examples:
+  echo hello | quorumlog produce greetings
+  quorumlog produce flights --file flights.jsonl --key-field carrier
+  quorumlog produce flights --format csv --file a.csv --file b.csv --key-field carrier
+  quorumlog produce pairs --key-separator : --header source=shell
+  find . -print0 | quorumlog produce paths --format raw --delimiter '\\0'
+  quorumlog produce images --format raw --delimiter '' --file logo.png
+  quorumlog consume a --until-end -o json | quorumlog produce b --format json
+"""
+
+OF_ONE_RECORD = (InvalidRequest, InvalidTimestamp, MessageTooLarge)  # the next ones may do
+
+
+class Acks(StrEnum):
+    """Whose acknowledgement a record waits for."""
+
+    ALL = "all"
+    LEADER = "leader"
+    NONE = "none"
+
+
+class Compression(StrEnum):
+    """How batches are compressed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Spread(StrEnum):
+    """How records find their partition."""
+
+    KEY = "murmur2"
+    CRC32 = "crc32"
+    STICKY = "sticky"
+    ROUND_ROBIN = "round_robin"
+
+
+class OnError(StrEnum):
+    """What a record that cannot be sent means for those behind it."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
 
 
 def produce(
     topic: TopicArgument,
     file: Annotated[
-        str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Read this file instead of stdin."),
+        list[str] | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE", help="Read this file, - for stdin; repeatable."
+        ),
     ] = None,
+    format_: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="lines: a record a line. json: an object a line, as `consume -o json` prints. "
+            "csv: a header line, then a JSON object a row. raw: bytes between delimiters.",
+        ),
+    ] = Format.LINES,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            "--delimiter",
+            metavar="TEXT",
+            help="raw: what ends a record, '' for none (each input is one record); csv: what is "
+            "between fields. Escapes: \\n \\t \\r \\0 \\\\ \\xHH.  [default: \\n; csv: a comma]",
+        ),
+    ] = None,
+    quote: Annotated[
+        str, typer.Option("--quote", metavar="CHARACTER", help="csv: what fields are quoted with.")
+    ] = '"',
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", metavar="TEXT", help="A line is KEY, this text, VALUE."),
+        typer.Option(
+            "--key-separator",
+            "-K",
+            metavar="TEXT",
+            help="lines, raw: a record is KEY, this text, VALUE. Escapes as above.",
+        ),
     ] = None,
     key_field: Annotated[
         str | None,
-        typer.Option("--key-field", metavar="NAME", help="Lines are JSON; this member is the key."),
+        typer.Option(
+            "--key-field",
+            metavar="NAME",
+            help="The key is this member of the JSON on a line, or this column of a CSV.",
+        ),
     ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="Send everything to this partition.")
+    timestamp_field: Annotated[
+        str | None,
+        typer.Option(
+            "--timestamp-field",
+            metavar="NAME",
+            help="The timestamp is this member or column: milliseconds since 1970, or ISO 8601.",
+        ),
+    ] = None,
+    null_value: Annotated[
+        str | None,
+        typer.Option(
+            "--null-value",
+            metavar="TEXT",
+            help="A key, value or CSV field that is this text is null (a tombstone).",
+        ),
     ] = None,
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable."),
     ] = None,
-    acks: Annotated[str, typer.Option("--acks", help="all, leader or none.")] = "all",
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition", "-p", metavar="NUMBER", min=0, help="Send everything to this partition."
+        ),
+    ] = None,
+    partitioner: Annotated[
+        Spread | None,
+        typer.Option(
+            "--partitioner",
+            help="murmur2, crc32: by the key's hash, without a key as sticky. sticky: one until a "
+            "batch is full. round_robin: one after the other. Goes before what JSON records say.  "
+            "[default: murmur2]",
+        ),
+    ] = None,
+    acks: Annotated[
+        Acks,
+        typer.Option("--acks", help="Whose acknowledgement to wait for."),
+    ] = Acks.ALL,
     compression: Annotated[
-        str, typer.Option("--compression", help="none, gzip, snappy, lz4 or zstd.")
-    ] = "none",
+        Compression, typer.Option("--compression", help="How batches are compressed.")
+    ] = Compression.NONE,
+    compression_level: Annotated[
+        int | None,
+        typer.Option(
+            "--compression-level",
+            metavar="LEVEL",
+            help="How hard gzip (1 to 9) or zstd (1 to 22) try.  [default: the codec's own]",
+        ),
+    ] = None,
+    linger: Annotated[
+        int,
+        typer.Option("--linger", metavar="MS", min=0, help="A batch waits so long for more, ms."),
+    ] = 5,
+    batch_size: Annotated[
+        int,
+        typer.Option("--batch-size", metavar="BYTES", min=1, help="A full batch, bytes."),
+    ] = 983_040,
+    on_error: Annotated[
+        OnError,
+        typer.Option("--on-error", help="Whether a record that cannot be sent ends the rest."),
+    ] = OnError.CONTINUE,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print where each record is stored.")
     ] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    output: OutputOption = Output.HUMAN,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
 ) -> None:
-    """Send each line as one record, and say what was stored.
+    """Send each line, object, row or piece of the input as one record, and say what was stored.
 
-    A record that could not be delivered is reported with its line number; the exit code is 1 then.
+    A record that could not be delivered is reported with its line, and the exit code is 1 then.
+    After Ctrl-C it is told what was stored and what was not.
     """
-    from ..clients.blocking import connect
+    from . import settings
 
-    if key_separator is not None and key_field is not None:
-        raise typer.BadParameter("give --key-separator or --key-field, not both")
-    split = Splitter(key_separator, key_field)
-    headers = parse_headers(header or [])
-    report = Report(verbose=verbose, as_json=output is Output.JSON)
-    with (
-        open_lines(file, show_progress=not verbose and output is Output.HUMAN) as lines,
-        connect(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS) as log,
-        log.producer(acks=acks, compression=compression) as producer,
-    ):
-        log.partitions(topic)  # a topic that does not exist is told before anything is read
-        for number, line in enumerate(lines, start=1):
-            send_line(producer, report, split, topic, number, line, headers, partition)
-        report.finish(producer)
-    report.print_summary()
-    if report.errors:
-        raise typer.Exit(1)
-
-
-def send_line(
-    producer: "Producer",
-    report: "Report",
-    split: "Splitter",
-    topic: str,
-    number: int,
-    line: bytes,
-    headers: list[tuple[str, bytes]],
-    partition: int | None,
-) -> None:
-    """Send one line and report what is known by now."""
-    try:
-        key, value = split.split(line)
-        delivery = producer.send(
-            topic, value, key=key, headers=headers or None, partition=partition
+    form = _form(
+        Form(
+            format=format_,
+            delimiter=_bytes_of(delimiter, "--delimiter"),
+            quote=quote,
+            key_separator=_bytes_of(key_separator, "--key-separator"),
+            key_field=key_field,
+            timestamp_field=timestamp_field,
+            null_value=None if null_value is None else null_value.encode(),
+            headers=parse_headers(header or []),
         )
-    except (InvalidRequest, MessageTooLarge) as error:  # of this line alone
-        report.failed(number, error)
-        return
-    report.sent(number, key, value, delivery)
-
-
-@dataclass(slots=True)
-class Splitter:
-    """How a line becomes key and value."""
-
-    key_separator: str | None
-    key_field: str | None
-
-    def split(self, line: bytes) -> tuple[bytes | None, bytes]:
-        """Return (key, value); raises InvalidRequest for a line that does not have the form."""
-        if self.key_separator is not None:
-            key, found, value = line.partition(self.key_separator.encode())
-            if not found:
-                raise InvalidRequest(f"the line has no key separator {self.key_separator!r}")
-            return key, value
-        if self.key_field is not None:
-            return self._json_key(line, self.key_field), line
-        return None, line
-
-    def _json_key(self, line: bytes, name: str) -> bytes | None:
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InvalidRequest(f"the line is not JSON: {error}") from None
-        if not isinstance(row, dict) or name not in row:
-            raise InvalidRequest(f"the line is no JSON object with a member {name!r}")
-        key = row[name]
-        if key is None:
-            return None
-        return (key if isinstance(key, str) else json.dumps(key)).encode()
-
-
-@dataclass(slots=True)
-class Report:
-    """What happened to each line, told in the order of the lines."""
-
-    verbose: bool
-    as_json: bool
-    records: int = 0
-    stored_bytes: int = 0  # of keys and values
-    errors: int = 0
-    _waiting: "deque[tuple[int, bytes | None, int, Delivery]]" = field(default_factory=deque)
-    _start_ns: int = field(default_factory=lambda: _now_ns())
-
-    def sent(self, number: int, key: bytes | None, value: bytes, delivery: "Delivery") -> None:
-        """Note a record on its way; tell of those in front that have arrived."""
-        self._waiting.append((number, key, len(key or b"") + len(value), delivery))
-        while self._waiting and self._waiting[0][3].done():
-            self._settle()
-
-    def finish(self, producer: "Producer") -> None:
-        """Wait for what is on its way."""
-        with suppress(QuorumlogError):  # told below, record by record
-            producer.flush()
-        while self._waiting:
-            self._settle()
-
-    def failed(self, number: int, error: QuorumlogError) -> None:
-        """Tell of a line that is not stored."""
-        self.errors += 1
-        typer.echo(f"quorumlog: line {number}: {error}", err=True)
-
-    def print_summary(self) -> None:
-        """Print what the whole run did."""
-        seconds = (_now_ns() - self._start_ns) / 1e9
-        if self.as_json and not self.verbose:
-            print_json(
-                {
-                    "records": self.records,
-                    "bytes": self.stored_bytes,
-                    "seconds": round(seconds, 3),
-                    "errors": self.errors,
-                }
+    )
+    if partition is not None and partitioner is not None:
+        raise typer.BadParameter("give --partition or --partitioner, not both")
+    paths = file or [STDIN]
+    as_json = output is Output.JSON
+    check_readable(paths)
+    with settings.open_log(bootstrap=bootstrap) as log:
+        partitions_of(log, topic)  # a topic that does not exist is told before anything is read
+        report = Report(verbose=verbose, as_json=as_json)
+        with log.producer(
+            partitioner=(partitioner or Spread.KEY).value,
+            acks=acks,
+            compression=compression,
+            compression_level=compression_level,
+            linger_ms=linger,
+            batch_size=batch_size,
+        ) as producer:
+            sending = Sending(
+                producer, report, topic, partition, on_error, keeps_partition=partitioner is None
             )
-        elif not self.as_json:
-            failures = f", {count_text(self.errors, 'line')} failed" if self.errors else ""
-            size = size_text(self.stored_bytes)
-            text = f"{count_text(self.records, 'record')}, {size} in {seconds:.2f} s{failures}"
-            typer.echo(text, err=self.verbose)
+            _invite(paths, as_json=as_json)
+            sending.run(paths, form, show_progress=not (verbose or as_json))
+    report.print_summary(interrupted_at=sending.interrupted_at)
+    if sending.interrupted_at:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if report.errors:
+        raise typer.Exit(EXIT_ERROR)
 
-    def _settle(self) -> None:
-        number, key, size, delivery = self._waiting.popleft()
+
+@dataclass(slots=True)
+class Sending:
+    """The work of one `produce`: entries to the producer, outcomes to the report."""
+
+    producer: "Producer"
+    report: Report
+    topic: str
+    partition: int | None  # for all records
+    on_error: OnError
+    keeps_partition: bool  # whether records may name their own
+    interrupted_at: str = ""  # how far it came, where Ctrl-C ended it
+    _place: Place | None = None  # of the newest entry
+
+    def run(self, paths: list[str], form: Form, *, show_progress: bool) -> None:
+        """Send everything; returns when each record has its outcome, or is known to have none."""
         try:
-            topic, partition, offset = delivery.result()
-        except QuorumlogError as error:
-            self.failed(number, error)
-            return
-        self.records += 1
-        self.stored_bytes += size
-        if not self.verbose:
-            return
-        if self.as_json:
-            text, is_base64 = text_or_base64(key)
-            row: dict[str, Any] = {
-                "topic": topic,
-                "partition": partition,
-                "offset": offset,
-                "key": text,
-            }
-            if is_base64:
-                row["key_encoding"] = "base64"
-            print_json(row)
-        else:
-            typer.echo(f"line {number}: {topic}-{partition} offset {offset}")
+            try:
+                with progress_of(paths, wanted=show_progress) as progress:
+                    for source in inputs(paths, progress, on_idle=self.report.settle_all):
+                        if not self._send_all(source, form):
+                            break
+            except InvalidRequest as error:  # of an input as a whole: what was read is sent
+                self.report.refused(error)
+            self.report.finish(self.producer)
+        except KeyboardInterrupt:
+            unread = "nothing was read" if self._place is None else f"read up to {self._place}"
+            self.interrupted_at = unread
+            self.report.interrupt(self.producer)
+            self.producer.close(flush=False)
+        except BaseException:  # the reader of our output has gone, or worse: do not wait for more
+            self.producer.close(flush=False)
+            raise
+
+    def _send_all(self, source: Input, form: Form) -> bool:
+        """Send an input's entries; whether the next input is wanted."""
+        unit = "record" if form.format is Format.RAW else "line"
+        try:
+            for entry in read_entries(source.chunks, form):
+                self._place = place = Place.of(source.name, unit, entry)
+                if not self._send(place, entry.record):
+                    return False
+        except InvalidRequest as error:
+            here = f"{source.name}: " if source.name else ""
+            raise InvalidRequest(f"{here}{error.message}") from None
+        return True
+
+    def _send(self, place: Place, record: NewRecord | QuorumlogError) -> bool:
+        """Send one record; whether the next one is wanted."""
+        if isinstance(record, QuorumlogError):
+            return self._failed(place, record)
+        named = record.partition if self.keeps_partition else None
+        try:
+            delivery = self.producer.send(
+                self.topic,
+                record.value,
+                key=record.key,
+                headers=record.headers or None,
+                timestamp_ms=record.timestamp_ms,
+                partition=named if self.partition is None else self.partition,
+            )
+        except OF_ONE_RECORD as error:
+            return self._failed(place, error)
+        except QuorumlogError as error:  # what keeps this record out keeps out the rest
+            self.report.failed(place, error)
+            typer.echo(f"quorumlog: the input is not read on behind {place}", err=True)
+            return False
+        self.report.sent(place, record, delivery)
+        return self.on_error is OnError.CONTINUE or not self.report.errors
+
+    def _failed(self, place: Place, error: QuorumlogError) -> bool:
+        self.report.failed(place, error)
+        return self.on_error is OnError.CONTINUE
 
 
-def parse_headers(pairs: list[str]) -> list[tuple[str, bytes]]:
+def parse_headers(pairs: list[str]) -> Headers:
     """Return NAME=VALUE pairs; raises InvalidRequest for anything else."""
     headers = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise InvalidRequest(f"--header {pair!r}: give NAME=VALUE")
-        headers.append((name, value.encode()))
-    return headers
+        headers.append((name, value.encode("utf-8", "surrogateescape")))
+    return tuple(headers)
 
 
-class open_lines:
-    """The lines of a file or of stdin without their ends, with a progress bar where someone looks.
-
-    Raises InvalidRequest when the file cannot be opened.
-    """
-
-    def __init__(self, path: str | None, *, show_progress: bool) -> None:
-        self._path = path
-        self._show_progress = show_progress and path is not None and sys.stderr.isatty()
-        self._file: BinaryIO
-
-    def __enter__(self) -> Iterator[bytes]:
-        if self._path is None or self._path == "-":
-            self._file = sys.stdin.buffer
-            return _stripped(self._file)
-        try:
-            self._file = open(self._path, "rb")  # closed in __exit__
-        except OSError as error:
-            raise InvalidRequest(f"{self._path} cannot be read: {error.strerror}") from None
-        if not self._show_progress:
-            return _stripped(self._file)
-        from rich.console import Console
-        from rich.progress import wrap_file
-
-        size = self._file.seek(0, 2)
-        self._file.seek(0)
-        self._bar = wrap_file(
-            self._file, size, description="producing", console=Console(stderr=True)
-        )
-        return _stripped(self._bar.__enter__())
-
-    def __exit__(self, *error: object) -> None:
-        bar = getattr(self, "_bar", None)
-        if bar is not None:
-            bar.__exit__(None, None, None)
-        if self._file is not sys.stdin.buffer:
-            self._file.close()
+def _form(form: Form) -> Form:
+    """Return the form unless its parts do not fit together; that is a usage error."""
+    name = form.format
+    is_csv, is_raw, is_json = name is Format.CSV, name is Format.RAW, name is Format.JSON
+    refusals = (
+        (form.key_separator and form.key_field, "give --key-separator or --key-field, not both"),
+        (form.key_separator == b"", "--key-separator is empty"),
+        (form.key_separator and (is_csv or is_json), f"--format {name} has no --key-separator"),
+        (form.key_field and (is_raw or is_json), f"--format {name} has no --key-field"),
+        (form.timestamp_field and (is_raw or is_json), f"--format {name} has no --timestamp-field"),
+        (form.key_separator and form.timestamp_field, "--timestamp-field needs JSON lines or csv"),
+        (form.null_value is not None and is_json, "--format json has null, and no --null-value"),
+        (form.delimiter is not None and not (is_csv or is_raw), f"{name} has no --delimiter"),
+        (is_csv and not _is_character(form.delimiter or b","), "csv has one ASCII --delimiter"),
+        (is_csv and len(form.quote) != 1, "--quote is one character"),
+        (is_csv and form.quote.encode() == (form.delimiter or b","), "--quote is the delimiter"),
+    )
+    for is_wrong, reason in refusals:
+        if is_wrong:
+            raise typer.BadParameter(reason)
+    return form
 
 
-def _stripped(file: BinaryIO) -> Iterator[bytes]:
-    for line in file:
-        yield line.rstrip(b"\n").removesuffix(b"\r")
+def _is_character(delimiter: bytes) -> bool:
+    return len(delimiter) == 1 and delimiter < b"\x80" and delimiter not in b"\r\n\0"
 
 
-def _now_ns() -> int:
-    import time
+def _bytes_of(text: str | None, option: str) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return encode_escaped(unescape(text))
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {text!r}: {error}") from None
 
-    return time.monotonic_ns()
+
+def _invite(paths: list[str], *, as_json: bool) -> None:
+    """Tell whoever sits in front of a silent terminal what it waits for."""
+    if STDIN in paths and not as_json and sys.stdin.isatty() and sys.stderr.isatty():
+        typer.echo("Type records, one a line; Ctrl-D ends.", err=True)

@@ -5,34 +5,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InvalidConfig, TopicAlreadyExists
-from .options import (
-    CONNECT_TIMEOUT_MS,
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    Output,
-    OutputOption,
-    TopicArgument,
-)
+from ..errors import InvalidConfig, InvalidRequest, TopicAlreadyExists, UnknownTopicOrPartition
+from .confirmation import confirmed
+from .options import BootstrapOption, Output, OutputOption, TopicArgument
 from .output import cell_text, count_text, id_text, print_json, print_table
+from .topic_names import unknown_topic
 
 if TYPE_CHECKING:
-    from ..clients import Topic
+    from ..clients import Topic, TopicListing
+    from ..clients.blocking import Log
 
 app = typer.Typer(
     help="Create, list, describe and delete topics.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
-@app.command("create")
+@app.command(
+    "create",
+    epilog="""\b
+Examples:
+  quorumlog topics create flights --partitions 4
+  quorumlog topics create audit --config flush.policy=fsync --config retention.ms=604800000
+""",
+)
 def create(
-    name: TopicArgument,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The new topic's name.")],
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.")
     ] = 1,
     replication: Annotated[
         int | None,
-        typer.Option("--replication", "-r", min=1, help="Replicas of each partition."),
+        typer.Option(
+            "--replication",
+            "-r",
+            min=1,
+            help="Replicas of each partition.  [default: the cluster's]",
+        ),
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -41,14 +49,14 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="An existing topic is fine.")
     ] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    output: OutputOption = Output.HUMAN,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
 ) -> None:
     """Create a topic; when this returns it can be used."""
-    from ..clients.blocking import connect
+    from . import settings
 
     configs = parse_configs(config or [])
-    with connect(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS) as log:
+    with settings.open_log(bootstrap=bootstrap) as log:
         try:
             topic = log.admin.create_topic(
                 name,
@@ -72,45 +80,50 @@ def create(
 
 @app.command("list")
 def list_topics(
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    output: OutputOption = Output.HUMAN,
+    counts: Annotated[
+        bool,
+        typer.Option("--counts", help="Count the offsets of each topic too: a call a partition."),
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
 ) -> None:
     """List all topics by name."""
-    from ..clients.blocking import connect
+    from . import settings
 
-    with connect(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS) as log:
+    with settings.open_log(bootstrap=bootstrap) as log:
         topics = log.admin.list_topics()
+        counted = {topic.name: count_offsets(log, topic) for topic in topics} if counts else {}
     if output is Output.JSON:
-        print_json(
-            [
-                {
-                    "name": topic.name,
-                    "id": id_text(topic.topic_id),
-                    "partitions": topic.partitions,
-                    "replication_factor": topic.replication_factor,
-                }
-                for topic in topics
-            ]
-        )
+        print_json([listing_json(topic, counted) for topic in topics])
         return
+    columns = ["topic", "partitions", "replication", *(["offsets"] if counts else [])]
     print_table(
-        ("topic", "partitions", "replication"),
-        [(topic.name, topic.partitions, topic.replication_factor) for topic in topics],
+        columns,
+        [
+            (
+                topic.name,
+                topic.partitions,
+                topic.replication_factor,
+                *([counted[topic.name]] if counts else []),
+            )
+            for topic in topics
+        ],
         empty="There are no topics. Create one: quorumlog topics create NAME --partitions 4",
     )
 
 
 @app.command("describe")
 def describe(
-    name: TopicArgument,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    output: OutputOption = Output.HUMAN,
+    name: TopicArgument, bootstrap: BootstrapOption = None, output: OutputOption = None
 ) -> None:
     """Show a topic's configs and its partitions: leader, replicas, in-sync replicas, end."""
-    from ..clients.blocking import connect
+    from . import settings
 
-    with connect(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS) as log:
-        topic = log.admin.describe_topic(name)
+    with settings.open_log(bootstrap=bootstrap) as log:
+        try:
+            topic = log.admin.describe_topic(name)
+        except UnknownTopicOrPartition:
+            raise unknown_topic(log, name) from None
         led = [entry.partition for entry in topic.partitions if entry.leader is not None]
         ends = log.list_offsets(name, partitions=led)
     if output is Output.JSON:
@@ -138,18 +151,56 @@ def describe(
 @app.command("delete")
 def delete(
     name: TopicArgument,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    output: OutputOption = Output.HUMAN,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; nobody is asked without a terminal.")
+    ] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="No such topic is fine.")] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
 ) -> None:
-    """Delete a topic with all its records."""
-    from ..clients.blocking import connect
+    """Delete a topic with all its records. In a terminal you are asked first."""
+    from . import settings
 
-    with connect(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS) as log:
-        log.admin.delete_topic(name)
+    with settings.open_log(bootstrap=bootstrap) as log:
+        try:
+            if not yes:
+                partitions = count_text(log.partitions(name), "partition")
+                if not confirmed(f"Delete {name} with all records of its {partitions}?"):
+                    raise InvalidRequest(f"{name} is not deleted")
+            log.admin.delete_topic(name)
+            deleted = True
+        except UnknownTopicOrPartition:
+            if not if_exists:
+                raise unknown_topic(log, name) from None
+            deleted = False
     if output is Output.JSON:
-        print_json({"deleted": name})
+        print_json({"deleted": name if deleted else None})
     else:
-        typer.echo(f"Topic {name} is deleted.")
+        typer.echo(f"Topic {name} is deleted." if deleted else f"There is no topic {name}.")
+
+
+def count_offsets(log: "Log", topic: "TopicListing") -> int | None:
+    """Return how many offsets a topic has between its partitions' starts and ends, None while it
+    is being deleted."""
+    try:
+        first = log.list_offsets(topic.name, at="earliest")
+        end = log.list_offsets(topic.name, at="latest")
+    except UnknownTopicOrPartition:
+        return None
+    return sum(end[partition] - first[partition] for partition in first)
+
+
+def listing_json(topic: "TopicListing", counted: Mapping[str, int | None]) -> dict[str, Any]:
+    """Return the JSON contract of a topic in a list; "offsets" only where they were counted."""
+    row: dict[str, Any] = {
+        "name": topic.name,
+        "id": id_text(topic.topic_id),
+        "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+    }
+    if topic.name in counted:
+        row["offsets"] = counted[topic.name]
+    return row
 
 
 def parse_configs(pairs: list[str]) -> dict[str, str]:

@@ -184,10 +184,10 @@ def test_lines_that_fail_are_named_and_the_exit_code_says_so(address: str, topic
     stdin = "a:1\nno separator\n" + "b:" + "x" * 2_000 + "\nc:3\n"
     result = invoke("produce", topic, "--key-separator", ":", address=address, stdin=stdin)
     assert result.exit_code == 1
-    assert "line 2: the line has no key separator ':'" in result.stderr
+    assert "line 2: no key separator ':'" in result.stderr
     assert "line 3: " in result.stderr
     assert "2 records" in result.stdout
-    assert "2 lines failed" in result.stdout
+    assert "2 failed" in result.stdout
     assert succeed("consume", topic, "-e", address=address) == "1\n3\n"
 
 
@@ -200,17 +200,17 @@ def test_a_line_that_no_request_can_carry_does_not_stop_the_others(
     assert result.exit_code == 1
     assert result.stderr.startswith("quorumlog: line 2: ")
     assert "2 records" in result.stdout
-    assert "1 line failed" in result.stdout
+    assert "1 failed" in result.stdout
     assert succeed("consume", topic, "-e", address=address) == "first\nlast\n"
 
 
-def test_binary_content_and_impossible_times_can_be_printed(address: str, topic: str) -> None:
+def test_binary_content_and_the_last_of_times_can_be_printed(address: str, topic: str) -> None:
     with quorumlog.connect(address) as log:
         log.admin.create_topic(topic)
         with log.producer() as producer:
-            producer.send(topic, b"\xff\x00", key=b"\xfe", timestamp_ms=2**60)
+            producer.send(topic, b"\xff\x00", key=b"\xfe", timestamp_ms=253_402_300_799_999)
     line = succeed("consume", topic, "-e", "--verbose", address=address)
-    assert line.split("\t") == ["0", "0", str(2**60), "/g==", "/wA=\n"]
+    assert line.split("\t") == ["0", "0", "9999-12-31T23:59:59.999+00:00", "/g==", "/wA=\n"]
 
 
 def test_consume_stops_after_max(address: str, topic: str) -> None:
@@ -292,7 +292,6 @@ def test_a_closed_pipe_ends_consume_quietly(address: str, topic: str) -> None:
         (["produce", "nope"], "nope: "),
         (["topics", "list", "--bootstrap", "http://127.0.0.1:9094"], "give host:port"),
         (["produce", "t", "-H", "x"], "give NAME=VALUE"),
-        (["produce", "t", "--acks", "most"], "one of all, leader, none"),
         (["log", "dump", "/no/such/file.log"], "/no/such/file.log cannot be read"),
         (["log", "dump", "/no/such/file"], "file is no file of a log: one of *.log"),
         (["server", "--config", "/no/such/file"], "/no/such/file cannot be read"),
@@ -322,6 +321,7 @@ def test_an_error_is_one_sentence_and_exit_code_1(
         ["produce", "t", "--key-separator", ":", "--key-field", "x"],
         ["server"],
         ["topics", "list", "--output", "xml"],
+        ["produce", "t", "--acks", "most"],
     ],
 )
 def test_a_usage_error_is_exit_code_2(address: str, arguments: list[str]) -> None:

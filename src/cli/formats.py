@@ -1,0 +1,202 @@
+"""How the pieces of an input become records: lines, JSON, CSV, raw bytes.
+
+A piece that has not the form is an error in its place; the pieces behind it are still read.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from ..errors import InvalidRequest, QuorumlogError
+from .pieces import Piece, split
+from .record_json import Headers, NewRecord, content_of, parse_line, parse_record
+from .times import timestamp_of
+
+RECORD_BYTES_MAX = 8 << 20  # no request carries more (`request_size_max`)
+
+
+class Format(StrEnum):
+    """What the input is."""
+
+    LINES = "lines"
+    JSON = "json"
+    CSV = "csv"
+    RAW = "raw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How an input is read; `check_form` says what fits together."""
+
+    format: Format
+    delimiter: bytes | None = None  # raw: between records, "" none; csv: between fields
+    quote: str = '"'  # csv
+    key_separator: bytes | None = None
+    key_field: str | None = None
+    timestamp_field: str | None = None
+    null_value: bytes | None = None  # content equal to it is null
+    headers: Headers = ()  # for each record, before its own
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A piece of the input: its place, and the record or why it is none."""
+
+    first: int  # 1-based line, or record where there are no lines
+    last: int
+    record: NewRecord | QuorumlogError
+
+
+Rows: TypeAlias = Iterator[Entry]
+
+
+def read_entries(chunks: Iterable[bytes], form: Form) -> Rows:
+    """Yield the entries of an input in order. Raises InvalidRequest when it cannot be read at all
+    (a CSV without a header line)."""
+    if form.format is Format.CSV:
+        yield from _csv_entries(chunks, form)
+        return
+    delimiter = b"\n"
+    if form.format is Format.RAW and form.delimiter is not None:
+        delimiter = form.delimiter
+    is_text = form.format is not Format.RAW
+    for number, piece in enumerate(split(chunks, delimiter, limit=RECORD_BYTES_MAX), start=1):
+        if isinstance(piece, bytes):
+            if is_text:
+                piece = piece.removesuffix(b"\r")
+                if number == 1:
+                    piece = piece.removeprefix(b"\xef\xbb\xbf")
+            yield Entry(number, number, _record_or_error(piece, form))
+        else:
+            yield Entry(number, number, piece)
+
+
+def _record_or_error(piece: bytes, form: Form) -> NewRecord | QuorumlogError:
+    try:
+        record = parse_record(piece) if form.format is Format.JSON else _record(piece, form)
+    except QuorumlogError as error:
+        return error
+    if form.headers:
+        record.headers = (*form.headers, *record.headers)
+    return record
+
+
+def _record(piece: bytes, form: Form) -> NewRecord:
+    """Return the record of a line, or of raw bytes."""
+    if form.key_separator is not None:
+        key, found, value = piece.partition(form.key_separator)
+        if not found:
+            raise InvalidRequest(f"no key separator {form.key_separator.decode()!r}")
+        return NewRecord(_unless_null(key, form), _unless_null(value, form))
+    record = NewRecord(None, _unless_null(piece, form))
+    if form.key_field is not None or form.timestamp_field is not None:
+        row = parse_line(piece)
+        if not isinstance(row, dict):
+            raise InvalidRequest('not a JSON object such as {"id": 7}')
+        if form.key_field is not None:
+            record.key = content_of(_member(row, form.key_field), None, "key")
+        if form.timestamp_field is not None:
+            record.timestamp_ms = timestamp_of(_member(row, form.timestamp_field))
+    return record
+
+
+def _member(row: dict[str, object], name: str) -> object:
+    if name not in row:
+        raise InvalidRequest(f"the JSON object has no member {name!r}")
+    return row[name]
+
+
+def _unless_null(content: bytes, form: Form) -> bytes | None:
+    return None if content == form.null_value else content
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """The lines of a CSV as text; an error in one of them does not end the others."""
+
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        self._pieces = pieces
+        self.number = 0  # of the newest line
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        piece = next(self._pieces)
+        self.number += 1
+        if isinstance(piece, QuorumlogError):
+            raise piece
+        try:
+            text = piece.decode("utf-8-sig" if self.number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise InvalidRequest("not UTF-8") from None
+        return text + "\n"
+
+
+def _csv_entries(chunks: Iterable[bytes], form: Form) -> Rows:
+    lines = _Lines(split(chunks, b"\n", limit=RECORD_BYTES_MAX))
+    csv.field_size_limit(RECORD_BYTES_MAX)  # of the process: csv knows no other
+    delimiter = "," if form.delimiter is None else form.delimiter.decode()
+    rows = csv.reader(lines, delimiter=delimiter, quotechar=form.quote, strict=True)
+    names: list[str] | None = None
+    while True:
+        first = lines.number + 1
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except (csv.Error, QuorumlogError) as error:
+            if names is None:
+                raise InvalidRequest(f"the header line is no CSV: {error}") from None
+            yield Entry(first, lines.number, _csv_error(error))
+            continue
+        if not row:  # an empty line
+            continue
+        if names is None:
+            names = _header(row, form)
+        else:
+            yield Entry(first, lines.number, _csv_record(names, row, form))
+
+
+def _csv_error(error: csv.Error | QuorumlogError) -> QuorumlogError:
+    if isinstance(error, QuorumlogError):
+        return error
+    if "unexpected end" in str(error):
+        return InvalidRequest("a quote is opened and never closed")
+    return InvalidRequest(f"not CSV: {error}")
+
+
+def _header(row: list[str], form: Form) -> list[str]:
+    names = [name.strip() for name in row]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice or "" in names:
+        what = f"{min(twice)!r} twice" if twice - {""} else "a column without a name"
+        raise InvalidRequest(f"the header line has {what}: each column needs a name of its own")
+    for name in (form.key_field, form.timestamp_field):
+        if name is not None and name not in names:
+            raise InvalidRequest(f"there is no column {name!r}: there are {', '.join(names)}")
+    return names
+
+
+def _csv_record(names: list[str], row: list[str], form: Form) -> NewRecord | QuorumlogError:
+    if len(row) != len(names):
+        return InvalidRequest(f"{len(row)} fields, the header line has {len(names)}")
+    null = None if form.null_value is None else form.null_value.decode("utf-8", "replace")
+    fields = {
+        name: None if null is not None and field == null else field
+        for name, field in zip(names, row, strict=True)
+    }
+    record = NewRecord(None, json.dumps(fields, ensure_ascii=False).encode(), form.headers)
+    try:
+        if form.key_field is not None:
+            record.key = content_of(fields[form.key_field], None, "key")
+        if form.timestamp_field is not None:
+            record.timestamp_ms = timestamp_of(fields[form.timestamp_field])
+    except QuorumlogError as error:
+        return error
+    return record

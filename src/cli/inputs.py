@@ -1,0 +1,130 @@
+"""Where records are read from: files, or stdin; with progress where someone looks.
+
+Input is read in chunks as they come. Before a wait for more, `on_idle` is called, so that what is
+known of the records so far can be told to whoever is typing.
+"""
+
+import contextlib
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from ..errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+STDIN = "-"
+CHUNK_BYTES = 256 << 10
+IDLE_S = 0.05  # an input that is silent for so long is waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One source of records, open."""
+
+    name: str  # "" where there is one only and no name is needed
+    chunks: Iterator[bytes]
+
+
+def check_readable(paths: Sequence[str]) -> None:
+    """Raise InvalidRequest for the first file that cannot be opened; a pipe is left alone."""
+    for path in paths:
+        if path != STDIN and (os.path.isfile(path) or not os.path.exists(path)):
+            _open(path).close()
+
+
+@contextmanager
+def progress_of(paths: Sequence[str], *, wanted: bool) -> Iterator["Progress | None"]:
+    """Show a progress bar on stderr while files, or a pipe, are read; None where nobody looks."""
+    from_terminal = STDIN in paths and _is_terminal(sys.stdin)
+    if not wanted or from_terminal or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield progress
+
+
+def inputs(
+    paths: Sequence[str], progress: "Progress | None", *, on_idle: Callable[[], None]
+) -> Iterator[Input]:
+    """Yield each source in order; one is open until the next is asked for."""
+    for path in paths:
+        file = sys.stdin.buffer if path == STDIN else _open(path)
+        try:
+            task = None if progress is None else progress.add_task(path, total=_size(path, file))
+            yield Input(path if len(paths) > 1 else "", _chunks(file, progress, task, on_idle))
+        finally:
+            if path != STDIN:
+                file.close()
+
+
+def _chunks(
+    file: BinaryIO,
+    progress: "Progress | None",
+    task: "TaskID | None",
+    on_idle: Callable[[], None],
+) -> Iterator[bytes]:
+    read: Callable[[int], bytes] = getattr(file, "read1", file.read)
+    while True:
+        if not _has_more(file):
+            on_idle()
+        try:
+            chunk = read(CHUNK_BYTES)
+        except OSError as error:
+            raise InvalidRequest(f"reading stopped: {error.strerror}") from None
+        if not chunk:
+            return
+        if progress is not None and task is not None:
+            progress.advance(task, len(chunk))
+        yield chunk
+
+
+def _has_more(file: BinaryIO) -> bool:
+    """Whether there is something to read now, or soon; a file that cannot be asked has."""
+    try:
+        return bool(select.select([file], [], [], IDLE_S)[0])
+    except (OSError, ValueError):  # no descriptor, or no system that could wait for it
+        return True
+
+
+def _open(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb")  # the caller closes it
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _size(path: str, file: BinaryIO) -> int | None:
+    with contextlib.suppress(OSError):
+        if path != STDIN and file.seekable():
+            size = file.seek(0, 2)
+            file.seek(0)
+            return size
+    return None
+
+
+def _is_terminal(stream: object) -> bool:
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty is not None and isatty())

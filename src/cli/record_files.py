@@ -1,0 +1,203 @@
+"""Records into a file: Parquet, Arrow, CSV or JSON lines, by the name's ending.
+
+Columns: topic, partition, offset, timestamp, key, value, headers. In Parquet and Arrow the content
+is binary and the timestamp a timestamp (microseconds, UTC), as `read_arrow` gives them; CSV has
+text, content that is none in base64 with the encoding beside it, and headers as JSON.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from ..errors import InvalidRequest, StorageError
+from .output import time_text
+from .record_json import MEMBERS, record_json, record_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..clients import ConsumerRecord
+
+ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
+GROUP_RECORDS = 65_536  # of one row group or record batch
+GROUP_BYTES = 32 << 20
+
+
+class Sink(Protocol):
+    """Where records go."""
+
+    def write(self, records: "Sequence[ConsumerRecord]") -> None:
+        """Take records."""
+
+    def close(self) -> None:
+        """Write what is left, and the file's end."""
+
+
+class RecordFile:
+    """A file being written; leaving it closes it, so that what was read so far can be used.
+
+    Raises InvalidRequest for an ending that has no format and for a file that exists (unless
+    `overwrite`), StorageError when writing fails.
+    """
+
+    def __init__(self, path: str, *, overwrite: bool) -> None:
+        ending = os.path.splitext(path)[1]
+        if ending not in ENDINGS:
+            raise InvalidRequest(f"{path}: the name must end in one of {', '.join(ENDINGS)}")
+        if os.path.exists(path) and not overwrite:
+            raise InvalidRequest(f"{path} exists; --overwrite replaces it")
+        self.path = path
+        self.count = 0
+        self._ending = ending
+        self._file: IO[bytes]
+        self._sink: Sink
+
+    def __enter__(self) -> "RecordFile":
+        try:
+            self._file = open(self.path, "wb")  # closed in __exit__
+        except OSError as error:
+            raise self._failed(error) from None
+        if self._ending in (".parquet", ".arrow"):
+            self._sink = ArrowSink(self._file, is_parquet=self._ending == ".parquet")
+        else:
+            self._sink = TextSink(self._file, is_csv=self._ending == ".csv")
+        return self
+
+    def write(self, records: "Sequence[ConsumerRecord]") -> None:
+        """Add records."""
+        try:
+            self._sink.write(records)
+        except OSError as error:
+            raise self._failed(error) from None
+        self.count += len(records)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._sink.close()
+            self._file.close()
+        except OSError as failure:
+            if error is None:
+                raise self._failed(failure) from None
+
+    def _failed(self, error: OSError) -> StorageError:
+        return StorageError(f"{self.path} cannot be written: {error.strerror or error}")
+
+
+class TextSink:
+    """JSON lines, or CSV."""
+
+    def __init__(self, file: IO[bytes], *, is_csv: bool) -> None:
+        self._file = file
+        self._is_csv = is_csv
+        if is_csv:
+            self._write_rows([dict.fromkeys(MEMBERS)], header=True)
+
+    def write(self, records: "Sequence[ConsumerRecord]") -> None:
+        """Write records and let whoever follows the file see them."""
+        if self._is_csv:
+            self._write_rows([record_json(record) for record in records], header=False)
+        else:
+            self._file.write("".join(record_line(r) + "\n" for r in records).encode())
+        self._file.flush()
+
+    def close(self) -> None:
+        """Nothing is left."""
+        self._file.flush()
+
+    def _write_rows(self, rows: list[dict[str, Any]], *, header: bool) -> None:
+        from io import StringIO
+
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if header:
+            writer.writerow(MEMBERS)
+        else:
+            for row in rows:
+                row["timestamp"] = time_text(row["timestamp"])
+                row["headers"] = json.dumps(row["headers"], ensure_ascii=False)
+                writer.writerow([row.get(name) for name in MEMBERS])
+        self._file.write(text.getvalue().encode())
+
+
+class ArrowSink:
+    """Parquet, or Arrow's file format; in groups of rows, bounded in memory."""
+
+    def __init__(self, file: IO[bytes], *, is_parquet: bool) -> None:
+        import pyarrow as pa
+
+        header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        self._schema = pa.schema(
+            [
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("timestamp", pa.timestamp("us", tz="UTC")),
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("headers", pa.list_(header)),
+            ]
+        )
+        self._held: list[ConsumerRecord] = []
+        self._held_bytes = 0
+        self._writer: Any
+        if is_parquet:
+            from pyarrow import parquet
+
+            self._writer = parquet.ParquetWriter(file, self._schema, compression="zstd")
+        else:
+            self._writer = pa.ipc.new_file(file, self._schema)
+
+    def write(self, records: "Sequence[ConsumerRecord]") -> None:
+        """Take records; a full group is written."""
+        self._held.extend(records)
+        self._held_bytes += sum(len(r.key or b"") + len(r.value or b"") for r in records)
+        if len(self._held) >= GROUP_RECORDS or self._held_bytes >= GROUP_BYTES:
+            self._write_held()
+
+    def close(self) -> None:
+        """Write the last group and the file's end."""
+        if self._held:
+            self._write_held()
+        self._writer.close()
+
+    def _write_held(self) -> None:
+        import pyarrow as pa
+
+        records, self._held, self._held_bytes = self._held, [], 0
+        self._writer.write_batch(
+            pa.RecordBatch.from_arrays(
+                [
+                    pa.array([r.topic for r in records], self._type("topic")),
+                    pa.array([r.partition for r in records], self._type("partition")),
+                    pa.array([r.offset for r in records], self._type("offset")),
+                    self._timestamps(records),
+                    pa.array([r.key for r in records], self._type("key")),
+                    pa.array([r.value for r in records], self._type("value")),
+                    pa.array(
+                        [[{"key": k, "value": v} for k, v in r.headers] for r in records],
+                        self._type("headers"),
+                    ),
+                ],
+                schema=self._schema,
+            )
+        )
+
+    def _timestamps(self, records: "Sequence[ConsumerRecord]") -> "pa.Array":
+        import pyarrow as pa
+
+        most = 2**63 // 1000 - 1  # microseconds end here
+        micros = [
+            min(r.timestamp_ms, most) * 1000 if r.timestamp_ms >= 0 else None for r in records
+        ]
+        return pa.array(micros, pa.int64()).cast(self._type("timestamp"))
+
+    def _type(self, name: str) -> "pa.DataType":
+        return self._schema.field(name).type

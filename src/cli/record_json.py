@@ -1,0 +1,181 @@
+"""A record as a line of JSON, out and in: what `consume --output json` prints, `produce --format
+json` takes, so that a topic goes through a pipe without loss.
+
+```
+{"topic", "partition", "offset", "timestamp", "key", "value", "headers": [{"key", "value"}]}
+```
+`timestamp` is milliseconds since 1970 (UTC). Content that is not UTF-8 is in base64, and
+"encoding" (of the value, and in a header) or "key_encoding" says so; null is null. On the way in
+every member may be absent, a `timestamp` may be ISO 8601, `headers` may be an object, and a value
+that is no text is sent as JSON; `topic` and `offset` are not used.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import InvalidRequest
+from .output import text_or_base64
+from .times import timestamp_of
+
+if TYPE_CHECKING:
+    from ..clients import ConsumerRecord
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+MEMBERS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "key",
+    "value",
+    "headers",
+    "encoding",
+    "key_encoding",
+)
+_ENCODINGS = (None, "base64", "utf-8")
+_dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False).encode
+
+
+@dataclass(slots=True)
+class NewRecord:
+    """A record to be sent."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int | None = None  # None: the time when it is sent
+    partition: int | None = None  # None: as the partitioner decides
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+
+def record_line(record: "ConsumerRecord") -> str:
+    """Return a record as one line of JSON."""
+    return _dumps(record_json(record))
+
+
+def record_json(record: "ConsumerRecord") -> dict[str, Any]:
+    """Return the JSON contract of a record."""
+    value, is_value_base64 = text_or_base64(record.value)
+    key, is_key_base64 = text_or_base64(record.key)
+    row: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": key,
+        "value": value,
+        "headers": [_header_json(name, content) for name, content in record.headers],
+    }
+    if is_value_base64:
+        row["encoding"] = "base64"
+    if is_key_base64:
+        row["key_encoding"] = "base64"
+    return row
+
+
+def parse_line(line: bytes) -> Any:
+    """Return the value of a line of JSON; raises InvalidRequest."""
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise InvalidRequest("the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise InvalidRequest(f"not JSON: {error}") from None
+
+
+def parse_record(line: bytes) -> NewRecord:
+    """Return the record that a line describes; raises InvalidRequest that says what is wrong."""
+    row = parse_line(line)
+    if not isinstance(row, dict):
+        raise InvalidRequest('give an object such as {"key": "UA", "value": "..."}')
+    for name in row:
+        if name not in MEMBERS:
+            near = get_close_matches(name, MEMBERS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MEMBERS)}"
+            raise InvalidRequest(f"a record has no member {name!r}: {hint}")
+    partition = row.get("partition")
+    if partition is not None and not (_is_int(partition) and partition >= 0):
+        raise InvalidRequest(f"partition is {partition!r}: give a number, 0 or more")
+    return NewRecord(
+        key=content_of(row.get("key"), row.get("key_encoding"), "key"),
+        value=content_of(row.get("value"), row.get("encoding"), "value"),
+        headers=_headers_of(row.get("headers")),
+        timestamp_ms=timestamp_of(row.get("timestamp")),
+        partition=partition,
+    )
+
+
+def content_of(value: Any, encoding: Any, what: str) -> bytes | None:
+    """Return the bytes that a JSON value stands for: text as UTF-8 or from base64, null as None,
+    anything else as compact JSON."""
+    if encoding not in _ENCODINGS:
+        raise InvalidRequest(f"the {what}'s encoding is {encoding!r}: give base64, or none")
+    if value is None:
+        return None
+    if encoding == "base64":
+        return _from_base64(value, what)
+    try:
+        if isinstance(value, str):
+            return value.encode()
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"the {what} has half a surrogate pair, which is no text") from None
+
+
+def _from_base64(value: Any, what: str) -> bytes:
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise InvalidRequest(f"the {what} is not base64, though its encoding says so")
+
+
+def _headers_of(headers: Any) -> Headers:
+    if headers is None:
+        return ()
+    if isinstance(headers, dict):
+        return tuple(
+            (_header_name(name), content_of(value, None, f"header {name!r}"))
+            for name, value in headers.items()
+        )
+    if not isinstance(headers, list):
+        raise InvalidRequest('headers are a list of {"key", "value"}, or an object')
+    pairs = []
+    for each in headers:
+        if not (isinstance(each, dict) and isinstance(each.get("key"), str)):
+            raise InvalidRequest('a header is an object {"key": text, "value": text or null}')
+        what = f"header {each['key']!r}"
+        value = content_of(each.get("value"), each.get("encoding"), what)
+        pairs.append((_header_name(each["key"]), value))
+    return tuple(pairs)
+
+
+def _header_name(name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest("a header's name has half a surrogate pair") from None
+    return name
+
+
+def _header_json(name: str, content: bytes | None) -> dict[str, Any]:
+    value, is_base64 = text_or_base64(content)
+    row: dict[str, Any] = {"key": name, "value": value}
+    if is_base64:
+        row["encoding"] = "base64"
+    return row
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

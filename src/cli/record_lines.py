@@ -1,0 +1,98 @@
+"""How `consume` writes records on stdout: values, JSON lines, a template, or bytes as they are."""
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, TypeAlias
+
+from .output import text_or_base64, time_text
+from .pieces import encode_escaped, unescape
+from .record_json import record_line
+
+if TYPE_CHECKING:
+    from ..clients import ConsumerRecord
+
+Writer: TypeAlias = "Callable[[ConsumerRecord], bytes]"
+
+FIELDS = ("topic", "partition", "offset", "timestamp", "timestamp_ms", "key", "value", "headers")
+_FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+def value_line(record: "ConsumerRecord") -> bytes:
+    """Return the value, as text or in base64."""
+    return (text_or_base64(record.value)[0] or "").encode() + b"\n"
+
+
+def verbose_line(record: "ConsumerRecord") -> bytes:
+    """Return partition, offset, time, key and value with tabs between them."""
+    key, _ = text_or_base64(record.key)
+    value, _ = text_or_base64(record.value)
+    time = time_text(record.timestamp_ms)
+    text = f"{record.partition}\t{record.offset}\t{time}\t{key or '-'}\t{value or ''}\n"
+    return text.encode()
+
+
+def json_line(record: "ConsumerRecord") -> bytes:
+    """Return the JSON contract as a line."""
+    return record_line(record).encode() + b"\n"
+
+
+def raw_writer(delimiter: bytes) -> Writer:
+    """Return the writer of values as they are, with a delimiter behind each."""
+    return lambda record: (record.value or b"") + delimiter
+
+
+def template_writer(template: str, delimiter: bytes) -> Writer:
+    """Return the writer of a template such as `{key}\\t{value}`: escapes, and fields of `FIELDS`
+    in braces, {{ and }} for braces. Keys and values are written byte for byte, null as nothing.
+
+    Raises ValueError for an unknown field or escape.
+    """
+    literals: list[bytes] = []
+    getters: list[Writer] = []
+    text = ""
+    end = 0
+    for match in _FIELD.finditer(template):
+        text += template[end : match.start()]
+        end = match.end()
+        if match[1] is None:
+            if len(match[0]) == 1:
+                raise ValueError(f"a single {match[0]} has no meaning; write {match[0] * 2}")
+            text += match[0][0]
+            continue
+        literals.append(encode_escaped(unescape(text)))
+        getters.append(_getter(match[1]))
+        text = ""
+    last = encode_escaped(unescape(text + template[end:])) + delimiter
+
+    def write(record: "ConsumerRecord") -> bytes:
+        parts = []
+        for literal, getter in zip(literals, getters, strict=True):
+            parts.append(literal)
+            parts.append(getter(record))
+        parts.append(last)
+        return b"".join(parts)
+
+    return write
+
+
+def _getter(name: str) -> Writer:
+    getters: dict[str, Writer] = {
+        "topic": lambda record: record.topic.encode(),
+        "partition": lambda record: b"%d" % record.partition,
+        "offset": lambda record: b"%d" % record.offset,
+        "timestamp": lambda record: time_text(record.timestamp_ms).encode(),
+        "timestamp_ms": lambda record: b"%d" % record.timestamp_ms,
+        "key": lambda record: record.key or b"",
+        "value": lambda record: record.value or b"",
+        "headers": _headers,
+    }
+    if name not in getters:
+        near = get_close_matches(name, FIELDS, n=1)
+        hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(FIELDS)}"
+        raise ValueError(f"there is no field {{{name}}}: {hint}")
+    return getters[name]
+
+
+def _headers(record: "ConsumerRecord") -> bytes:
+    return b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers)
