@@ -22,6 +22,7 @@ from .layout import log_name, split_log_name
 CHECKPOINT_VERSION: Final = 0
 META_VERSION: Final = "1"
 ID_SIZE: Final = 16
+UNSYNCED_BYTES_MAX: Final = "unsynced_bytes_max"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,15 @@ class DirectoryMeta:
     cluster_id: ClusterId
     node_id: NodeId
     directory_id: DirectoryId  # drawn at formatting: a wiped disk is another voter (KIP-853)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMeta:
+    """What a log's folder says of itself (partition.metadata)."""
+
+    topic_id: TopicId
+    # What was written since may be un-synced up to so many bytes; None: nobody bounds it.
+    unsynced_bytes_max: int | None = None
 
 
 # --- checkpoints -------------------------------------------------------------------------------
@@ -118,17 +128,25 @@ def decode_meta(content: bytes, path: str = "") -> DirectoryMeta:
     )
 
 
-def encode_partition_metadata(topic_id: TopicId) -> bytes:
-    """Encode partition.metadata."""
-    return f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode()
+def encode_partition_metadata(topic_id: TopicId, unsynced_bytes_max: int | None = None) -> bytes:
+    """Encode partition.metadata. The field's readers stop behind the topic id."""
+    text = f"version: 0\ntopic_id: {encode_id(topic_id)}\n"
+    if unsynced_bytes_max is not None:
+        text += f"{UNSYNCED_BYTES_MAX}: {unsynced_bytes_max}\n"
+    return text.encode()
 
 
-def decode_partition_metadata(content: bytes, path: str = "") -> TopicId:
-    """Decode partition.metadata; raises CorruptionError."""
+def decode_partition_metadata(content: bytes, path: str = "") -> PartitionMeta:
+    """Decode partition.metadata; raises CorruptionError. A bound that was torn is none."""
     values = _properties(content, path, ":")
     if "topic_id" not in values:
         raise CorruptionError("topic_id missing", path=path)
-    return TopicId(decode_id(values["topic_id"], path))
+    bound = values.get(UNSYNCED_BYTES_MAX, "")
+    is_whole = bound.isdecimal() and content.endswith(b"\n")
+    return PartitionMeta(
+        topic_id=TopicId(decode_id(values["topic_id"], path)),
+        unsynced_bytes_max=int(bound) if is_whole else None,
+    )
 
 
 def encode_id(raw: bytes) -> str:

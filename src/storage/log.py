@@ -71,6 +71,7 @@ class LogState:
     epochs: EpochCache
     log_start_offset: int
     log_end_offset: int
+    unsynced_bytes_max: int | None = None  # what the folder durably says, or will say
 
 
 class Log:
@@ -91,6 +92,7 @@ class Log:
         self.folder = folder
         self.topic_id = topic_id
         self.config = config
+        self.unsynced_bytes_max = state.unsynced_bytes_max  # the config keeps to it
         self.epochs = state.epochs
         self.log_start_offset = state.log_start_offset
         self.log_end_offset = state.log_end_offset  # completed appends
@@ -548,7 +550,7 @@ class Log:
         else:
             file = files.open(join(self.folder, PARTITION_METADATA), create=True)
             try:
-                fill(file, encode_partition_metadata(self.topic_id))
+                fill(file, encode_partition_metadata(self.topic_id, self.unsynced_bytes_max))
                 self._add_segment(self.log_end_offset, wall_ms)
             except OSError:
                 file.close()  # the next attempt writes it anew

@@ -4,7 +4,7 @@ Formatting, taking over (lock, leftovers, checkpoints), recovering and deleting 
 leaving the clean marker. Everything waits for the device; `shell.directory` decides when.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -19,6 +19,7 @@ from ..errors import (
 from ..ids import ClusterId, NodeId, TopicId
 from .checkpoints import (
     DirectoryMeta,
+    PartitionMeta,
     decode_meta,
     decode_offsets,
     decode_partition_metadata,
@@ -27,7 +28,7 @@ from .checkpoints import (
     encode_partition_metadata,
 )
 from .contents import read_file, remove_tree, replace_file, write_file
-from .flushes import OUT_OF_SPACE
+from .flushes import OUT_OF_SPACE, Flush, perform_flush
 from .layout import (
     CLEAN_MARKER,
     DELETED_FOLDER_SUFFIX,
@@ -174,6 +175,12 @@ def log_names(files: "Files", path: str) -> list[str]:
 
 def topic_of_folder(files: "Files", folder: str) -> TopicId | None:
     """Return which topic a log's folder says it holds; None when it does not say."""
+    meta = meta_of_folder(files, folder)
+    return None if meta is None else meta.topic_id
+
+
+def meta_of_folder(files: "Files", folder: str) -> PartitionMeta | None:
+    """Return what a log's folder says of itself; None when it does not say."""
     path = join(folder, PARTITION_METADATA)
     try:
         return decode_partition_metadata(read_file(files, path), path)
@@ -182,21 +189,33 @@ def topic_of_folder(files: "Files", folder: str) -> TopicId | None:
 
 
 def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) -> LogState:
-    """Recover a log, whose folder durably says whose it is before anything is acknowledged."""
+    """Recover a log, whose folder durably says whose it is before anything is acknowledged.
+
+    How much of it can be torn is what the folder says, not what the config says today: it may have
+    been written under another one. From here on the folder says what the config wants.
+    """
+    wanted = recovery.torn_bytes_max
     if topic_id is None:
-        return recover(files, recovery)
+        state = recover(files, recovery)
+        state.unsynced_bytes_max = wanted
+        return state
     folder = recovery.folder
-    there = topic_of_folder(files, folder)
-    if there not in (None, topic_id):
+    there = meta_of_folder(files, folder)
+    if there is not None and there.topic_id != topic_id:
         raise StorageError(f"{folder} holds another topic of this name")
     was_flushed = recovery.is_clean or recovery.recovery_point > 0
     if there is None and recovery.recovery_point == 0 and files.exists(folder):
         # It was never flushed and does not say whose it is: nobody was promised what is in it, and
         # it may be of a deleted topic of this name.
         _remove_segments(files, folder)
-    state = recover(files, recovery)
-    if state.segments and there is None:
-        replace_file(files, folder, PARTITION_METADATA, encode_partition_metadata(topic_id))
+    stored = None if there is None else there.unsynced_bytes_max
+    state = recover(files, replace(recovery, torn_bytes_max=stored))
+    state.unsynced_bytes_max = wanted
+    if state.segments and (there is None or stored != wanted):
+        is_needed = there is None or is_wider(wanted, stored)
+        content = encode_partition_metadata(topic_id, wanted)
+        if not store_meta(files, folder, content, is_needed=is_needed):
+            state.unsynced_bytes_max = stored
     elif state.segments and not was_flushed:
         file = files.open(join(folder, PARTITION_METADATA))
         try:
@@ -205,6 +224,30 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
         finally:
             file.close()
     return state
+
+
+def is_wider(bound: int | None, than: int | None) -> bool:
+    """Whether a bound of un-synced bytes allows what the other does not."""
+    return than is not None and (bound is None or bound > than)
+
+
+def store_meta(files: "Files", folder: str, content: bytes, *, is_needed: bool) -> bool:
+    """Replace what a log's folder says of itself; returns whether it was done. It is let be on a
+    full disk where it is not needed: a wider bound than the true one is never wrong."""
+    try:
+        replace_file(files, folder, PARTITION_METADATA, content)
+    except OSError as error:
+        if is_needed or error.errno not in OUT_OF_SPACE:
+            raise
+        return False
+    return True
+
+
+def change_bound(files: "Files", flush: Flush, folder: str, content: bytes | None) -> bool:
+    """Make a log durable, then have its folder say how much of it may be un-synced from here on;
+    returns whether it says so: not on a full disk."""
+    perform_flush(files, flush)
+    return content is None or store_meta(files, folder, content, is_needed=False)
 
 
 def _remove_segments(files: "Files", folder: str) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import CorruptionError
 from ..records.batch import HEADER_SIZE, MAGIC, BatchHeader, check_crc, parse_header
 from .checkpoints import decode_epochs
-from .config import FlushPolicy, LogConfig
+from .config import LogConfig
 from .contents import read_file
 from .epochs import EpochCache
 from .flushes import store_index_if_room
@@ -62,7 +62,7 @@ class Recovery:
     is_clean: bool  # the clean marker was there
     recovery_point: int  # offset below which everything was fsynced
     log_start_offset: int  # as checkpointed; 0 when never
-    torn_bytes_max: int  # of an fsync log: bytes of two write groups
+    torn_bytes_max: int | None  # of an fsync log: bytes of two write groups; None: no bound
     wall_ms: int
 
 
@@ -277,9 +277,10 @@ class _Scan:
         damage = CorruptionError(bad.reason, path=segment.path, position=bad.position)
         if self.expected < self._point:
             raise damage
-        if self.recovery.config.flush_policy is FlushPolicy.FSYNC:
-            behind = self._valid_bytes(segment, bad.position + 1, later)
-            if behind > self.recovery.torn_bytes_max:
+        enough = self.recovery.torn_bytes_max
+        if enough is not None:
+            behind = self._valid_bytes(segment, bad.position + 1, later, enough)
+            if behind > enough:
                 damage.add_note(f"{behind} bytes of valid batches or more follow it")
                 raise damage
         is_kept = bool(self.segments) and self.segments[-1] is segment
@@ -294,9 +295,8 @@ class _Scan:
                 file.close()
             segment.size = bad.position
 
-    def _valid_bytes(self, segment: Segment, position: int, later: list[int]) -> int:
+    def _valid_bytes(self, segment: Segment, position: int, later: list[int], enough: int) -> int:
         """Count bytes of valid batches behind a bad one, until there are too many."""
-        enough = self.recovery.torn_bytes_max
         total = 0
         for base in [segment.base_offset, *later]:
             path = Segment(segment.folder, base).path

@@ -85,7 +85,7 @@ class Replica:
         """Take a change of the image: a new leadership, ISR or configuration."""
         self._leader, self._config = leader, config
         if self._log is not None and self._error is None:
-            self._log.config = config
+            self._directory.configure(self._log, config)
             self._take_leadership(self._log)
 
     def resign(self, error: QuorumlogError, epoch: Epoch) -> None:
@@ -136,6 +136,7 @@ class Replica:
             self.give_up(error)
         else:
             self._log = log
+            self._directory.configure(log, self._config)  # it may have changed meanwhile
             self._directory.on_appended(log, self._on_appended)
             self._directory.on_failed(log, self.give_up)
             if self._error is None:

@@ -61,17 +61,20 @@ class ReplicaManager:
     def apply(self, delta: ImageDelta) -> None:
         """Take one step of the metadata: what it names is served, or refused, when this returns."""
         self._image = delta.after
+        settings = _TopicSettings()
         for change in delta.changed_partitions():
             if change.after is None:
                 self._remove(change.topic, change.index)
             else:
-                self._take(change.topic, change.index, change.after)
+                self._take(change.topic, change.index, change.after, settings)
         for before, after in delta.changed_topics():
             if before.configs != after.configs:
                 for index, state in after.sorted_partitions():
-                    self._take(after, index, state)
+                    self._take(after, index, state, settings)
 
-    def _take(self, topic: TopicImage, index: int, state: PartitionImage) -> None:
+    def _take(
+        self, topic: TopicImage, index: int, state: PartitionImage, settings: "_TopicSettings"
+    ) -> None:
         key = (topic.name, index)
         replica = self._replicas.get(key)
         if state.leader != self._node_id:
@@ -79,7 +82,7 @@ class ReplicaManager:
                 error = self._not_leader(topic.name, index, state)
                 replica.resign(error, state.leader_epoch)
             return
-        leader, config = _settings(topic, state)
+        leader, config = settings.of(topic, state)
         if replica is not None:
             replica.lead(leader, config)
             return
@@ -246,19 +249,32 @@ def _retrieve(append: "asyncio.Future[Appended]") -> None:
         append.exception()
 
 
-def _settings(topic: TopicImage, state: PartitionImage) -> tuple[LeaderState, LogConfig]:
-    """What the image says of a partition led here, with its topic's configs."""
-    replicas = len(state.replicas)
-    configs = effective_configs(topic.configs, replication_factor=replicas)
-    config = LogConfig.from_topic_configs(configs)
-    leader = LeaderState(
-        leader_epoch=state.leader_epoch,
-        partition_epoch=state.partition_epoch,
-        isr=state.isr,
-        min_isr=min(int(configs["min.insync.replicas"]), replicas),
-        counts_flushed=config.flush_policy is FlushPolicy.FSYNC,
-    )
-    return leader, config
+class _TopicSettings:
+    """What the configs of topics come to, read once for all partitions of a topic alike."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[TopicId, int], tuple[int, LogConfig]] = {}  # by id and replicas
+
+    def of(self, topic: TopicImage, state: PartitionImage) -> tuple[LeaderState, LogConfig]:
+        """Return what the image says of a partition led here, with its topic's configs."""
+        replicas = len(state.replicas)
+        found = self._read.get((topic.id, replicas))
+        if found is None:
+            configs = effective_configs(topic.configs, replication_factor=replicas)
+            min_isr = min(int(configs["min.insync.replicas"]), replicas)
+            found = (min_isr, LogConfig.from_topic_configs(configs))
+            self._read[topic.id, replicas] = found
+        min_isr, config = found
+        leader = LeaderState(
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            isr=state.isr,
+            min_isr=min_isr,
+            counts_flushed=config.flush_policy is FlushPolicy.FSYNC,
+        )
+        return leader, config
 
 
 def _unknown(topic: str, partition: int | None) -> UnknownTopicOrPartition:

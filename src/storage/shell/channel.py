@@ -13,7 +13,7 @@ from ...errors import StorageError
 from ...ids import Offset
 from ...runtime.ports import Buffer
 from ..appends import Origin
-from ..config import FlushPolicy
+from ..config import FlushPolicy, LogConfig
 from ..log import Log
 
 NO_APPEND_TIME: Final = -1
@@ -69,6 +69,8 @@ class Channel:
     is_flush_queued: bool = False
     is_flushing: bool = False
     has_failed: bool = False  # the failure was reported
+    wanted: LogConfig | None = None  # the newest config; None: the log has it, or is on its way
+    is_configuring: bool = False  # exclusive work that takes `wanted` is queued or running
     open_group_bytes: int = 0  # written since the last flush began
     flush_waiters: deque[tuple[int, Callable[[Exception | None], None]]] = field(
         default_factory=deque

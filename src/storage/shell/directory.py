@@ -16,10 +16,15 @@ from ...errors import CorruptionError, DirectoryMismatch, DiskFull, Overloaded, 
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
 from ...runtime.ports import Buffer, Runtime, Scope
 from ..appends import Origin
-from ..checkpoints import DirectoryMeta, encode_epochs, encode_offsets
-from ..config import DirectoryConfig, LogConfig
+from ..checkpoints import (
+    DirectoryMeta,
+    encode_epochs,
+    encode_offsets,
+    encode_partition_metadata,
+)
+from ..config import DirectoryConfig, FlushPolicy, LogConfig
 from ..contents import replace_file
-from ..flushes import OUT_OF_SPACE, perform_flush
+from ..flushes import OUT_OF_SPACE, Flush, perform_flush
 from ..index import IndexCache
 from ..layout import (
     LEADER_EPOCHS,
@@ -33,9 +38,11 @@ from ..pool import FilePool
 from ..premises import (
     Found,
     Stored,
+    change_bound,
     check_owner,
     find_folder,
     format_folder,
+    is_wider,
     leave_marker,
     log_names,
     recover_log,
@@ -225,15 +232,63 @@ class Directory:
             raise StorageError(f"{join(self.path, name)}: {error}") from error
         return opened[0]
 
+    def configure(self, log: Log, config: LogConfig) -> None:
+        """Keep a log by another config from here on: at once, unless it changes how much of the
+        log may be un-synced. Then after what was queued before, and a flush: a recovery judges a
+        torn end by what the folder says, so the folder must never promise more than was kept.
+
+        Appends that ask for a flush get theirs meanwhile too.
+        """
+        channel = self._channel(log)
+        channel.wanted = config
+        if not channel.is_configuring and not self._writer.is_closing:
+            self._configure(channel)
+
+    def _configure(self, channel: Channel) -> None:
+        """Take the config that is wanted now, or queue what that needs."""
+        log, config = channel.log, channel.wanted
+        assert config is not None, f"{log.name} is configured with nothing"
+        channel.wanted = None
+        bound = self._unsynced_bytes_max(config)
+        if bound == log.unsynced_bytes_max or not log.segment_bases:
+            log.config, log.unsynced_bytes_max = config, bound
+            return
+        begun: list[Flush] = []
+
+        def begin() -> Callable[[], bool]:
+            begun.append(log.begin_flush())
+            content = log.topic_id and encode_partition_metadata(log.topic_id, bound)
+            return partial(change_bound, self._runtime.files, begun[0], log.folder, content)
+
+        def end(is_stored: bool) -> None:
+            self._writer.flushed(channel, begun[0])
+            channel.is_configuring = False
+            if is_stored:
+                log.config, log.unsynced_bytes_max = config, bound
+            elif not is_wider(bound, log.unsynced_bytes_max):
+                log.config = config
+            else:
+                _LOG.warning("storage.config_not_taken log=%s reason=disk_full", log.name)
+            if channel.wanted is not None:
+                self._configure(channel)
+
+        channel.is_configuring = True
+        self._writer.exclusive(channel, begin, end).add_done_callback(_look_at)
+
+    def _unsynced_bytes_max(self, config: LogConfig) -> int | None:
+        """Bytes of two write groups of an fsync log; None where nobody bounds it."""
+        if config.flush_policy is not FlushPolicy.FSYNC:
+            return None
+        return 2 * max(self._config.write_group_bytes_max, config.message_bytes_max)
+
     def _recovery(self, name: str, config: LogConfig) -> Recovery:
-        group = max(self._config.write_group_bytes_max, config.message_bytes_max)
         return Recovery(
             folder=join(self.path, name),
             config=config,
             is_clean=self.was_clean,
             recovery_point=self._stored.recovery_points.get(name, 0),
             log_start_offset=self._stored.log_starts.get(name, 0),
-            torn_bytes_max=2 * group,
+            torn_bytes_max=self._unsynced_bytes_max(config),
             wall_ms=self._runtime.clock.wall_ms(),
         )
 
@@ -510,6 +565,12 @@ class Directory:
         if channel is None or channel.log is not log:
             raise StorageError(f"{log.name} is not open in {self.path}")
         return channel
+
+
+def _look_at(work: "asyncio.Future[None]") -> None:
+    """Look at the outcome: a failure is the log's, which has told of it."""
+    if not work.cancelled():
+        work.exception()
 
 
 def lane_of(path: str) -> str:

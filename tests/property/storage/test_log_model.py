@@ -73,7 +73,7 @@ class LogAgainstList(RuleBasedStateMachine):
             is_clean=is_clean,
             recovery_point=0,
             log_start_offset=0,
-            torn_bytes_max=0,
+            torn_bytes_max=None,
             wall_ms=0,
         )
         self.log = Log(

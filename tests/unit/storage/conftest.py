@@ -16,7 +16,7 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Files, Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.simulation import SimWorld
-from quorumlog.storage import DirectoryConfig, Log, LogConfig, Origin
+from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.appends import write_fully
 from quorumlog.storage.flushes import perform_flush
 from quorumlog.storage.index import IndexCache
@@ -115,7 +115,9 @@ class Bench:
             is_clean=is_clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            torn_bytes_max=torn_bytes_max,
+            torn_bytes_max=torn_bytes_max
+            if self.config.flush_policy is FlushPolicy.FSYNC
+            else None,
             wall_ms=0,
         )
         self.log = Log(

@@ -6,6 +6,7 @@ from quorumlog.errors import CorruptionError
 from quorumlog.ids import ClusterId, DirectoryId, NodeId, TopicId
 from quorumlog.storage import DirectoryMeta
 from quorumlog.storage.checkpoints import (
+    PartitionMeta,
     decode_epochs,
     decode_id,
     decode_meta,
@@ -93,7 +94,21 @@ def test_incomplete_meta_properties_are_refused(content: bytes) -> None:
 def test_partition_metadata_holds_the_topic_id() -> None:
     content = encode_partition_metadata(TopicId(ID))
     assert content == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
-    assert decode_partition_metadata(content) == ID
+    assert decode_partition_metadata(content) == PartitionMeta(topic_id=TopicId(ID))
+    bounded = encode_partition_metadata(TopicId(ID), 2048)
+    assert decode_partition_metadata(bounded).unsynced_bytes_max == 2048
+
+
+@pytest.mark.parametrize(
+    "line", [b"unsynced_bytes_max: 20", b"unsynced_bytes_max: x\n", b"unsyn: 1\n"]
+)
+def test_a_torn_bound_in_partition_metadata_is_none(line: bytes) -> None:
+    """Half of its digits would be a tighter promise than any that was made."""
+    content = encode_partition_metadata(TopicId(ID)) + line
+    assert decode_partition_metadata(content) == PartitionMeta(topic_id=TopicId(ID))
+
+
+def test_partition_metadata_without_a_topic_id_is_refused() -> None:
     with pytest.raises(CorruptionError):
         decode_partition_metadata(b"version: 0\n")
 

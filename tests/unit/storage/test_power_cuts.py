@@ -233,7 +233,7 @@ class Sync:
             is_clean=False,
             recovery_point=recovery_point,
             log_start_offset=0,
-            torn_bytes_max=0,
+            torn_bytes_max=0 if self.config.flush_policy is FlushPolicy.FSYNC else None,
             wall_ms=0,
         )
         self.log = Log(

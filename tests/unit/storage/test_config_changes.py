@@ -1,0 +1,236 @@
+"""A running log takes another config: nothing acknowledged is lost, and a crash at any point of the
+change leaves a log that opens under either config."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import CorruptionError, MessageTooLarge
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.record import Record
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import CrashPoint, SimWorld, run
+from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.checkpoints import decode_partition_metadata
+from quorumlog.storage.contents import read_file
+from quorumlog.storage.shell import Directory
+
+DATA = "/data"
+TOPIC = TopicId(b"t" * 16)
+SMALL = DirectoryConfig(write_group_bytes_max=500, checkpoint_interval_ms=60_000)
+FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED, message_bytes_max=500)
+SURE = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=500)
+WIDE = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=4_000)
+
+
+def one(value: bytes, *, size: int = 300) -> bytes:
+    """A batch of one record."""
+    record = Record(offset=0, timestamp_ms=1, key=None, value=value.ljust(size), headers=())
+    return encode_batch([record])
+
+
+@dataclass
+class Life:
+    """What one process does to the log, and what it was promised."""
+
+    changes: Sequence[LogConfig]  # the first one opens it
+    wanted: LogConfig = FAST  # the newest that was asked for: the metadata log has it durably
+    durable: dict[int, bytes] = field(default_factory=dict)
+    is_done: bool = False
+
+    async def live(self, runtime: Runtime) -> None:
+        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        async with runtime.tasks.scope("life") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            self.wanted = self.changes[0]
+            log = await directory.open_log("t-0", self.wanted, topic_id=TOPIC)
+            for number, config in enumerate(self.changes):
+                self.wanted = config
+                directory.configure(log, config)
+                for step in range(12):
+                    await self.append(directory, log, b"%d/%d" % (number, step))
+            self.is_done = True
+            await asyncio.Event().wait()  # for the power cut
+
+    async def append(self, directory: Directory, log: Log, value: bytes) -> None:
+        is_sure = self.wanted.flush_policy is FlushPolicy.FSYNC
+        size = min(self.wanted.message_bytes_max, log.config.message_bytes_max) - 200
+        appended = await directory.append(
+            log, one(value, size=size), leader_epoch=0, origin=Origin.CLIENT, flush=is_sure
+        )
+        if is_sure:
+            self.durable[appended.base_offset] = value
+
+    async def look(self, runtime: Runtime) -> None:
+        """Open it as the metadata says: what was acknowledged is there, whatever else is."""
+        async with runtime.tasks.scope("look") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            log = await directory.open_log("t-0", self.wanted, topic_id=TOPIC)
+            found = await values(directory, log)
+            missing = {o: v for o, v in self.durable.items() if found.get(o) != v}
+            assert missing == {}, f"acknowledged and lost: {missing}"
+            await directory.append(
+                log, one(b"more"), leader_epoch=0, origin=Origin.CLIENT, flush=True
+            )
+            await directory.close()
+
+
+async def values(directory: Directory, log: Log) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        taken = log.read(offset, max_bytes=1 << 20)
+        assert taken is not None, f"nothing at {offset}"
+        records = decode_all(await directory.read(taken))
+        found |= {record.offset: (record.value or b"").rstrip() for record in records}
+        offset = taken.next_offset
+    return found
+
+
+def crash(seed: int, changes: Sequence[LogConfig], point: CrashPoint | None) -> int:
+    """Live until the crash, and look; returns how many file operations the life had."""
+    with SimWorld(seed) as world:
+        node, life = world.node("n"), Life(changes)
+
+        def go(main: Any) -> None:
+            life.is_done = False
+            node.spawn(main)
+            world.run_until(lambda: not node.alive or life.is_done, virtual_ms=600_000)
+            assert node.exit_error is None, f"seed {seed}, {point}: {node.exit_error!r}"
+
+        node.crash_at(point)
+        go(life.live)
+        operations = node.device.operations
+        node.crash_at(None)
+        if node.alive:
+            node.power_cut()
+        if node.device.disk.exists(f"{DATA}/meta.properties"):
+            go(life.look)
+        return operations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param((FAST, SURE), id="to-fsync"),
+        pytest.param((SURE, FAST, SURE), id="there-and-back"),
+        pytest.param((WIDE, SURE), id="smaller-groups"),
+        pytest.param((SURE, WIDE), id="larger-groups"),
+    ],
+)
+def test_a_power_cut_at_any_point_of_a_change_loses_nothing_and_is_no_damage(
+    changes: Sequence[LogConfig],
+) -> None:
+    """What lies un-synced was written under the old config, and is read under the new one."""
+    operations = crash(0, changes, None)
+    assert operations > 40, f"only {operations} operations"
+    for number in range(1, operations + 1):
+        for seed in range(3):
+            point = CrashPoint(operations=number, power=True, moment="inside")
+            crash(number * 10 + seed, changes, point)
+
+
+def test_a_log_opened_under_fsync_forgives_what_was_written_before_it() -> None:
+    """The change is committed, and the process dies before the log has heard of it."""
+
+    async def main(runtime: Runtime) -> None:
+        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        async with runtime.tasks.scope("first") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            for step in range(20):
+                await directory.append(
+                    log, one(b"%d" % step), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                )
+            await directory.close()
+        files = runtime.files
+        files.remove(f"{DATA}/.kafka_cleanshutdown")
+        files.remove(f"{DATA}/recovery-point-offset-checkpoint")
+        file = files.open(f"{DATA}/t-0/{0:020}.log")
+        file.write(400, [b"\xff" * 20])  # a hole that writeback left, in the second batch
+        file.close()
+        async with runtime.tasks.scope("second") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
+            assert log.log_end_offset == 1
+            await directory.close()
+
+    run(main)
+
+
+def test_a_log_that_was_always_fsync_forgives_no_more_than_two_groups() -> None:
+    async def main(runtime: Runtime) -> None:
+        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        async with runtime.tasks.scope("first") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
+            for step in range(20):
+                await directory.append(
+                    log, one(b"%d" % step), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                )
+            await directory.close()
+        files = runtime.files
+        files.remove(f"{DATA}/.kafka_cleanshutdown")
+        files.remove(f"{DATA}/recovery-point-offset-checkpoint")
+        file = files.open(f"{DATA}/t-0/{0:020}.log")
+        file.write(400, [b"\xff" * 20])
+        file.close()
+        async with runtime.tasks.scope("second") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            with pytest.raises(CorruptionError):
+                await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await directory.close()
+
+    run(main)
+
+
+def test_the_folder_says_what_may_be_unsynced_before_anything_is_written_under_it() -> None:
+    async def main(runtime: Runtime) -> None:
+        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+
+        def bound() -> int | None:
+            content = read_file(runtime.files, f"{DATA}/t-0/partition.metadata")
+            return decode_partition_metadata(content).unsynced_bytes_max
+
+        async with runtime.tasks.scope("life") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            for config, said in ((FAST, None), (SURE, 1_000), (WIDE, 8_000), (FAST, None)):
+                directory.configure(log, config)
+                await directory.append(
+                    log, one(b"x"), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                )
+                assert (bound(), log.config) == (said, config)
+            await directory.close()
+
+    run(main)
+
+
+def test_of_many_changes_at_once_the_newest_is_taken() -> None:
+    async def main(runtime: Runtime) -> None:
+        await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+        async with runtime.tasks.scope("life") as scope:
+            directory = await Directory.open(runtime, scope, DATA, config=SMALL)
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await directory.append(
+                log, one(b"x"), leader_epoch=0, origin=Origin.CLIENT, flush=False
+            )
+            newest = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=450)
+            for config in (SURE, FAST, WIDE, newest):
+                directory.configure(log, config)
+            await directory.append(  # it comes behind the change that is queued before it
+                log, one(b"y"), leader_epoch=0, origin=Origin.CLIENT, flush=True
+            )
+            with pytest.raises(MessageTooLarge):
+                await directory.append(
+                    log, one(b"y", size=440), leader_epoch=0, origin=Origin.CLIENT, flush=False
+                )
+            assert log.config == newest
+            await directory.close()
+
+    run(main)
