@@ -6,8 +6,10 @@ the quorum's.
 """
 
 from .commands import (
+    AlterConfigs,
     BrokerStopping,
     Command,
+    ConfigsAltered,
     CreateTopic,
     DeleteTopic,
     Done,
@@ -43,11 +45,13 @@ from .translation import describe_topic
 __all__ = [
     "EMPTY_IMAGE",
     "TOPIC_CONFIGS",
+    "AlterConfigs",
     "BrokerImage",
     "BrokerSessions",
     "BrokerStopping",
     "Command",
     "ConfigType",
+    "ConfigsAltered",
     "ControllerConfig",
     "CreateTopic",
     "Decision",

@@ -63,8 +63,23 @@ class DeleteTopic:
     topic_id: TopicId | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigs:
+    """Set and delete configs of one topic, all of them or none; a repeat changes nothing."""
+
+    topic: str
+    changes: tuple[tuple[str, str | None], ...]  # name, new value; None: back to the default
+    validate_only: bool = False
+
+
 Command: TypeAlias = (
-    RegisterBroker | FenceBroker | UnfenceBroker | BrokerStopping | CreateTopic | DeleteTopic
+    RegisterBroker
+    | FenceBroker
+    | UnfenceBroker
+    | BrokerStopping
+    | CreateTopic
+    | DeleteTopic
+    | AlterConfigs
 )
 
 
@@ -87,4 +102,11 @@ class TopicDeleted:
     topic: TopicImage
 
 
-Reply: TypeAlias = Done | TopicCreated | TopicDeleted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigsAltered:
+    """The topic as it is now (or would be)."""
+
+    topic: TopicImage
+
+
+Reply: TypeAlias = Done | TopicCreated | TopicDeleted | ConfigsAltered

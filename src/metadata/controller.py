@@ -20,8 +20,10 @@ from ..errors import (
 from ..ids import NodeId, Offset, TopicId
 from ..proto import metadata_records_pb2 as pb
 from .commands import (
+    AlterConfigs,
     BrokerStopping,
     Command,
+    ConfigsAltered,
     CreateTopic,
     DeleteTopic,
     Done,
@@ -35,7 +37,7 @@ from .commands import (
 from .elections import on_broker_back, on_broker_gone
 from .image import BrokerImage, MetadataImage, TopicImage, replay, replay_batch
 from .placement import place
-from .topic_configs import check_configs
+from .topic_configs import check_changes, check_configs
 from .topic_names import check_topic_name, collision_key
 
 
@@ -73,6 +75,8 @@ def decide(image: MetadataImage, command: Command, config: ControllerConfig) -> 
             return _create_topic(image, command, config)
         case DeleteTopic():
             return _delete_topic(image, command)
+        case AlterConfigs():
+            return _alter_configs(image, command)
 
 
 # --- brokers -----------------------------------------------------------------------------------
@@ -256,6 +260,31 @@ def _topic_to_delete(image: MetadataImage, command: DeleteTopic) -> TopicImage:
     if named is None:
         raise UnknownTopicOrPartition("there is no such topic", topic=command.name)
     return named
+
+
+def _alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
+    """Records for what really changes; one decision, hence one atomic batch."""
+    topic = image.topic(command.topic)
+    if topic is None:
+        raise UnknownTopicOrPartition("there is no such topic", topic=command.topic)
+    if not command.changes:
+        raise InvalidRequest("name a config to set or to delete", topic=topic.name)
+    changes = check_changes(
+        command.changes, topic.configs, replication_factor=topic.replication_factor
+    )
+    records = tuple(
+        pb.MetadataRecord(
+            topic_config=pb.TopicConfigRecord(topic_id=topic.id, name=name, value=value)
+        )
+        for name, value in changes.items()
+        if topic.configs.get(name) != value
+    )
+    after = _topic_after(image, topic.id, records)
+    return Decision(
+        records=() if command.validate_only else records,
+        reply=ConfigsAltered(topic=after),
+        brokers=() if command.validate_only else replicas_of(after),
+    )
 
 
 def replicas_of(topic: TopicImage) -> tuple[NodeId, ...]:

@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Final
 
 from ..errors import InvalidConfig
+from ..settings.quantities import parse_quantity
+from ..settings.rows import nearest
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
@@ -37,6 +39,22 @@ class TopicConfig:
     choices: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()  # legal in the field, refused until they are implemented
     since: str | None = "0.1"  # version in which it takes effect; None: accepted, no effect yet
+    # Every config may change while the topic is in use; from when on a running log obeys.
+    changes: str = "at once"
+    field_name: str | None = ""  # what the field calls it; "": the same; None: it has none
+
+    @property
+    def takes(self) -> str:
+        """What a value may be, in words."""
+        match self.type:
+            case ConfigType.WHOLE:
+                if self.high == INT64_MAX:
+                    return f"a whole number of {self.unit}, {self.low} or more"
+                return f"a whole number of {self.unit}, {self.low}..{self.high}"
+            case ConfigType.CHOICE:
+                return " or ".join(self.choices)
+            case ConfigType.SWITCH:
+                return " or ".join(v for v in ("true", "false") if v not in self.planned)
 
 
 def _whole(
@@ -48,6 +66,7 @@ def _whole(
     low: int,
     high: int = INT64_MAX,
     since: str | None = "0.1",
+    changes: str = "at once",
 ) -> TopicConfig:
     return TopicConfig(
         name=name,
@@ -58,6 +77,7 @@ def _whole(
         low=low,
         high=high,
         since=since,
+        changes=changes if since else "no effect yet",
     )
 
 
@@ -68,6 +88,7 @@ def _choice(
     *,
     choices: tuple[str, ...],
     planned: tuple[str, ...] = (),
+    field_name: str | None = "",
 ) -> TopicConfig:
     return TopicConfig(
         name=name,
@@ -76,6 +97,7 @@ def _choice(
         doc=doc,
         choices=choices,
         planned=planned,
+        field_name=field_name,
     )
 
 
@@ -101,6 +123,7 @@ _ROWS: Final = (
         " in memory, fsync when they have it on disk. Default: fsync when the smaller of"
         " replication factor and min.insync.replicas is 1, else replicated.",
         choices=("replicated", "fsync"),
+        field_name=None,
     ),
     _whole(
         "index.interval.bytes",
@@ -109,6 +132,7 @@ _ROWS: Final = (
         unit="bytes",
         low=0,
         high=INT32_MAX,
+        changes="next segment",
     ),
     _whole(
         "max.message.bytes",
@@ -141,6 +165,7 @@ _ROWS: Final = (
         "What is checked in a producer's batch besides its header and CRC: full walks every record,"
         " header only those of uncompressed batches, which saves inflating the others.",
         choices=("full", "header"),
+        field_name=None,
     ),
     _whole(
         "retention.bytes",
@@ -197,24 +222,35 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _ROW
 
 def check_config(name: str, value: str) -> str:
     """Return the value in canonical form; raises InvalidConfig for an unknown name (naming the
-    nearest) and for a value out of range."""
-    row = TOPIC_CONFIGS.get(name)
-    if row is None:
-        raise InvalidConfig(f"there is no topic config {name!r}{_suggestion(name)}")
+    nearest) and for a value it does not take (naming what it does). Units are taken where the row
+    has one that knows them: "7d", "1GiB"."""
+    row = known_config(name)
     text = value.strip()
-    if text in row.planned:
-        raise InvalidConfig(f"{name}={text} is not implemented yet: leave it out")
+    if text in row.planned or (row.type is ConfigType.SWITCH and text.lower() in row.planned):
+        raise InvalidConfig(
+            f"{name}={text} is not implemented yet: give {row.takes}, or leave it out"
+        )
     match row.type:
         case ConfigType.WHOLE:
             return _check_whole(row, text)
         case ConfigType.CHOICE:
             if text not in row.choices:
-                raise InvalidConfig(f"{name} must be one of {', '.join(row.choices)}, not {text!r}")
+                raise InvalidConfig(f"{name} is {text!r}; give {row.takes}")
             return text
         case ConfigType.SWITCH:
             if text.lower() not in ("true", "false"):
-                raise InvalidConfig(f"{name} must be true or false, not {text!r}")
+                raise InvalidConfig(f"{name} is {text!r}; give {row.takes}")
             return text.lower()
+
+
+def known_config(name: str) -> TopicConfig:
+    """Return the row of a config; raises InvalidConfig naming the nearest."""
+    row = TOPIC_CONFIGS.get(name)
+    if row is None:
+        near = nearest(name, TOPIC_CONFIGS)
+        hint = f"; did you mean {near}?" if near else f"; known are {', '.join(TOPIC_CONFIGS)}"
+        raise InvalidConfig(f"there is no topic config {name!r}{hint}")
+    return row
 
 
 def check_configs(
@@ -222,18 +258,33 @@ def check_configs(
 ) -> list[tuple[str, str]]:
     """Return all of a new topic's configs in canonical form, by ascending name; raises
     InvalidConfig, also for a name given twice and for more in-sync replicas than replicas."""
-    checked: dict[str, str] = {}
-    for name, value in configs:
+    checked = check_changes(configs, {}, replication_factor=replication_factor)
+    return sorted((name, value) for name, value in checked.items() if value is not None)
+
+
+def check_changes(
+    changes: Iterable[tuple[str, str | None]],
+    configs: Mapping[str, str],
+    *,
+    replication_factor: int,
+) -> dict[str, str | None]:
+    """Return changes of a topic's `configs` in canonical form, by ascending name; None: back to
+    the default. Raises InvalidConfig, as `check_configs` does, for what would come of it."""
+    checked: dict[str, str | None] = {}
+    for name, value in changes:
         if name in checked:
-            raise InvalidConfig(f"{name} is given twice")
-        checked[name] = check_config(name, value)
-    in_sync = int(checked.get("min.insync.replicas", "1"))
-    if in_sync > replication_factor:
+            raise InvalidConfig(f"{name} is given twice; give each config once")
+        known_config(name)
+        checked[name] = None if value is None else check_config(name, value)
+    after = {**configs, **checked}
+    in_sync = int(after.get("min.insync.replicas") or "1")
+    if in_sync > replication_factor and "min.insync.replicas" in checked:
         raise InvalidConfig(
-            f"min.insync.replicas={in_sync} is above the replication factor {replication_factor}:"
-            " no write with acks=all could ever succeed"
+            f"min.insync.replicas is {in_sync}, above the replication factor"
+            f" {replication_factor}: no write with acks=all could ever succeed; give"
+            f" 1..{replication_factor}"
         )
-    return sorted(checked.items())
+    return dict(sorted(checked.items()))
 
 
 def effective_configs(configs: Mapping[str, str], *, replication_factor: int) -> dict[str, str]:
@@ -250,20 +301,9 @@ def effective_configs(configs: Mapping[str, str], *, replication_factor: int) ->
 
 def _check_whole(row: TopicConfig, text: str) -> str:
     try:
-        number = int(text)
-    except ValueError:
-        raise InvalidConfig(
-            f"{row.name} must be a whole number of {row.unit}, not {text!r}"
-        ) from None
+        number = parse_quantity(text, row.unit)
+    except ValueError as error:
+        raise InvalidConfig(f"{row.name} is {text!r}; {error}; it takes {row.takes}") from None
     if not row.low <= number <= row.high:
-        raise InvalidConfig(
-            f"{row.name} must be in [{row.low}, {row.high}] {row.unit}, not {number}"
-        )
+        raise InvalidConfig(f"{row.name} is {number}; give {row.takes}")
     return str(number)
-
-
-def _suggestion(name: str) -> str:
-    import difflib  # only on this error path: it is not cheap to import
-
-    near = difflib.get_close_matches(name, list(TOPIC_CONFIGS), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else f": known are {', '.join(TOPIC_CONFIGS)}"

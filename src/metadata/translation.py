@@ -6,7 +6,17 @@ from ..errors import InvalidRequest
 from ..ids import Offset, TopicId
 from ..proto import admin_pb2, controller_pb2
 from ..runtime import Entropy
-from .commands import Command, CreateTopic, DeleteTopic, Done, Reply, TopicCreated, TopicDeleted
+from .commands import (
+    AlterConfigs,
+    Command,
+    ConfigsAltered,
+    CreateTopic,
+    DeleteTopic,
+    Done,
+    Reply,
+    TopicCreated,
+    TopicDeleted,
+)
 from .image import TopicImage
 
 
@@ -19,6 +29,8 @@ def command_of(request: controller_pb2.RelayRequest, entropy: Entropy) -> Comman
             delete = request.delete_topic
             topic_id = TopicId(delete.topic_id) if delete.topic_id else None
             return DeleteTopic(name=delete.name, topic_id=topic_id)
+        case "alter_configs":
+            return _alter_configs(request.alter_configs)
         case _:
             raise InvalidRequest("the relayed request carries no command known here")
 
@@ -36,6 +48,12 @@ def response_of(reply: Reply, *, offset: Offset, applied: bool) -> controller_pb
             return controller_pb2.RelayResponse(
                 delete_topic=admin_pb2.DeleteTopicResponse(
                     topic_id=topic.id, applied=applied, metadata_offset=offset
+                )
+            )
+        case ConfigsAltered(topic=topic):
+            return controller_pb2.RelayResponse(
+                alter_configs=admin_pb2.AlterConfigsResponse(
+                    configs=_config_entries(topic), applied=applied, metadata_offset=offset
                 )
             )
         case Done():
@@ -59,10 +77,25 @@ def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
             )
             for index, partition in topic.sorted_partitions()
         ],
-        configs=[
-            admin_pb2.ConfigEntry(name=name, value=value)
-            for name, value in sorted(topic.configs.items())
-        ],
+        configs=_config_entries(topic),
+    )
+
+
+def _config_entries(topic: TopicImage) -> list[admin_pb2.ConfigEntry]:
+    return [
+        admin_pb2.ConfigEntry(name=name, value=value)
+        for name, value in sorted(topic.configs.items())
+    ]
+
+
+def _alter_configs(request: admin_pb2.AlterConfigsRequest) -> AlterConfigs:
+    return AlterConfigs(
+        topic=request.topic,
+        changes=tuple(
+            (change.name, change.value if change.HasField("value") else None)
+            for change in request.changes
+        ),
+        validate_only=request.validate_only,
     )
 
 

@@ -277,6 +277,19 @@ class BrokerSession:
         response = await self._relay(relayed, timeout_ms=timeout_ms, repeatable=False)
         return response.delete_topic
 
+    async def alter_configs(
+        self, request: admin_pb2.AlterConfigsRequest, *, timeout_ms: int
+    ) -> admin_pb2.AlterConfigsResponse:
+        """Have the active controller change configs of a topic; raises its typed errors, TimedOut,
+        or Lost.
+
+        It is asked again when the outcome is unknown: the caller still waits, so the change may
+        take effect at any moment until it is answered, also behind another's.
+        """
+        relayed = pb.RelayRequest(alter_configs=request)
+        response = await self._relay(relayed, timeout_ms=timeout_ms, repeatable=True)
+        return response.alter_configs
+
     async def _relay(
         self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
     ) -> pb.RelayResponse:
