@@ -27,6 +27,7 @@ from ..settings import (
     unknown_variables,
     variable_of,
 )
+from .failures import DEBUG_VARIABLE
 
 if TYPE_CHECKING:
     from ..clients.blocking import Log
@@ -191,12 +192,17 @@ def known_variables() -> set[str]:
     from ..server.config import settings as node_settings
 
     rows: tuple[Setting, ...] = (*CLIENT_SETTINGS, *node_settings())
-    return {CONFIG_VARIABLE, LOG_LEVEL_VARIABLE, *(variable_of(row.name) for row in rows)}
+    return {
+        CONFIG_VARIABLE,
+        DEBUG_VARIABLE,
+        LOG_LEVEL_VARIABLE,
+        *(variable_of(row.name) for row in rows),
+    }
 
 
 def warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
     """Tell on stderr of each QUORUMLOG_ variable that nothing reads."""
-    usual = {CONFIG_VARIABLE, *(variable_of(row.name) for row in CLIENT_SETTINGS)}
+    usual = {CONFIG_VARIABLE, DEBUG_VARIABLE, *(variable_of(row.name) for row in CLIENT_SETTINGS)}
     if all(name in usual for name in environment if name.startswith("QUORUMLOG_")):
         return  # the usual case, without loading a node's table
     for sentence in unknown_variables(environment, known_variables()):
