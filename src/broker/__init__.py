@@ -12,6 +12,7 @@ from .requests import (
     AppendResult,
     FetchOutcome,
     FetchSpec,
+    LogSize,
     OffsetOutcome,
     OffsetSpec,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "Acks",
     "Partition",
     "LeaderState",
+    "LogSize",
     "Progress",
     "Wait",
     "AppendResult",

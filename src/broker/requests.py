@@ -64,3 +64,15 @@ class OffsetOutcome:
     timestamp_ms: int  # of the record found, -1 when none was looked up
     leader_epoch: Epoch | int  # of the batch found, -1 when unknown
     error: QuorumlogError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSize:
+    """What one partition takes on this broker's disk."""
+
+    topic: str
+    partition: int
+    size_bytes: int = 0  # of its batches
+    log_start_offset: Offset | int = 0
+    log_end_offset: Offset | int = 0
+    error: QuorumlogError | None = None  # why the log cannot be used

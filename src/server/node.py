@@ -37,13 +37,14 @@ from ..metadata.shell import (
 from ..raftlog import METADATA_LOG_NAME, RaftConfig, Voter
 from ..raftlog.shell import RaftNode
 from ..runtime import Handler, Listener, Runtime, Scope
+from ..settings import DEFAULT, Origin
 from ..storage import DirectoryMeta
 from ..storage.checkpoints import decode_meta
 from ..storage.contents import read_file
 from ..storage.layout import META_PROPERTIES
 from ..storage.shell.directory import Directory
-from ..wire.grpc import AdminService, LogLimits, LogService
-from .config import NodeConfig
+from ..wire.grpc import AdminService, LogLimits, LogService, NodeSetting
+from .config import NodeConfig, settings
 
 START_TIMEOUT_MS = 30_000  # of one step that needs the quorum
 
@@ -67,9 +68,17 @@ class Node:
     """One node's life: `async with Node(runtime, config) as node`, or `start` and `stop` from one
     task."""
 
-    def __init__(self, runtime: Runtime, config: NodeConfig) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: NodeConfig,
+        *,
+        origins: Mapping[str, Origin] | None = None,
+    ) -> None:
+        """`origins` says of settings where their values stand, for who asks the node."""
         self._runtime = runtime
         self._config = config
+        self._origins = origins or {}
         self._closers: list[Closer] = []  # of what is open, oldest first
         self._stack = AsyncExitStack()
         self._addresses: NodeAddresses | None = None
@@ -205,7 +214,15 @@ class Node:
         """Register, serve, and return once the controller counts on this broker."""
         config, meta = self._config, directory.meta
         log = LogService(self._runtime, replicas, publisher, self._limits())
-        admin = AdminService(self._runtime, publisher, cluster_id=meta.cluster_id)
+        admin = AdminService(
+            self._runtime,
+            publisher,
+            replicas,
+            cluster_id=meta.cluster_id,
+            node_id=meta.node_id,
+            data_dir=config.data_dir,
+            settings=self._settings(),
+        )
         listener = await self._listen(config.grpc_listener, {**log.handlers(), **admin.handlers()})
         self._closers.append(log.stop)
         session = BrokerSession(
@@ -231,6 +248,16 @@ class Node:
             grpc=listener.address,
             controller=controller_listener.address,
         )
+
+    def _settings(self) -> list[NodeSetting]:
+        """Say of every setting what it is and where it stands, as far as that was told."""
+        found = []
+        for row in settings():
+            value = getattr(self._config, row.attribute)
+            unsaid = DEFAULT if value == row.default else Origin(kind="")
+            origin = self._origins.get(row.name, unsaid)
+            found.append(NodeSetting(row=row, value=value, origin=origin))
+        return found
 
     def _limits(self) -> LogLimits:
         config = self._config

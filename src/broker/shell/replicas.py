@@ -8,10 +8,10 @@ task, in the order of `submit`.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from ...errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
-from ...ids import NO_NODE, NodeId
+from ...errors import NotLeaderOrFollower, QuorumlogError, StorageError, UnknownTopicOrPartition
+from ...ids import NO_NODE, NodeId, TopicId
 from ...metadata import (
     EMPTY_IMAGE,
     ImageDelta,
@@ -25,7 +25,7 @@ from ...storage import FlushPolicy, LogConfig, Origin
 from ...storage.shell.channel import Appended
 from ...storage.shell.directory import Directory
 from ..partition import Acks, LeaderState, Partition
-from ..requests import AppendResult, FetchOutcome, FetchSpec, OffsetOutcome, OffsetSpec
+from ..requests import AppendResult, FetchOutcome, FetchSpec, LogSize, OffsetOutcome, OffsetSpec
 from .appends import PendingAppend
 from .reads import Reads
 from .replica import Replica
@@ -193,6 +193,31 @@ class ReplicaManager:
         if image is None:
             raise _unknown(topic, None)
         return len(image.partitions)
+
+    async def log_sizes(self, topics: Collection[str]) -> list[LogSize]:
+        """Return what partitions take here, of some topics or (none named) of all, by ascending
+        topic and index. Logs that nobody has used yet are opened for it."""
+        wanted = sorted(key for key in self._replicas if not topics or key[0] in topics)
+        sizes = []
+        for topic, index in wanted:
+            replica = self._replicas.get((topic, index))
+            if replica is None:
+                continue  # deleted meanwhile
+            try:
+                log = await replica.opened()
+            except QuorumlogError as error:
+                sizes.append(LogSize(topic=topic, partition=index, error=error))
+                continue
+            sizes.append(
+                LogSize(
+                    topic=topic,
+                    partition=index,
+                    size_bytes=log.size_bytes,
+                    log_start_offset=log.log_start_offset,
+                    log_end_offset=log.log_end_offset,
+                )
+            )
+        return sizes
 
     async def submit(
         self, topic: str, partition: int, records: Buffer, *, acks: Acks, leader_epoch: int | None

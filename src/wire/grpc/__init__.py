@@ -5,6 +5,7 @@ runs it as it is.
 """
 
 from .admin_service import AdminService
+from .configs import NodeSetting
 from .log_service import LogLimits, LogService
 
-__all__ = ["AdminService", "LogLimits", "LogService"]
+__all__ = ["AdminService", "LogLimits", "LogService", "NodeSetting"]

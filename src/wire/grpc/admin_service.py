@@ -1,12 +1,13 @@
-"""The service `Admin`: the cluster and its topics.
+"""The service `Admin`: the cluster, its topics, their configs, and what they take on disks.
 
 Reads are answered from this broker's applied metadata image, once it has reached the offset the
 caller names. Changes are relayed to the active controller, whose reply is passed on as it is: it
 comes when the change is committed and says whether this broker has applied it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from ...broker.shell.replicas import ReplicaManager
 from ...errors import InvalidRequest, NotController, UnknownTopicOrPartition
 from ...ids import NO_NODE, ClusterId, NodeId
 from ...metadata import check_topic_name, describe_topic
@@ -15,13 +16,23 @@ from ...metadata.shell.session import BrokerSession
 from ...proto import admin_pb2
 from ...runtime import CallContext, Handler, Runtime
 from ...services import (
+    ADMIN_ALTER_CONFIGS,
     ADMIN_CREATE_TOPIC,
     ADMIN_DELETE_TOPIC,
     ADMIN_DESCRIBE_CLUSTER,
+    ADMIN_DESCRIBE_CONFIGS,
+    ADMIN_DESCRIBE_LOG_DIRS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
 )
-from .translation import broker_description, fill_error, topic_listing
+from .configs import (
+    NodeSetting,
+    check_alteration,
+    check_resources,
+    describe_node_settings,
+    describe_topic_configs,
+)
+from .translation import broker_description, fill_error, log_description, topic_listing
 from .validation import left_ms
 
 NAMES_MAX = 10_000  # in one DescribeTopics
@@ -34,12 +45,20 @@ class AdminService:
         self,
         runtime: Runtime,
         metadata: MetadataPublisher,
+        replicas: ReplicaManager,
         *,
         cluster_id: ClusterId,
+        node_id: NodeId,
+        data_dir: str,
+        settings: Sequence[NodeSetting],
     ) -> None:
         self._runtime = runtime
         self._metadata = metadata
+        self._replicas = replicas
         self._cluster_id = cluster_id
+        self._node_id = node_id
+        self._data_dir = data_dir
+        self._settings = settings
         self._session: BrokerSession | None = None
 
     def attach(self, session: BrokerSession) -> None:
@@ -57,6 +76,9 @@ class AdminService:
             Handler(ADMIN_LIST_TOPICS, self.list_topics),
             Handler(ADMIN_DESCRIBE_TOPICS, self.describe_topics),
             Handler(ADMIN_DELETE_TOPIC, self.delete_topic),
+            Handler(ADMIN_DESCRIBE_CONFIGS, self.describe_configs),
+            Handler(ADMIN_ALTER_CONFIGS, self.alter_configs),
+            Handler(ADMIN_DESCRIBE_LOG_DIRS, self.describe_log_dirs),
         )
         return {handler.method.path: handler for handler in table}
 
@@ -128,6 +150,59 @@ class AdminService:
         elif not request.topic_id:
             raise InvalidRequest("name and topic_id are both empty; give one")
         return await self._relay().delete_topic(request, timeout_ms=self._left_ms(context))
+
+    async def describe_configs(
+        self, request: admin_pb2.DescribeConfigsRequest, context: CallContext
+    ) -> admin_pb2.DescribeConfigsResponse:
+        """Tell every config of topics and every setting of this node, and who set it."""
+        check_resources(request.resources)
+        await self._reach(request.min_metadata_offset, context)
+        image = self._metadata.image
+        response = admin_pb2.DescribeConfigsResponse(metadata_offset=image.offset)
+        for resource in request.resources:
+            result = response.results.add(resource=resource)
+            if resource.WhichOneof("resource") == "broker":
+                self._describe_broker(result)
+                continue
+            topic = image.topic(resource.topic)
+            if topic is None:
+                fill_error(result.error, _unknown(resource.topic), resource.topic)
+            else:
+                result.configs.extend(describe_topic_configs(topic))
+        return response
+
+    def _describe_broker(self, result: admin_pb2.DescribeConfigsResult) -> None:
+        broker = result.resource.broker
+        if broker == self._node_id:
+            result.configs.extend(describe_node_settings(self._settings))
+            return
+        error = InvalidRequest(
+            f"this is broker {self._node_id}; ask broker {broker} itself for its settings"
+        )
+        fill_error(result.error, error)
+
+    async def alter_configs(
+        self, request: admin_pb2.AlterConfigsRequest, context: CallContext
+    ) -> admin_pb2.AlterConfigsResponse:
+        """Set and delete configs of one topic, all of them or none."""
+        check_alteration(request)
+        return await self._relay().alter_configs(request, timeout_ms=self._left_ms(context))
+
+    async def describe_log_dirs(
+        self, request: admin_pb2.DescribeLogDirsRequest, context: CallContext
+    ) -> admin_pb2.DescribeLogDirsResponse:
+        """Tell what partitions take on this broker's disk; unused logs are opened for it."""
+        if len(request.topics) > NAMES_MAX:
+            raise InvalidRequest(f"topics has {len(request.topics)} entries; give 0..{NAMES_MAX}")
+        for name in request.topics:
+            check_topic_name(name)
+            if self._metadata.image.topic(name) is None:
+                raise _unknown(name)
+        sizes = await self._replicas.log_sizes(frozenset(request.topics))
+        directory = admin_pb2.LogDirDescription(
+            path=self._data_dir, logs=[log_description(size) for size in sizes]
+        )
+        return admin_pb2.DescribeLogDirsResponse(broker=self._node_id, directories=[directory])
 
     def _relay(self) -> BrokerSession:
         if self._session is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ...broker import FetchOutcome, OffsetOutcome
+from ...broker import FetchOutcome, LogSize, OffsetOutcome
 from ...errors import QuorumlogError
 from ...metadata import BrokerImage, TopicImage
 from ...proto import admin_pb2, errors_pb2, log_pb2
@@ -123,3 +123,17 @@ def _add_record(response: log_pb2.SubscribeResponse, record: Record) -> None:
         header = message.headers.add(key=name)
         if value is not None:
             header.value = value
+
+
+def log_description(size: LogSize) -> admin_pb2.LogDescription:
+    """Translate what one partition takes."""
+    described = admin_pb2.LogDescription(
+        topic=size.topic,
+        partition=size.partition,
+        size_bytes=size.size_bytes,
+        log_start_offset=size.log_start_offset,
+        log_end_offset=size.log_end_offset,
+    )
+    if size.error is not None:
+        fill_error(described.error, size.error, size.topic, size.partition)
+    return described

@@ -1,0 +1,116 @@
+"""Configs of topics and settings of a node as admin clients see them; no decision, no waiting."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...errors import InvalidRequest
+from ...metadata import TOPIC_CONFIGS, ConfigType, TopicImage, check_topic_name, effective_configs
+from ...metadata.topic_configs import INT64_MAX
+from ...proto import admin_pb2 as pb
+from ...settings import Origin, Setting
+
+RESOURCES_MAX: Final = 1_000  # in one DescribeConfigs: each is answered with a whole table
+CHANGES_MAX: Final = 1_000  # in one AlterConfigs
+
+_SOURCES: Final = {
+    "default": pb.CONFIG_SOURCE_DEFAULT,
+    "file": pb.CONFIG_SOURCE_FILE,
+    "environment": pb.CONFIG_SOURCE_ENVIRONMENT,
+    "flag": pb.CONFIG_SOURCE_FLAG,
+}
+_TYPES: Final = {int: "whole number", str: "text", tuple: "list of text"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSetting:
+    """One setting of this node as it runs."""
+
+    row: Setting
+    value: Any
+    origin: Origin
+
+
+def describe_topic_configs(topic: TopicImage) -> list[pb.ConfigDescription]:
+    """Return every config of a topic, set or not, by ascending name."""
+    factor = topic.replication_factor
+    values = effective_configs(topic.configs, replication_factor=factor)
+    described = []
+    for name, row in TOPIC_CONFIGS.items():
+        others = {key: value for key, value in topic.configs.items() if key != name}
+        entry = pb.ConfigDescription(
+            name=name,
+            value=values[name],
+            default_value=effective_configs(others, replication_factor=factor)[name],
+            source=pb.CONFIG_SOURCE_TOPIC if name in topic.configs else pb.CONFIG_SOURCE_DEFAULT,
+            type=row.type.value,
+            unit=row.unit,
+            doc=row.doc,
+            changes=row.changes,
+        )
+        match row.type:
+            case ConfigType.WHOLE:
+                entry.low = row.low
+                if row.high < INT64_MAX:
+                    entry.high = row.high
+            case ConfigType.CHOICE:
+                entry.choices.extend(row.choices)
+            case ConfigType.SWITCH:
+                entry.choices.extend(v for v in ("false", "true") if v not in row.planned)
+        described.append(entry)
+    return described
+
+
+def describe_node_settings(settings: Sequence[NodeSetting]) -> list[pb.ConfigDescription]:
+    """Return every setting of a node, by ascending name."""
+    described = []
+    for setting in sorted(settings, key=lambda setting: setting.row.name):
+        row = setting.row
+        described.append(
+            pb.ConfigDescription(
+                name=row.name,
+                value=_text(setting.value),
+                default_value=_text(row.default),
+                source=_SOURCES.get(setting.origin.kind, pb.CONFIG_SOURCE_UNSPECIFIED),
+                place=setting.origin.place,
+                type=_TYPES[row.kind],
+                unit=row.unit,
+                low=row.low,
+                high=row.high,
+                choices=row.choices,
+                doc=row.doc,
+                changes=row.changes,
+            )
+        )
+    return described
+
+
+def check_resources(resources: Sequence[pb.ConfigResource]) -> None:
+    """Refuse a request that asks for nothing, too much, or something that cannot be."""
+    if not 1 <= len(resources) <= RESOURCES_MAX:
+        raise InvalidRequest(f"resources has {len(resources)} entries; give 1..{RESOURCES_MAX}")
+    for index, resource in enumerate(resources):
+        match resource.WhichOneof("resource"):
+            case "topic":
+                check_topic_name(resource.topic)
+            case "broker":
+                if resource.broker < 0:
+                    raise InvalidRequest(f"broker is {resource.broker}; give a node id, 0 or more")
+            case _:
+                raise InvalidRequest(f"resources[{index}] names neither a topic nor a broker")
+
+
+def check_alteration(request: pb.AlterConfigsRequest) -> None:
+    """Refuse a change of nothing, or of too much; the controller checks the rest."""
+    check_topic_name(request.topic)
+    if not 1 <= len(request.changes) <= CHANGES_MAX:
+        raise InvalidRequest(
+            f"changes has {len(request.changes)} entries; give 1..{CHANGES_MAX}",
+            topic=request.topic,
+        )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "" if value is None else str(value)
