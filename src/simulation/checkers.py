@@ -27,6 +27,7 @@ class Ledger:
     acknowledged: dict[bytes, tuple[Place, int]] = field(default_factory=dict)  # value -> where
     seen: dict[tuple[Place, int], bytes] = field(default_factory=dict)  # by a consumer
     failed: Counter[str] = field(default_factory=Counter)  # errors given to the application
+    given_up: set[bytes] = field(default_factory=set)  # a late copy may come at any time: no order
 
     def ask(self, producer: str, value: bytes) -> None:
         """The application hands a record to its producer."""
@@ -120,7 +121,7 @@ def _reordered(ledger: Ledger, stored: Stored) -> list[str]:
         last: dict[str, tuple[int, bytes]] = {}
         seen: set[bytes] = set()  # membership only
         for offset, value in records:
-            if value in seen or value not in order:
+            if value in seen or value not in order or value in ledger.given_up:
                 continue
             seen.add(value)
             producer = ledger.asked[value]

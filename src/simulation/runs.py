@@ -68,8 +68,12 @@ def scenario_of(level: str) -> Play:
             from .scenarios.node import play as play_node
 
             return play_node
+        case "clients":
+            from .scenarios.clients import play as play_clients
+
+            return play_clients
         case _:
             raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
 
 
-LEVELS: Final = ("node", "mini")
+LEVELS: Final = ("node", "clients", "mini")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.simulation import Faults, checkers
+from quorumlog.simulation import Faults, checkers, histories
 from quorumlog.simulation.runs import LEVELS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
@@ -45,6 +45,13 @@ def test_the_page_explains_every_anomaly() -> None:
     rows = PAGE.partition("| anomaly |")[2].partition("\n\n")[0]
     explained = re.findall(r"^\| ([a-z ]+) \|", rows, re.MULTILINE)
     known = re.findall(r"\*([a-z\s]+)\*", checkers.__doc__ or "")
+    assert sorted(explained) == sorted(" ".join(name.split()) for name in known)
+
+
+def test_the_page_explains_every_expectation() -> None:
+    rows = PAGE.partition("| expectation |")[2].partition("\n\n")[0]
+    explained = re.findall(r"^\| ([a-z ]+) \|", rows, re.MULTILINE)
+    known = re.findall(r"\*([a-z\s]+)\*", histories.__doc__ or "")
     assert sorted(explained) == sorted(" ".join(name.split()) for name in known)
 
 
