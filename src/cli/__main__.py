@@ -6,6 +6,7 @@ loaded, and again once it has ended, the process just goes with exit code 130.
 
 import os
 import signal
+import sys
 from types import FrameType
 
 EXIT_INTERRUPTED = 130
@@ -13,6 +14,7 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line of this process."""
+    _open_missing_streams()
     is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_heard:  # not where a shell started it in the background, deaf to Ctrl-C
         signal.signal(signal.SIGINT, _go)
@@ -25,6 +27,18 @@ def main() -> None:
     finally:
         if is_heard:
             signal.signal(signal.SIGINT, _go)
+
+
+def _open_missing_streams() -> None:
+    """Let nothing stand where a standard stream is closed (`>&-`): another file would take its
+    number, and the event loop ends the process when it meets one there."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, this one
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)
 
 
 def _go(number: int, frame: FrameType | None) -> None:

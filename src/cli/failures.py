@@ -13,6 +13,7 @@ With `--output json` the sentence of an operational error is a JSON object on st
 field. A wrong command line is told in words in any case: no option has been read then.
 """
 
+import errno
 import json
 import os
 import sys
@@ -28,6 +29,7 @@ EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
+DEVICE_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF)
 DEBUG_VARIABLE = "QUORUMLOG_DEBUG"
 IS_JSON = "quorumlog.is_json"  # in the context's `meta`: whether --output json was read
 
@@ -74,7 +76,10 @@ def unexpected(error: Exception) -> int:
         leave_pipe()
         return EXIT_BROKEN_PIPE
     detail = " ".join(str(error).split())
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno in DEVICE_ERRORS and error.filename is None:
+        text = f"the output cannot be written: {error.strerror}"
+        leave_pipe()
+    elif isinstance(error, OSError):
         text = f"{detail}; {DEBUG_VARIABLE}=1 shows where"
     else:
         text = (
@@ -98,6 +103,8 @@ def is_debugging() -> bool:
 def leave_pipe() -> None:
     """Point the closed outputs at nothing: the interpreter's last flush must not fail on them."""
     for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            continue
         try:
             stream.flush()
         except (OSError, ValueError):

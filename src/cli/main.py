@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import completion, consume, log_files, nodes, produce, topics
+from . import bench, completion, consume, log_files, nodes, produce, topics
 from .failures import DEBUG_VARIABLE, ending_well, is_debugging, unexpected
 
 PROGRAM = "quorumlog"
@@ -121,6 +121,12 @@ app.add_typer(
     name="log",
     rich_help_panel=TOOLS,
     short_help="Look into the files of a data directory.",
+)
+app.add_typer(
+    bench.app,
+    name="bench",
+    rich_help_panel=TOOLS,
+    short_help="Measure producing, fetching and latency.",
 )
 app.command(
     "completion",

@@ -28,7 +28,7 @@ def resolve_output(ctx: typer.Context, value: Output | None) -> Any:
         ctx.meta[IS_JSON] = True  # also for an error in the settings themselves
     from . import settings
 
-    found = Output(settings.load(output=value).output)
+    found = Output(settings.load(output=value, warn=False).output)
     ctx.meta[IS_JSON] = found is Output.JSON
     return found
 

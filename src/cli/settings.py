@@ -115,9 +115,10 @@ def load(
     connect_timeout_ms: str | int | None = None,
     request_timeout_ms: str | int | None = None,
     call_timeout_ms: str | int | None = None,
+    warn: bool = True,
 ) -> ClientSettings:
     """Return the settings of a command that was given these flags; None: not given. Raises
-    InvalidConfig naming the place of what is wrong."""
+    InvalidConfig naming the place of what is wrong; `warn`: unknown variables are told."""
     given = {
         "bootstrap": bootstrap,
         "output": output,
@@ -125,7 +126,7 @@ def load(
         "request_timeout_ms": request_timeout_ms,
         "call_timeout_ms": call_timeout_ms,
     }
-    found = resolve_client({name: str(v) for name, v in given.items() if v is not None})
+    found = resolve_client({name: str(v) for name, v in given.items() if v is not None}, warn=warn)
     return ClientSettings(**found.values)
 
 
@@ -154,11 +155,15 @@ def open_log(
 
 
 def resolve_client(
-    flags: Mapping[str, str], *, environment: Mapping[str, str] | None = None
+    flags: Mapping[str, str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    warn: bool = True,
 ) -> Resolved:
     """Return every client setting with where it comes from; `flags` are texts by setting name."""
     environment = os.environ if environment is None else environment
-    warn_of_unknown_variables(environment)
+    if warn:
+        warn_of_unknown_variables(environment)
     typed = [(name, text, flag_of(name)) for name, text in flags.items()]
     return resolve(
         CLIENT_SETTINGS,
