@@ -6,13 +6,14 @@ store records twice, until producers are idempotent.
 """
 
 from .admin import AsyncAdmin, Broker, Cluster, Partition, Topic, TopicListing
-from .arrow_producer import DeliveredRange
-from .batches import Delivered, Delivery
+from .batches import Delivered, DeliveredRange, Delivery, OnDelivery
+from .bulk import AsyncSent
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
 from .consumer import AsyncConsumer, ConsumerRecord
 from .log import AsyncLog
 from .offsets import Position
-from .producer import AsyncProducer
+from .partitioner import Partitioner
+from .producer import AsyncProducer, ProducerStatistics
 
 __all__ = [
     "AsyncLog",
@@ -25,6 +26,10 @@ __all__ = [
     "ConsumerRecord",
     "Delivered",
     "Delivery",
+    "OnDelivery",
+    "AsyncSent",
+    "Partitioner",
+    "ProducerStatistics",
     "DeliveredRange",
     "Position",
     "Broker",

@@ -5,23 +5,27 @@ do. The life of a batch: *open* (takes records) -> *closed* (full, or its linger
 flight* (at most one group a partition, which keeps the order) -> done; or back to the front of
 *closed* when the request failed in a way that may be repeated.
 
-Invariants: `buffered` is the sum of the sizes of all batches that are not done; a queue is in
+Invariants: `buffered` is the sum of what is held by all batches that are not done; a queue is in
 `ready` exactly when `is_listed`, and then it has closed batches and nothing in flight.
 
 Not thread-safe: the blocking face holds one lock around `accept` and around the sender's calls.
 """
 
+from array import array
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import NamedTuple
 
 from ..errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
 from ..records.batch import HEADER_SIZE
 from ..runtime import Entropy
-from .batches import RECORD_OVERHEAD, Batch, Headers
+from .batch_encoding import headers_size, split
+from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery
 from .config import ProducerConfig
-from .partitioner import KeyPartitioner, Partitioner
-
-FAILURES_KEPT = 100  # failed batches remembered until flush() or close() has reported them
+from .failures import Failures
+from .partitioner import CrcPartitioner, KeyPartitioner, Partitioner, choose, stick
 
 
 class PartitionQueue:
@@ -65,6 +69,24 @@ class TopicQueues:
         )
 
 
+class Bulk(NamedTuple):
+    """Records that are given at once, all of one kind of content."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None
+    ends: Sequence[int] | None  # running sums of the records' sizes
+    size_max: int  # of one of them
+
+
+class Span(NamedTuple):
+    """Records [first, end) of a bulk are in `batch`, from its record `begin` on."""
+
+    first: int
+    end: int
+    batch: Batch
+    begin: int
+
+
 class Accumulator:
     """See the module."""
 
@@ -77,11 +99,13 @@ class Accumulator:
         on_work: Callable[[], object],
     ) -> None:
         self.ready: deque[PartitionQueue] = deque()
-        self.buffered = 0  # bytes of the batches that are not done
+        self.buffered = 0  # bytes held by the batches that are not done
         self._topics: dict[str, TopicQueues] = {}
         self._entropy = entropy
-        self._partitioner = partitioner
-        self._sticks_without_key = isinstance(partitioner, KeyPartitioner)
+        self.partitioner = partitioner
+        self._sticks_without_key = partitioner is stick or isinstance(
+            partitioner, KeyPartitioner | CrcPartitioner
+        )
         self._on_work = on_work
         self._batch_size = config.batch_size
         self._buffer_size = config.buffer_size
@@ -91,11 +115,11 @@ class Accumulator:
         self._new: list[Batch] = []  # not stamped with their times yet
         self._lingering: deque[Batch] = deque()  # by linger_end_ms; some are closed since
         self._unfinished: OrderedDict[Batch, None] = OrderedDict()  # oldest first
-        self._failures: list[Batch] = []
+        self.failures = Failures()
 
     # --- the side that gives records -------------------------------------------------------
 
-    def accept(  # noqa: C901 -- the one step of every record: each call saved is a tenth of it
+    def accept(  # noqa: C901, PLR0912 -- the one step of every record: each call saved is a tenth of it
         self,
         topic: str,
         key: bytes | None,
@@ -103,11 +127,13 @@ class Accumulator:
         timestamp_ms: int,
         headers: Headers,
         partition: int | None,
+        on_delivery: OnDelivery | None = None,
     ) -> Batch | None:
-        """Take one record and return its batch (it is the last of it); None when there is no room
-        or the topic is not known here: `admit` or wait, then repeat.
+        """Take one record and return its batch (it is the last of it); None when there is no room,
+        or when the topic, or the partition that the caller names, is not known here: `admit` or
+        wait, then repeat.
 
-        Raises UnknownTopicOrPartition for a partition that the topic does not have, and
+        Raises UnknownTopicOrPartition for a negative partition, PartitionerFailed, and
         MessageTooLarge for a record that no request can carry.
         """
         size = RECORD_OVERHEAD
@@ -118,38 +144,103 @@ class Accumulator:
         if headers:
             size += headers_size(headers)
         if size > self._request_size_max:
-            raise MessageTooLarge(
-                f"a record of {size} bytes is larger than request_size_max "
-                f"({self._request_size_max})",
-                topic=topic,
-            )
+            raise _too_large(topic, size, self._request_size_max)
+        held = size + OBJECT_OVERHEAD
         topic_queues = self._topics.get(topic)
-        if topic_queues is None or (self.buffered + size > self._buffer_size and self.buffered):
+        if topic_queues is None or (self.buffered + held > self._buffer_size and self.buffered):
             return None
         sticky = topic_queues.sticky if key is None and self._sticks_without_key else None
         if partition is None and sticky is not None and sticky.open is not None:
             queue = sticky  # what _choose would say
         else:
-            queue = self._choose(topic_queues, key, partition)
+            if partition is None:
+                partition = self._ask(topic_queues, key, value)
+            chosen = self._queue_for(topic_queues, partition)
+            if chosen is None:
+                return None
+            queue = chosen
         batch = queue.open
         if batch is None:
             batch = self._open(queue)
         elif batch.size + size > topic_queues.batch_size:
             self._close(queue)
-            if partition is None:  # a sticky partition may have moved on
-                queue = self._choose(topic_queues, key, partition)
+            if partition is None:
+                queue = self._stick(topic_queues)
             batch = queue.open or self._open(queue)
+        if headers:
+            batch.headers[batch.count] = headers
+        if on_delivery is not None:
+            batch.callbacks[batch.count] = on_delivery
         batch.values.append(value)
         batch.keys.append(key)
         batch.timestamps.append(timestamp_ms)
-        if headers:
-            batch.headers[batch.count] = headers
         batch.count += 1
         batch.size += size
-        self.buffered += size
+        batch.held += held
+        self.buffered += held
         if batch.size >= topic_queues.batch_size:
             self._close(queue)
         return batch
+
+    def accept_many(
+        self,
+        topic: str,
+        bulk: Bulk,
+        *,
+        first: int,
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> list[Span]:
+        """Take records of `bulk` from `first` on, as many as there is room for, and return where
+        they are, in order; [] when there is no room, or something is not known here, as `accept`.
+
+        Records that all go to one partition are taken in runs, at a fraction of the cost.
+        """
+        spans: list[Span] = []
+        index, end = first, len(bulk.values)
+        in_runs = partition is not None or (self._sticks_without_key and bulk.keys is None)
+        while index < end:
+            batch: Batch | None
+            taken = 1
+            if in_runs and bulk.ends is not None:
+                batch, taken = self._accept_run(topic, bulk, index, partition, timestamp_ms)
+            else:
+                key = bulk.keys[index] if bulk.keys is not None else None
+                batch = self.accept(topic, key, bulk.values[index], timestamp_ms, (), partition)
+            if batch is None:
+                break
+            if spans and spans[-1].batch is batch and spans[-1].end == index:
+                spans[-1] = spans[-1]._replace(end=index + taken)
+            else:
+                spans.append(Span(index, index + taken, batch, batch.count - taken))
+            index += taken
+        return spans
+
+    def _accept_run(
+        self, topic: str, bulk: Bulk, first: int, partition: int | None, timestamp_ms: int
+    ) -> tuple[Batch | None, int]:
+        """Take one record, and those behind it that go into the same batch; return how many."""
+        key = bulk.keys[first] if bulk.keys is not None else None
+        batch = self.accept(topic, key, bulk.values[first], timestamp_ms, (), partition)
+        if batch is None or batch.queue.open is not batch:
+            return batch, 1
+        assert bulk.ends is not None, "a run has known sizes"
+        room = self._topics[topic].batch_size - batch.size
+        fit = bisect_right(bulk.ends, bulk.ends[first] + room) - first - 1
+        held_max = bulk.size_max + OBJECT_OVERHEAD
+        count = min(fit, (self._buffer_size - self.buffered) // held_max)
+        if count <= 0:
+            return batch, 1
+        begin, end = first + 1, first + 1 + count
+        batch.values.extend(bulk.values[begin:end])
+        batch.keys.extend(repeat(None, count) if bulk.keys is None else bulk.keys[begin:end])
+        batch.timestamps.extend(array("q", [timestamp_ms]) * count)
+        size = bulk.ends[end - 1] - bulk.ends[first]
+        batch.count += count
+        batch.size += size
+        batch.held += size + count * OBJECT_OVERHEAD
+        self.buffered += size + count * OBJECT_OVERHEAD
+        return batch, 1 + count
 
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes fit; one item always does when nothing is buffered."""
@@ -164,8 +255,8 @@ class Accumulator:
         batch = self._begin(queue)
         batch.encoded = encoded
         batch.count = count
-        batch.size = len(encoded)
-        self.buffered += batch.size
+        batch.size = batch.held = len(encoded)
+        self.buffered += batch.held
         queue.closed.append(batch)
         self._list(queue)
         return batch
@@ -181,6 +272,38 @@ class Accumulator:
             topic_queues.batch_size = max(1, min(self._batch_size, room))
         for partition in range(len(topic_queues.queues), partitions):
             topic_queues.queues.append(PartitionQueue(topic, partition))
+
+    def shrink(self, topic: str, partitions: int) -> list[Batch]:
+        """A topic has fewer partitions than before (it was deleted and made again): return what
+        waits for those that are gone and is not in flight, for the caller to fail."""
+        topic_queues = self._topics.get(topic)
+        if topic_queues is None or len(topic_queues.queues) <= partitions:
+            return []
+        gone = topic_queues.queues[partitions:]
+        del topic_queues.queues[partitions:]
+        if topic_queues.sticky in gone:
+            topic_queues.sticky = None
+        return self._waiting(gone)
+
+    def abandon(self, queue: PartitionQueue) -> list[Batch]:
+        """A queue's partition does not exist: return what waits in it, for the caller to fail."""
+        return self._waiting([queue])
+
+    def encoded(self, batch: Batch, encoded: bytes) -> None:
+        """A batch is encoded: from now on it takes the room of its bytes."""
+        batch.encoded = encoded
+        batch.drop_columns()
+        batch.size = len(encoded)
+        self._resize(batch, len(encoded))
+
+    def statistics(self) -> tuple[int, int, int]:
+        """Return (records not done, of those in flight, bytes held)."""
+        records = in_flight = 0
+        for batch in self._unfinished:
+            records += batch.count
+            if batch.is_sent:
+                in_flight += batch.count
+        return records, in_flight, self.buffered
 
     def batch_size(self, topic: str) -> int:
         """Return the bytes that a batch of an admitted topic may have before compression."""
@@ -280,6 +403,26 @@ class Accumulator:
         self._list(queue)
         return batches
 
+    def split(self, queue: PartitionQueue) -> bool:
+        """The one batch in flight was too large: put its halves in its place and return True;
+        False when it has only one record."""
+        (batch,) = queue.in_flight
+        if batch.count == 1:
+            return False
+        parts = split(batch)
+        queue.in_flight = ()
+        self._forget(batch)
+        batch.become(parts)
+        for _, part in reversed(parts):
+            queue.closed.appendleft(part)
+            self._unfinished[part] = None
+            self._unfinished.move_to_end(part, last=False)
+            self.buffered += part.held
+            if not part.deadline_ms:
+                self._new.append(part)  # as the whole one, which was not stamped yet
+        self._list(queue)
+        return True
+
     def put_back(self, queue: PartitionQueue, error: QuorumlogError) -> None:
         """What is in flight is to be sent again, in its old place; the queue is parked until
         `unpark`."""
@@ -322,9 +465,13 @@ class Accumulator:
         fail. `waiting` are queues of it: those that were in flight when it was forgotten before
         are known to nobody else."""
         topic_queues = self._topics.pop(topic, None)
-        batches: list[Batch] = []
         queues = topic_queues.queues if topic_queues is not None else []
-        for queue in dict.fromkeys([*queues, *waiting]):
+        return self._waiting([*queues, *waiting])
+
+    def _waiting(self, queues: Sequence[PartitionQueue]) -> list[Batch]:
+        """Take out what waits in queues."""
+        batches: list[Batch] = []
+        for queue in dict.fromkeys(queues):
             batches.extend(queue.closed)
             if queue.open is not None:
                 batches.append(queue.open)
@@ -341,28 +488,28 @@ class Accumulator:
         self._drop(batches)
         return batches
 
-    def unobserved_failures(self) -> list[Batch]:
-        """Return, once, the failed batches whose outcome nobody has looked at."""
-        failures = [batch for batch in self._failures if not batch.is_observed]
-        self._failures.clear()
-        return failures
-
     # --- within ----------------------------------------------------------------------------
 
-    def _choose(
-        self, topic_queues: TopicQueues, key: bytes | None, partition: int | None
-    ) -> PartitionQueue:
+    def _resize(self, batch: Batch, held: int) -> None:
+        self.buffered += held - batch.held
+        batch.held = held
+
+    def _ask(self, topic_queues: TopicQueues, key: bytes | None, value: bytes | None) -> int | None:
+        """Return the partition that the partitioner chooses, None where it leaves it to us."""
+        count = len(topic_queues.queues)
+        if self._sticks_without_key:  # one of ours, which does not fail
+            return self.partitioner(topic_queues.name, key, value, count)
+        return choose(self.partitioner, topic_queues.name, key, value, count)
+
+    def _queue_for(self, topic_queues: TopicQueues, partition: int | None) -> PartitionQueue | None:
+        """Return a partition's queue, the sticky one for None; None when it is not known here."""
         queues = topic_queues.queues
         if partition is None:
-            partition = self._partitioner(key, len(queues))
-            if partition is None:
-                sticky = topic_queues.sticky
-                if sticky is None or sticky.open is None:
-                    sticky = self._stick(topic_queues)
-                return sticky
-        if not 0 <= partition < len(queues):
-            return self.queue(topic_queues.name, partition)  # raises
-        return queues[partition]
+            sticky = topic_queues.sticky
+            return self._stick(topic_queues) if sticky is None or sticky.open is None else sticky
+        if 0 <= partition < len(queues):
+            return queues[partition]
+        return None if partition > 0 else self.queue(topic_queues.name, partition)  # raises
 
     def _stick(self, topic_queues: TopicQueues) -> PartitionQueue:
         """Move on to another partition, drawn among the others."""
@@ -411,17 +558,17 @@ class Accumulator:
     def _drop(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             self._forget(batch)
-        self._failures.extend(batches)
-        if len(self._failures) > FAILURES_KEPT:  # those seen go, then the latest
-            self._failures = [batch for batch in self._failures if not batch.is_observed]
-            del self._failures[FAILURES_KEPT:]
+        self.failures.add(batches)
 
     def _forget(self, batch: Batch) -> None:
         del self._unfinished[batch]
-        self.buffered -= batch.size
+        self.buffered -= batch.held
         assert self.buffered >= 0, f"{self.buffered} bytes are buffered"
 
 
-def headers_size(headers: Headers) -> int:
-    """Return the bytes that headers take at most, without their length varints."""
-    return sum(4 + 4 * len(name) + (len(value) if value else 0) for name, value in headers)
+def _too_large(topic: str, size: int, limit: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"a record of {size} bytes is larger than request_size_max ({limit}): raise it on the "
+        "producer, and max.message.bytes on the topic",
+        topic=topic,
+    )

@@ -5,21 +5,25 @@ a lock, and only a new batch or a full one wakes the loop.
 """
 
 import threading
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import QuorumlogError, Stopping
-from .arrow_producer import DeliveredRange
-from .batches import Batch, Delivered
+from .accumulator import Bulk, Span
+from .batches import Batch, Delivered, DeliveredRange, OnDelivery
+from .bulk import Sent, bulk_of
 from .config import ProducerSettings
-from .io_thread import STATE, IoThread
+from .content import Content, HeadersIn, size_bound
+from .io_thread import STATE, IoThread, refuse_callbacks
 from .partitioner import Partitioner
-from .producer import AsyncProducer, Content, HeadersIn, Threading, size_bound
+from .producer import AsyncProducer, ProducerStatistics, Threading
 
 if TYPE_CHECKING:
-    from .arrow_producer import ArrowSource
+    from .arrow_source import ArrowSource
     from .blocking import Log
 
 T = TypeVar("T")
@@ -46,7 +50,7 @@ class Delivery(Future[Delivered]):
             if is_new:
                 super().__init__()
         if is_new:
-            self._batch.is_observed = True
+            self._batch.observe(self._index)
             self._batch.add_waiter(self._resolve)
         try:
             return self.__dict__[name]
@@ -61,6 +65,7 @@ class Delivery(Future[Delivered]):
         """Wait up to `timeout` seconds and return where the record is, or raise why it is not;
         raises TimeoutError when the outcome is not known by then."""
         if not self._batch.is_done:
+            refuse_callbacks()
             super().exception(timeout)
         return self._batch.delivered(self._index)
 
@@ -68,9 +73,9 @@ class Delivery(Future[Delivered]):
         """Wait up to `timeout` seconds and return why the record is not delivered, None when it
         is; raises TimeoutError."""
         if not self._batch.is_done:
+            refuse_callbacks()
             super().exception(timeout)
-        self._batch.is_observed = True
-        return self._batch.error
+        return self._batch.error_of(self._index)
 
     def cancel(self) -> bool:
         """Do nothing: the record was accepted."""
@@ -83,6 +88,32 @@ class Delivery(Future[Delivered]):
             self.set_exception(error)
 
 
+class BlockingSent(Sent[Delivery]):
+    """`Sent` whose outcome is waited for."""
+
+    def result(self, timeout: float | None = None) -> list[DeliveredRange]:
+        """Wait up to `timeout` seconds until every outcome is known; return or raise `ranges`.
+        Raises TimeoutError."""
+        self.observe()
+        if not self.done():
+            refuse_callbacks()
+            ended = threading.Event()
+            pending = deque(self.batches())
+
+            def next_one() -> None:  # registered with one batch at a time
+                while pending and pending[0].is_done:
+                    pending.popleft()
+                if pending:
+                    pending[0].add_waiter(next_one)
+                else:
+                    ended.set()
+
+            next_one()
+            if not ended.wait(timeout):
+                raise TimeoutError(f"not every outcome is known after {timeout} s")
+        return self.ranges()
+
+
 class Producer:
     """Sends records; made by `Log.producer()`. For any number of threads.
 
@@ -91,7 +122,7 @@ class Producer:
     """
 
     def __init__(
-        self, log: "Log", partitioner: Partitioner | None, settings: ProducerSettings
+        self, log: "Log", partitioner: str | Partitioner, settings: ProducerSettings
     ) -> None:
         self._log = log
         self._partitioner = partitioner
@@ -109,8 +140,9 @@ class Producer:
         *,
         key: Content = None,
         headers: HeadersIn = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Take one record, waiting for room if need be, and return the future of its outcome.
 
@@ -120,12 +152,44 @@ class Producer:
             try:
                 with self._lock:
                     batch = self._producer.accept(
-                        topic, value, key, headers, timestamp_ms, partition
+                        topic, value, key, headers, timestamp_ms, partition, on_delivery
                     )
                     if batch is not None:
                         return Delivery(batch, batch.count - 1)
                 size = size_bound(value, key, headers)
-                self._io.wait(self._producer.wait_acceptable(topic, size))
+                self._io.wait(self._producer.wait_acceptable(topic, size, partition))
+            except Stopping:
+                if self._is_closed or not self._io.is_ended:
+                    raise
+                self._make()  # it was ended for a fork
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[Content],
+        *,
+        keys: Sequence[Content] | None = None,
+        timestamp_ms: int | datetime | None = None,
+        partition: int | None = None,
+    ) -> "BlockingSent":
+        """Take many records and return the handle of their outcomes; see
+        `AsyncProducer.send_many`."""
+        bulk: Bulk | None = None
+        spans: list[Span] = []
+        while True:
+            try:
+                producer = self._producer
+                if bulk is None:
+                    bulk = bulk_of(topic, values, keys, size_max=producer.config.request_size_max)
+                    timestamp = producer.stamp(timestamp_ms)
+                taken = spans[-1].end if spans else 0
+                if taken == len(bulk.values):
+                    return BlockingSent(spans, taken, Delivery)
+                with self._lock:
+                    more = producer.accept_many(topic, bulk, taken, timestamp, partition)
+                spans.extend(more)
+                if not more:
+                    self._io.wait(producer.make_room(topic, bulk, spans, timestamp, partition))
             except Stopping:
                 if self._is_closed or not self._io.is_ended:
                     raise
@@ -140,9 +204,9 @@ class Producer:
         value: str | None = None,
         timestamp: str | None = None,
         headers: str | None = None,
-        partition: int | None = None,
+        partition: int | str | None = None,
     ) -> list[DeliveredRange]:
-        """Send a whole Arrow table and return where its rows are; see
+        """Send a whole Arrow source and return where its rows are; see
         `AsyncProducer.send_arrow`."""
         return self._wait(
             lambda producer: producer.send_arrow(
@@ -161,13 +225,17 @@ class Producer:
         if not self._is_closed:
             self._wait(lambda producer: producer.flush(timeout_ms=timeout_ms))
 
-    def close(self, *, flush: bool = True) -> None:
-        """Flush, then stop. Repeating is fine."""
+    def statistics(self) -> ProducerStatistics:
+        """Return what the producer holds and has done, as of now."""
+        return self._producer.statistics()
+
+    def close(self, *, flush: bool = True, timeout_ms: int | None = None) -> None:
+        """Flush, then stop; see `AsyncProducer.close`. Repeating is fine."""
         if not self._is_closed:
             self._io.refuse_callbacks()
             self._is_closed = True
             if not self._io.is_ended:
-                self._io.wait(self._producer.close(flush=flush))
+                self._io.wait(self._producer.close(flush=flush, timeout_ms=timeout_ms))
 
     def __enter__(self) -> "Producer":
         return self

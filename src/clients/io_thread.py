@@ -127,8 +127,9 @@ class IoThread:
         try:
             run(self._live, name="quorumlog-client", on_stop=_ignore)
         except Exception as error:
-            _log.exception("clients.io_thread_failed")
-            if not self._ready.done():
+            if self._ready.done():
+                _log.exception("clients.io_thread_failed")
+            else:  # whoever wanted the thread hears of it
                 self._ready.set_exception(error)
 
     async def _live(self, runtime: Runtime) -> None:
@@ -227,3 +228,10 @@ def _close_all(users: Sequence[User]) -> None:
 
 
 STATE = ProcessState()
+
+
+def refuse_callbacks() -> None:
+    """Raise InvalidRequest when the caller runs on this process's I/O thread."""
+    io = STATE.io
+    if io is not None:
+        io.refuse_callbacks()

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..errors import QuorumlogError, StreamBroken
+from ..errors import Lost, NotSent, QuorumlogError, StreamBroken, TimedOut
 from ..proto import log_pb2
 from ..records.compression import Codec
 from ..runtime import Scope, Stream
@@ -66,7 +66,7 @@ class LeaderLink:
         self._runtime = connection.runtime
         self._accumulator = accumulator
         self._config = config
-        self._acks = ACKS[config.acks]
+        self._acks = ACKS[config.acks_name]
         self._address = address
         self._offered: deque[PartitionQueue] = deque()
         self._in_flight: deque[InFlight] = deque()
@@ -155,8 +155,9 @@ class LeaderLink:
         try:
             for batch in batches:
                 if batch.encoded is None:
-                    batch.encoded = await self._encode_batch(batch)
-                    batch.drop_columns()
+                    encoded = await self._encode_batch(batch)
+                    with self._lock:
+                        self._accumulator.encoded(batch, encoded)
         except QuorumlogError as error:
             self._sender.on_refused(queue, error)
             return None
@@ -165,11 +166,11 @@ class LeaderLink:
         return b"".join([batch.encoded or b"" for batch in batches])
 
     async def _encode_batch(self, batch: Batch) -> bytes:
-        codec = self._config.codec
+        codec, level = self._config.codec, self._config.compression_level
         if codec is Codec.NONE or batch.size <= INLINE_BYTES_MAX:
-            return encode_records(batch, codec)
+            return encode_records(batch, codec, level)
         return await self._runtime.tasks.offload(
-            "cpu", lambda: encode_records(batch, codec), cost_bytes=batch.size
+            "cpu", lambda: encode_records(batch, codec, level), cost_bytes=batch.size
         )
 
     async def _send(self, parts: list[tuple[PartitionQueue, bytes]]) -> None:
@@ -196,6 +197,9 @@ class LeaderLink:
         overdue_ms = self._overdue_ms(queues, timeout_ms)
         flight = InFlight(self._correlation_id, queues, overdue_ms)
         self._in_flight.append(flight)
+        for queue in queues:
+            for batch in queue.in_flight:
+                batch.is_sent = True
         self._sender.wake()  # the coordinator watches the deadline
         try:
             await stream.send(request)
@@ -246,14 +250,32 @@ class LeaderLink:
             raise StreamBroken(
                 f"{self._address} answers {len(response.results)} of {len(flight.queues)} parts"
             )
+        for queue, result in zip(flight.queues, response.results, strict=True):
+            self._check(queue, result)
         self._in_flight.popleft()
         self._connection.topology.saw_offset(response.metadata_offset)
         for queue, result in zip(flight.queues, response.results, strict=True):
             if result.HasField("error"):
-                self._sender.on_refused(queue, decode_error(result.error))
+                error = decode_error(result.error)
+                _note_attempt(queue.in_flight, is_unknown=is_unknown(error))
+                self._sender.on_refused(queue, error)
             else:
-                self._sender.on_stored(queue, result.base_offset)
+                append_time_ms = result.log_append_time_ms or -1  # 0: a broker that left it out
+                self._sender.on_stored(queue, result.base_offset, append_time_ms)
         self._wake.set()
+
+    def _check(self, queue: PartitionQueue, result: log_pb2.ProduceResult) -> None:
+        """Raise StreamBroken for an answer that makes no sense: nothing of it is believed."""
+        if (result.topic, result.partition) != (queue.topic, queue.partition):
+            raise StreamBroken(
+                f"{self._address} answers for {result.topic}-{result.partition} where "
+                f"{queue.topic}-{queue.partition} was asked"
+            )
+        if result.base_offset < 0 and not result.HasField("error"):
+            raise StreamBroken(
+                f"{self._address} says that {queue.topic}-{queue.partition} is stored at offset "
+                f"{result.base_offset}"
+            )
 
     def _lose(self, stream: ProduceStream, error: QuorumlogError) -> None:
         """A stream is of no use any more: what was in flight on it has an unknown outcome."""
@@ -264,6 +286,7 @@ class LeaderLink:
         lost, self._in_flight = self._in_flight, deque()
         for flight in lost:
             for queue in flight.queues:
+                _note_attempt(queue.in_flight, is_unknown=not isinstance(error, NotSent))
                 self._sender.on_refused(queue, as_retriable(error))
         self._wake.set()
 
@@ -275,3 +298,15 @@ def as_retriable(error: QuorumlogError) -> QuorumlogError:
     broken = StreamBroken(f"the stream ended: {error.message}")
     broken.__cause__ = error
     return broken
+
+
+def is_unknown(error: QuorumlogError) -> bool:
+    """Whether a request that ended so may have been executed."""
+    return isinstance(error, Lost | StreamBroken | TimedOut) and not isinstance(error, NotSent)
+
+
+def _note_attempt(batches: tuple[Batch, ...], *, is_unknown: bool) -> None:
+    """An attempt is over without an acknowledgement."""
+    for batch in batches:
+        batch.is_sent = False
+        batch.may_be_stored = batch.may_be_stored or is_unknown

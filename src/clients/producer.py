@@ -10,29 +10,51 @@ partition nothing overtakes: a repeated batch goes before everything younger.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from operator import index
+from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import Overloaded, QuorumlogError, Stopping, TimedOut
+from ..errors import (
+    NotDelivered,
+    Overloaded,
+    QuorumlogError,
+    Stopping,
+    TimedOut,
+)
 from ..runtime import Scope
-from .accumulator import Accumulator, headers_size
-from .arrow_producer import Columns, DeliveredRange, send_arrow
-from .batches import RECORD_OVERHEAD, Batch, Delivered, Delivery, Headers, settled
+from .accumulator import Accumulator, Bulk, Span
+from .arrow_producer import send_arrow
+from .arrow_source import Columns
+from .batches import (
+    OBJECT_OVERHEAD,
+    Batch,
+    Delivered,
+    DeliveredRange,
+    Delivery,
+    OnDelivery,
+    settled,
+)
+from .bulk import AsyncSent, bulk_of, refused_rest
 from .config import ProducerConfig
 from .connection import Connection
-from .partitioner import KeyPartitioner, Partitioner
+from .content import (
+    Content,
+    HeadersIn,
+    as_bytes,
+    as_headers,
+    as_int,
+    as_timestamp_ms,
+    size_bound,
+)
+from .partitioner import Partitioner, partitioner_of
 from .sender import Sender
+from .topology import TopicLayout
 
 if TYPE_CHECKING:
-    from .arrow_producer import ArrowSource
-
-Content: TypeAlias = bytes | bytearray | memoryview | str | None
-"""What a key or a value may be; text is sent as UTF-8."""
-
-HeadersIn: TypeAlias = Mapping[str, Content] | Sequence[tuple[str, Content]] | None
+    from .arrow_source import ArrowSource
 
 
 class Threading(NamedTuple):
@@ -42,16 +64,31 @@ class Threading(NamedTuple):
     on_loop: Callable[[Callable[[], None]], object]  # runs a callback on the loop's thread, soon
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStatistics:
+    """A snapshot of a producer; counts are since it was made."""
+
+    buffered_records: int  # accepted, and without an outcome
+    buffered_bytes: int  # what they take of `buffer_size`
+    in_flight_records: int  # of those, in a request that has no answer yet
+    delivered_records: int
+    failed_records: int
+    retries: int  # batches that were put back to be sent again
+    splits: int  # batches that were halved because they were too large
+    requests: int  # a partition's part of a request, acknowledged
+
+
 class AsyncProducer:
     """Sends records; made by `AsyncLog.producer()`. For one loop's thread.
 
     ```python
     async with log.producer() as producer:
         delivery = await producer.send("flights", key=b"UA", value=b"...")
-        topic, partition, offset = await delivery
+        print((await delivery).offset)
     ```
-    Leaving the block flushes. A failure that nobody looked at is raised by `flush` and `close`, so
-    that no record is lost in silence.
+    Leaving the block flushes. Failures that nobody looked at (by awaiting, a callback, or asking
+    for the result or the exception) are raised by `flush` and `close` as one NotDelivered with the
+    records, so that no record is lost in silence.
     """
 
     def __init__(
@@ -60,7 +97,7 @@ class AsyncProducer:
         scope: Scope,
         config: ProducerConfig,
         *,
-        partitioner: Partitioner | None = None,
+        partitioner: str | Partitioner = "murmur2",
         threading: Threading | None = None,
         on_close: Callable[["AsyncProducer"], None] | None = None,
     ) -> None:
@@ -72,7 +109,7 @@ class AsyncProducer:
         self.accumulator = Accumulator(
             config,
             entropy=connection.runtime.entropy.stream("sticky partitions"),
-            partitioner=partitioner or KeyPartitioner(),
+            partitioner=partitioner_of(partitioner),
             on_work=self._wake if threading is None else lambda: threading.on_loop(self._wake),
         )
         self._on_close = on_close
@@ -90,21 +127,26 @@ class AsyncProducer:
         *,
         key: Content = None,
         headers: HeadersIn = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Take one record, waiting for room and for the topic's metadata if need be, and return
         the handle of its outcome: await that to know that it is stored.
 
-        Without a partition the key decides (murmur2); without a key a partition is kept until its
-        batch is full. `timestamp_ms` is milliseconds since 1970, now by default. Raises
-        UnknownTopicOrPartition, MessageTooLarge, and Overloaded when the buffer is still full
-        after `block_ms_max`.
+        Without a partition the partitioner decides: by default the key (murmur2); without a key a
+        partition is kept until its batch is full. `timestamp_ms` is milliseconds since 1970 or an
+        aware datetime, now by default. `on_delivery(delivered, error)` is called once, see
+        `OnDelivery`; the awaitable and it do not exclude each other.
+
+        Raises UnknownTopicOrPartition, MessageTooLarge, InvalidTimestamp, PartitionerFailed, and
+        Overloaded when the buffer is full: after `block_ms_max`, or at once with on_full="raise".
+        What it raises, it did not take.
         """
-        batch = self.accept(topic, value, key, headers, timestamp_ms, partition)
+        batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         while batch is None:
-            await self.wait_acceptable(topic, size_bound(value, key, headers))
-            batch = self.accept(topic, value, key, headers, timestamp_ms, partition)
+            await self.wait_acceptable(topic, size_bound(value, key, headers), partition)
+            batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         return Delivery(batch, batch.count - 1)
 
     def send_nowait(
@@ -114,13 +156,16 @@ class AsyncProducer:
         *,
         key: Content = None,
         headers: HeadersIn = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Like `send`, without waiting: raises Overloaded when the buffer is full or the topic's
         partitions are not known yet (`await producer.wait_acceptable(topic)` first)."""
-        batch = self.accept(topic, value, key, headers, timestamp_ms, partition)
+        batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         if batch is None:
+            if partition is not None and self.accumulator.knows(topic):
+                self.accumulator.queue(topic, partition)  # raises for one that does not exist
             raise self._overloaded(topic)
         return Delivery(batch, batch.count - 1)
 
@@ -131,7 +176,7 @@ class AsyncProducer:
         *,
         key: Content = None,
         headers: HeadersIn = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
     ) -> Delivered:
         """Send one record and return where it is stored."""
@@ -145,6 +190,32 @@ class AsyncProducer:
         )
         return await delivery
 
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[Content],
+        *,
+        keys: Sequence[Content] | None = None,
+        timestamp_ms: int | datetime | None = None,
+        partition: int | None = None,
+    ) -> AsyncSent:
+        """Take many records, one for each value, and return the handle of their outcomes: await it
+        for the ranges of offsets, or index it for a record's own handle.
+
+        Much cheaper a record than `send` where all go to one partition (no keys, or `partition`
+        given); keys, if given, are as many. Wrong input is refused as a whole. Where the buffer
+        stays full on the way, the rest has that outcome (Overloaded) and nothing is raised here.
+        """
+        bulk = bulk_of(topic, values, keys, size_max=self.config.request_size_max)
+        timestamp = self.stamp(timestamp_ms)
+        spans: list[Span] = []
+        while (taken := spans[-1].end if spans else 0) < len(bulk.values):
+            more = self.accept_many(topic, bulk, taken, timestamp, partition)
+            spans.extend(more)
+            if not more and not await self.make_room(topic, bulk, spans, timestamp, partition):
+                break
+        return AsyncSent(spans, len(bulk.values), Delivery)
+
     async def send_arrow(
         self,
         topic: str,
@@ -154,27 +225,36 @@ class AsyncProducer:
         value: str | None = None,
         timestamp: str | None = None,
         headers: str | None = None,
-        partition: int | None = None,
+        partition: int | str | None = None,
     ) -> list[DeliveredRange]:
-        """Send the rows of an Arrow table, batch or reader, and return where they are stored.
+        """Send the rows of an Arrow source and return where they are stored.
+
+        `data` is a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of RecordBatches,
+        or anything with the Arrow C stream (a pandas or polars frame). It is read as far as the
+        buffer has room: one without end takes bounded memory.
 
         The arguments name columns. `key` and `value` are binary or text (other types are sent as
         their text); without `value` each row becomes one JSON object of the columns that are not
-        named. `timestamp` is an Arrow timestamp or milliseconds since 1970; `headers` a list of
-        structs {key: string, value: binary}. Rows with equal keys go to one partition in order;
-        without `key` (or with a null key) rows are spread in runs. The result has one entry for
-        each run of offsets, by partition.
+        named. A null value is a record without one. `timestamp` is an Arrow timestamp or
+        milliseconds since 1970, a null is now; `headers` a list of structs {key: string, value:
+        binary}; `partition` a number for all rows, or the name of a column of numbers. Otherwise
+        the producer's partitioner decides: by default rows with equal keys go to one partition in
+        order, and without `key` (or with a null key) rows are spread in runs. A callable is asked
+        for each row, which is slow.
 
-        Returns when all are stored; raises the first error otherwise.
+        Returns when all are stored, with one entry for each run of offsets, by partition. Raises
+        what was wrong before a row was taken, and afterwards RowsNotDelivered, which says of each
+        row where it is. Reading ends at the first failure.
         """
-        columns = Columns(key, value, timestamp, headers)
-        return await send_arrow(self, topic, data, columns=columns, partition=partition)
+        column, number = (partition, None) if isinstance(partition, str) else (None, partition)
+        columns = Columns(key, value, timestamp, headers, column)
+        return await send_arrow(self, topic, data, columns=columns, partition=number)
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
         """Send what waits and return when everything sent so far has its outcome.
 
-        Raises the first failure that nobody has looked at, and TimedOut after `timeout_ms`; without
-        one the records' delivery deadlines bound the wait.
+        Raises NotDelivered with the failures that nobody has looked at, each told once, and
+        TimedOut after `timeout_ms`; without one the records' delivery deadlines bound the wait.
         """
         with self.lock:
             batches = self.accumulator.close_all()
@@ -187,14 +267,21 @@ class AsyncProducer:
             raise TimedOut(f"{waiting} records have no outcome after {timeout_ms} ms") from None
         self._raise_unobserved()
 
-    async def close(self, *, flush: bool = True) -> None:
-        """Flush, then stop; without `flush` what waits fails with Stopping. Repeating is fine."""
+    async def close(self, *, flush: bool = True, timeout_ms: int | None = None) -> None:
+        """Flush, then stop; without `flush`, and after `timeout_ms`, what waits fails with
+        Stopping. Repeating is fine.
+
+        Raises NotDelivered as `flush` does, also for what the time-out cut off; without `flush`
+        nothing is raised.
+        """
         if self.is_closed:
+            if flush:
+                self._raise_unobserved()  # it may have been ended by an interruption
             return
         self.is_closed = True
         try:
             if flush:
-                await self.flush()
+                await self._flush_at_close(timeout_ms)
         finally:
             self._is_ending = True
             self._coordinator.cancel()
@@ -202,6 +289,31 @@ class AsyncProducer:
             self._give_up("the producer was closed before the record was delivered")
             if self._on_close is not None:
                 self._on_close(self)
+        failure = self._take_failures()
+        if flush and failure is not None:
+            raise failure
+
+    async def _flush_at_close(self, timeout_ms: int | None) -> None:
+        try:
+            await self.flush(timeout_ms=timeout_ms)
+        except TimedOut:
+            return  # what is left fails now, and is told with the rest
+
+    def statistics(self) -> ProducerStatistics:
+        """Return what the producer holds and has done, as of now."""
+        with self.lock:
+            records, in_flight, held = self.accumulator.statistics()
+        sender = self._sender
+        return ProducerStatistics(
+            buffered_records=records,
+            buffered_bytes=held,
+            in_flight_records=in_flight,
+            delivered_records=sender.delivered,
+            failed_records=sender.failed,
+            retries=sender.retries,
+            splits=sender.splits,
+            requests=sender.requests,
+        )
 
     async def __aenter__(self) -> "AsyncProducer":
         return self
@@ -227,11 +339,15 @@ class AsyncProducer:
         value: Content,
         key: Content,
         headers: HeadersIn,
-        timestamp_ms: int | None,
+        timestamp_ms: int | datetime | None,
         partition: int | None,
+        on_delivery: OnDelivery | None = None,
     ) -> Batch | None:
         """Take one record and return its batch, the record being the last of it; None when
-        `wait_acceptable` is needed first. The caller holds the lock, if there is one."""
+        `wait_acceptable` is needed first. The caller holds the lock, if there is one.
+
+        The budget of a record is in `blocking_producer`.
+        """
         if self.is_closed:
             raise Stopping("the producer is closed")
         if value is not None and type(value) is not bytes:
@@ -240,23 +356,66 @@ class AsyncProducer:
             key = as_bytes(key, "key")
         if timestamp_ms is None:
             timestamp_ms = self._clock.wall_ms()
-        elif type(timestamp_ms) is not int:
-            timestamp_ms = as_int(timestamp_ms, "timestamp_ms is milliseconds since 1970,")
+        else:
+            timestamp_ms = as_timestamp_ms(timestamp_ms)
         if partition is not None and type(partition) is not int:
             partition = as_int(partition, "a partition is")
         taken = () if headers is None else as_headers(headers)
-        return self.accumulator.accept(topic, key, value, timestamp_ms, taken, partition)
+        return self.accumulator.accept(
+            topic, key, value, timestamp_ms, taken, partition, on_delivery
+        )
 
-    async def wait_acceptable(self, topic: str, size: int = 1) -> None:
+    def stamp(self, timestamp_ms: int | datetime | None) -> int:
+        """Return a record's timestamp, now without one."""
+        return self._clock.wall_ms() if timestamp_ms is None else as_timestamp_ms(timestamp_ms)
+
+    def accept_many(
+        self, topic: str, bulk: Bulk, first: int, timestamp_ms: int, partition: int | None
+    ) -> list[Span]:
+        """Take records of `bulk` from `first` on, as `accept` does one."""
+        if self.is_closed:
+            raise Stopping("the producer is closed")
+        if partition is not None:
+            partition = as_int(partition, "a partition is")
+        return self.accumulator.accept_many(
+            topic, bulk, first=first, partition=partition, timestamp_ms=timestamp_ms
+        )
+
+    async def make_room(
+        self,
+        topic: str,
+        bulk: Bulk,
+        spans: list[Span],
+        timestamp_ms: int,
+        partition: int | None,
+    ) -> bool:
+        """Wait until more of `bulk` may be taken than `spans` have; where that fails, give the rest
+        that outcome and return False, or raise when nothing was taken at all."""
+        try:
+            await self.wait_acceptable(topic, bulk.size_max + OBJECT_OVERHEAD, partition)
+        except QuorumlogError as error:
+            if not spans:
+                raise
+            rest = refused_rest(topic, bulk, spans[-1].end, timestamp_ms, error)
+            with self.lock:
+                self.accumulator.failures.add([rest.batch])
+            spans.append(rest)
+            return False
+        return True
+
+    async def wait_acceptable(
+        self, topic: str, size: int = 1, partition: int | None = None
+    ) -> None:
         """Return when what kept `accept` from taking a record of `size` bytes may have passed.
 
         Raises UnknownTopicOrPartition, and Overloaded when the buffer stays full for
-        `block_ms_max`.
+        `block_ms_max`, or is full with on_full="raise".
         """
-        if self.accumulator.knows(topic):
-            await self._wait_room(topic, size)
-        else:
+        if not self.accumulator.knows(topic):
             await self.know(topic)
+        if partition is not None and partition >= self.accumulator.partitions(topic):
+            await self._look_again(topic, partition)
+        await self._wait_room(topic, size)
 
     async def know(self, topic: str) -> None:
         """Look the topic's partitions up unless they are known; raises UnknownTopicOrPartition."""
@@ -265,12 +424,19 @@ class AsyncProducer:
         if not self.accumulator.knows(topic):
             deadline_ms = self._clock.now_ms() + self.config.block_ms_max
             layout = await self.connection.layout(topic, deadline_ms=deadline_ms)
-            with self.lock:
-                self.accumulator.admit(
-                    topic,
-                    len(layout.partitions),
-                    message_bytes_max=layout.message_bytes_max,
-                )
+            self._admit(topic, layout)
+
+    async def _look_again(self, topic: str, partition: int) -> None:
+        """The caller names a partition that is not known here: the topic may have grown."""
+        deadline_ms = self._clock.now_ms() + self.config.block_ms_max
+        self._admit(topic, await self.connection.refresh(topic, deadline_ms=deadline_ms))
+        self.accumulator.queue(topic, partition)  # raises
+
+    def _admit(self, topic: str, layout: TopicLayout) -> None:
+        with self.lock:
+            self.accumulator.admit(
+                topic, len(layout.partitions), message_bytes_max=layout.message_bytes_max
+            )
 
     async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
         """Queue a record batch of `count` records, waiting for room."""
@@ -282,21 +448,13 @@ class AsyncProducer:
                     return self.accumulator.add_encoded(topic, partition, encoded, count)
             await self._wait_room(topic, len(encoded))
 
-    async def deliver(self, batches: Sequence[Batch]) -> None:
-        """Return when all are stored; raises the first error of any of them."""
-        for batch in batches:
-            batch.is_observed = True
-        for batch in batches:
-            await settled(batch)
-        for batch in batches:
-            if batch.error is not None:
-                raise batch.error
-
     async def _wait_room(self, topic: str, size: int) -> None:
         with self.lock:
             if self.accumulator.has_room(size):
                 return
             self.accumulator.close_all()  # what lingers goes now: its room is needed
+        if self.config.on_full == "raise":
+            raise self._overloaded(topic)
         try:
             async with asyncio.timeout(self.config.block_ms_max / 1000):
                 await self._sender.wait_change()
@@ -330,49 +488,10 @@ class AsyncProducer:
         )
 
     def _raise_unobserved(self) -> None:
+        failure = self._take_failures()
+        if failure is not None:
+            raise failure
+
+    def _take_failures(self) -> NotDelivered | None:
         with self.lock:
-            failures = self.accumulator.unobserved_failures()
-        if not failures:
-            return
-        first = failures[0].error
-        assert first is not None, "a failed batch without its error"
-        records = sum(batch.count for batch in failures)
-        first.add_note(f"{records} records were not delivered")
-        raise first
-
-
-def as_bytes(content: Content, what: str) -> bytes:
-    """Return content as bytes, text as UTF-8; raises TypeError for anything else."""
-    if isinstance(content, str):
-        return content.encode()
-    if isinstance(content, bytes | bytearray | memoryview):
-        return bytes(content)
-    raise TypeError(f"a {what} is bytes or str, not {type(content).__name__}")
-
-
-def as_int(number: object, what: str) -> int:
-    """Return any kind of whole number as an int; raises TypeError for anything else."""
-    if not isinstance(number, SupportsIndex):
-        raise TypeError(f"{what} an int, not {type(number).__name__}")
-    return index(number)
-
-
-def size_bound(value: Content, key: Content, headers: HeadersIn) -> int:
-    """Return how much room a record takes at most."""
-    size = RECORD_OVERHEAD
-    for content in (value, key):
-        if content is not None:
-            size += len(as_bytes(content, "key or value"))
-    return size if headers is None else size + headers_size(as_headers(headers))
-
-
-def as_headers(headers: Mapping[str, Content] | Sequence[tuple[str, Content]]) -> Headers:
-    """Return headers in order, as (name, value or None) pairs."""
-    taken: list[tuple[str, bytes | None]] = []
-    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
-    for pair in pairs:
-        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)):
-            raise TypeError(f"headers are a mapping, or pairs of a str and its value, not {pair!r}")
-        name, value = pair
-        taken.append((name, None if value is None else as_bytes(value, "header's value")))
-    return tuple(taken)
+            return self.accumulator.failures.take()

@@ -10,8 +10,9 @@ two requests at a time and its order is kept across repeats.
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 
-from ..errors import QuorumlogError, TimedOut, UnknownTopicOrPartition
+from ..errors import MessageTooLarge, QuorumlogError, TimedOut, UnknownTopicOrPartition
 from ..runtime import Scope
 from .accumulator import Accumulator, PartitionQueue
 from .batches import Batch
@@ -46,6 +47,11 @@ class Sender:
         self._look_ups: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
         self._waiters: dict[asyncio.Future[None], None] = {}
+        self.requests = 0  # parts of requests that were acknowledged, since the start
+        self.delivered = 0  # records, as the four below
+        self.failed = 0
+        self.retries = 0  # batches that were put back to be sent again
+        self.splits = 0  # batches that were halved
 
     # --- called by the producer --------------------------------------------------------------
 
@@ -91,12 +97,16 @@ class Sender:
 
     # --- called by the links -----------------------------------------------------------------
 
-    def on_stored(self, queue: PartitionQueue, base_offset: int) -> None:
-        """A queue's request was stored from `base_offset` on; -1: nobody will say."""
+    def on_stored(self, queue: PartitionQueue, base_offset: int, append_time_ms: int = -1) -> None:
+        """A queue's request was stored from `base_offset` on (-1: nobody will say), at the
+        broker's time where the topic has it."""
         with self._lock:
             batches = self._accumulator.stored(queue)
+        self.requests += 1
         for batch in batches:
-            batch.complete(base_offset)
+            batch.is_sent = False
+            self.delivered += batch.count
+            batch.complete(base_offset, append_time_ms)
             if base_offset >= 0:
                 base_offset += batch.count
         self.announce()
@@ -105,14 +115,32 @@ class Sender:
         """A queue's request failed, nothing of it was stored, or (Lost, StreamBroken, TimedOut)
         whether it was is unknown: repeat it if that may help."""
         if not error.retriable:
-            with self._lock:
-                batches = self._accumulator.refused(queue)
-            self._fail(batches, error)
+            self._refuse(queue, error)
             return
+        self.retries += len(queue.in_flight)
         with self._lock:
             self._accumulator.put_back(queue, error)
         self._connection.doubt(queue.topic)
         self._park(queue)
+
+    def _refuse(self, queue: PartitionQueue, error: QuorumlogError) -> None:
+        """Sending the same again is of no use: find the bad batch of several, halve one that is
+        too large, and fail what can only fail."""
+        if not error.topic:
+            error = copy(error)  # others may have it too
+            error.topic, error.partition = queue.topic, queue.partition
+        if isinstance(error, MessageTooLarge) and len(queue.in_flight) == 1:
+            (batch,) = queue.in_flight
+            self._connection.doubt(queue.topic)  # its limit is another than was known
+            with self._lock:
+                is_split = self._accumulator.split(queue)
+            if is_split:
+                self.splits += 1
+                return
+            error = _record_too_large(batch, error)
+        with self._lock:
+            batches = self._accumulator.refused(queue)
+        self._fail(batches, error)
 
     # --- coordination ------------------------------------------------------------------------
 
@@ -143,6 +171,8 @@ class Sender:
             with self._lock:
                 self._accumulator.park(queue)
             if self._connection.is_known(queue.topic):
+                if self._is_gone(queue):
+                    return
                 queue.failures += 1
                 self._connection.doubt(queue.topic)
                 self._park(queue)
@@ -157,6 +187,17 @@ class Sender:
             link.start(self._scope, self._lock)
             self._links[leader.address] = link
         link.offer(queue)
+
+    def _is_gone(self, queue: PartitionQueue) -> bool:
+        """Whether the topic has no such partition (any more): then what waits for it fails now."""
+        layout = self._connection.topology.topic(queue.topic)
+        if layout is None or queue.partition < len(layout.partitions):
+            return False
+        with self._lock:
+            batches = self._accumulator.abandon(queue)
+            batches += self._accumulator.shrink(queue.topic, len(layout.partitions))
+        self._fail(batches, _no_partition(queue.topic, len(layout.partitions)))
+        return True
 
     def _park(self, queue: PartitionQueue) -> None:
         wait_ms = self._connection.backoff.wait_ms(max(1, queue.failures))
@@ -177,6 +218,7 @@ class Sender:
 
     def _fail(self, batches: Sequence[Batch], error: QuorumlogError) -> None:
         for batch in batches:
+            self.failed += batch.count
             batch.fail(error)
         self.announce()
 
@@ -210,6 +252,8 @@ class Sender:
                     len(layout.partitions),
                     message_bytes_max=layout.message_bytes_max,
                 )
+                gone = self._accumulator.shrink(topic, len(layout.partitions))
+            self._fail(gone, _no_partition(topic, len(layout.partitions)))
         for queue in self._looked_up.pop(topic):
             queue.failures += failed
             if failed:
@@ -217,3 +261,22 @@ class Sender:
             else:
                 with self._lock:
                     self._accumulator.unpark(queue)
+
+
+def _no_partition(topic: str, partitions: int) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(
+        f"the record's partition does not exist any more: the topic has {partitions} partitions, "
+        "numbered from 0",
+        topic=topic,
+    )
+
+
+def _record_too_large(batch: Batch, refusal: QuorumlogError) -> MessageTooLarge:
+    error = MessageTooLarge(
+        f"a single record, {batch.size} bytes as a batch, is refused ({refusal.message}): send a "
+        "smaller one, compress it, or raise the topic's max.message.bytes",
+        topic=batch.queue.topic,
+        partition=batch.queue.partition,
+    )
+    error.__cause__ = refusal
+    return error

@@ -3,7 +3,7 @@
 import pytest
 
 from quorumlog.clients.accumulator import PartitionQueue
-from quorumlog.clients.batch_encoding import encode_records
+from quorumlog.clients.batch_encoding import encode_records, split
 from quorumlog.clients.batches import Batch, Headers
 from quorumlog.errors import InvalidRecord
 from quorumlog.records import Codec, Record, decode_all, encode_batch
@@ -43,6 +43,21 @@ def test_what_goes_in_comes_out(
     assert encoded == encode_batch(records, codec=codec)
 
 
-def test_a_timestamp_that_does_not_fit_is_a_typed_error() -> None:
+def test_what_cannot_be_encoded_is_a_typed_error() -> None:
     with pytest.raises(InvalidRecord, match="t-0"):
-        encode_records(batch_of((None, b"v", 1 << 70, ())), Codec.NONE)
+        encode_records(batch_of((None, b"v", 1, (("\ud800", b"1"),))), Codec.NONE)
+
+
+@pytest.mark.parametrize("is_encoded", [False, True])
+def test_the_halves_of_a_batch_have_its_records_in_order(is_encoded: bool) -> None:
+    batch = batch_of(*CASES["headers"], *CASES["nulls"], *CASES["plain"])
+    records = decode_all(encode_records(batch, Codec.NONE))
+    if is_encoded:
+        batch.encoded = encode_records(batch, Codec.ZSTD)
+        batch.drop_columns()
+    (_, first), (middle, second) = split(batch)
+    found = [decode_all(encode_records(part, Codec.NONE)) for part in (first, second)]
+    assert middle == len(found[0]) == 4
+    assert [(r.key, r.value, r.timestamp_ms, r.headers) for part in found for r in part] == [
+        (r.key, r.value, r.timestamp_ms, r.headers) for r in records
+    ]

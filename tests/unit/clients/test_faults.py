@@ -16,6 +16,7 @@ from quorumlog import simulation
 from quorumlog.clients import AsyncLog, AsyncProducer, Delivered, Delivery
 from quorumlog.errors import (
     InvalidRecord,
+    NotDelivered,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     Overloaded,
@@ -277,7 +278,7 @@ def test_a_lost_answer_repeats_the_batch_and_may_store_it_twice(run: Run) -> Non
         script = Script()
         script.produce.extend([STORE_AND_BREAK, STORE])
         async with scripted(runtime, script) as log, log.producer() as producer:
-            assert await producer.send_and_wait("t", b"7") == Delivered("t", 0, 1)
+            assert (await producer.send_and_wait("t", b"7")).offset == 1
         assert script.values() == [7, 7]
 
     run(main)
@@ -452,20 +453,26 @@ def test_a_batch_is_encoded_once(run: Run) -> None:
 # --- programs that misbehave ---------------------------------------------------------------------
 
 
-def test_a_callback_that_raises_stops_nothing_else() -> None:
-    """Real only: the simulated loop has no exception handlers."""
+@pytest.mark.parametrize("mistake", [ZeroDivisionError, SystemExit, asyncio.CancelledError])
+def test_a_callback_that_raises_stops_nothing_else(
+    run: Run, mistake: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def callback(*outcome: object) -> None:
+        raise mistake("mine")
 
     async def main(runtime: Runtime) -> None:
-        told: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         async with scripted(runtime, Script()) as log, log.producer() as producer:
-            first, second = await producer.send("t", b"1"), await producer.send("t", b"2")
-            first.add_done_callback(lambda delivery: delivery.nothing)  # type: ignore[attr-defined]
+            first = await producer.send("t", b"1")
+            second = await producer.send("t", b"2", on_delivery=callback)
+            third = await producer.send("t", b"3")
+            first.add_done_callback(callback)
+            assert (await third).offset == 2
             assert (await second).offset == 1
-            assert (await producer.send_and_wait("t", b"3")).offset == 2
-        assert [type(context["exception"]) for context in told] == [AttributeError]
+            assert (await producer.send_and_wait("t", b"4")).offset == 3
 
-    real.run(main)
+    run(main)
+    failures = [record for record in caplog.records if "callback_failed" in record.message]
+    assert [record.exc_info is not None for record in failures] == [True] * 2
 
 
 def test_closing_ends_the_wait_for_room(run: Run) -> None:
@@ -496,7 +503,7 @@ def test_closing_the_client_delivers_though_another_producer_fails(run: Run) -> 
         good, bad = log.producer(linger_ms=60_000), log.producer(linger_ms=60_000)
         delivery = await good.send("t", b"1")
         await bad.send("t", b"-1")
-        with pytest.raises(InvalidRecord):
+        with pytest.raises(NotDelivered, match="t-0: a bad one"):
             await log.close()
         assert delivery.result().offset == 0
         await listener.close(0)

@@ -12,6 +12,7 @@ from quorumlog.errors import (
     InvalidRequest,
     MessageTooLarge,
     OffsetOutOfRange,
+    RowsNotDelivered,
     UnknownTopicOrPartition,
 )
 from quorumlog.records.murmur2 import partition_for_key
@@ -167,8 +168,9 @@ def test_a_topic_forgotten_between_slices_is_asked_for_again(with_log: With) -> 
         await producer.know("t")
         await log.admin.delete_topic("t")
         reader = pa.RecordBatchReader.from_batches(rows.schema, batches())
-        with pytest.raises(UnknownTopicOrPartition, match="no such topic"):
+        with pytest.raises(RowsNotDelivered, match="no such topic") as caught:
             await producer.send_arrow("t", reader, value="v")
+        assert (list(caught.value.failed), caught.value.unsent_from) == ([0], 1)
         await producer.close(flush=False)
 
     with_log(body)
@@ -180,8 +182,10 @@ def test_wrong_arrow_input_is_refused_by_name(with_log: With) -> None:
         async with log.producer() as producer:
             with pytest.raises(InvalidRequest, match="no column 'x': v"):
                 await producer.send_arrow("t", pa.table({"v": [b"a"]}), key="x", value="v")
-            with pytest.raises(InvalidRequest, match="not list"):
+            with pytest.raises(InvalidRequest, match="not of int"):
                 await producer.send_arrow("t", [1, 2], value="v")
+            with pytest.raises(InvalidRequest, match="C stream, not dict"):
+                await producer.send_arrow("t", {"v": [b"a"]}, value="v")
             assert await producer.send_arrow("t", pa.table({"v": [b"a"]})[:0], value="v") == []
 
     with_log(body)

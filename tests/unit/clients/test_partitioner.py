@@ -20,21 +20,21 @@ from quorumlog.records.murmur2 import murmur2
 )
 def test_keys_hash_as_in_the_fields_java_client(key: bytes, hashed: int) -> None:
     assert murmur2(key) == hashed
-    assert KeyPartitioner()(key, 10) == (hashed & 0x7FFFFFFF) % 10
+    assert KeyPartitioner()("t", key, None, 10) == (hashed & 0x7FFFFFFF) % 10
 
 
 def test_no_key_leaves_the_choice_to_the_producer() -> None:
-    assert KeyPartitioner()(None, 4) is None
+    assert KeyPartitioner()("t", None, b"v", 4) is None
 
 
 def test_topics_of_different_sizes_do_not_disturb_each_other() -> None:
     partitioner = KeyPartitioner()
     expected = [(murmur2(b"k") & 0x7FFFFFFF) % count for count in (3, 7, 3)]
-    assert [partitioner(b"k", count) for count in (3, 7, 3)] == expected
+    assert [partitioner("t", b"k", None, count) for count in (3, 7, 3)] == expected
 
 
 def test_the_memory_of_keys_is_bounded() -> None:
     partitioner = KeyPartitioner()
     for number in range(3 * CACHED_KEYS_MAX):
-        partitioner(b"%d" % number, 5)
+        partitioner("t", b"%d" % number, None, 5)
     assert len(partitioner._hashes) <= CACHED_KEYS_MAX
