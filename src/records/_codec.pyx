@@ -35,7 +35,9 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     #include <stdint.h>
+    #ifdef __linux__
     #include <sys/mman.h>
+    #endif
     /* Large fresh memory costs more in page faults than in copying: ask for huge pages. */
     static void ql_want_huge_pages(char *data, Py_ssize_t size) {
     #ifdef MADV_HUGEPAGE
@@ -45,12 +47,29 @@ cdef extern from *:
         if (start < end) (void)madvise((void *)start, end - start, MADV_HUGEPAGE);
     #endif
     }
+    #if defined(__GNUC__) && !defined(QUORUMLOG_PORTABLE_C)
     #define ql_add_overflows(a, b, r) __builtin_add_overflow((int64_t)(a), (int64_t)(b), (r))
     #define ql_sub_overflows(a, b, r) __builtin_sub_overflow((int64_t)(a), (int64_t)(b), (r))
     #define ql_likely(x) __builtin_expect(!!(x), 1)
     /* bytes of a varint: 1 + bits / 7 without a division */
     #define ql_varint_size(raw) \
         (((Py_ssize_t)(63 - __builtin_clzll((unsigned long long)(raw) | 1)) * 9 + 73) >> 6)
+    #else /* standard C, for compilers without these built-ins */
+    static int ql_add_overflows(int64_t a, int64_t b, int64_t *r) {
+        *r = (int64_t)((uint64_t)a + (uint64_t)b);
+        return ((a ^ *r) & (b ^ *r)) < 0;
+    }
+    static int ql_sub_overflows(int64_t a, int64_t b, int64_t *r) {
+        *r = (int64_t)((uint64_t)a - (uint64_t)b);
+        return ((a ^ b) & (a ^ *r)) < 0;
+    }
+    #define ql_likely(x) (x)
+    static Py_ssize_t ql_varint_size(uint64_t raw) {
+        Py_ssize_t size = 1;
+        while (raw >>= 7) size++;
+        return size;
+    }
+    #endif
     """
     void ql_want_huge_pages(char* data, Py_ssize_t size) noexcept nogil
     bint ql_add_overflows(int64_t a, int64_t b, int64_t* r) noexcept nogil

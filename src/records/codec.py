@@ -1,8 +1,9 @@
 """Records to batches and back: headers, CRC and compression around one of the two codecs.
 
-`_codec` (compiled) does the records when it is there, `_plain` when not; both give the same bytes,
-the same records and the same faults. `COMPILED` says which, `describe()` says so to people; a
-process that runs the plain one hears of it once, by a RuntimeWarning.
+`_codec` (compiled) does the records when it is there, `_plain` when not or when the environment
+asks for it (QUORUMLOG_PLAIN_CODEC=1); both give the same bytes, the same records and the same
+faults. `COMPILED` says which, `describe()` says so to people; a process that runs the plain one
+without having asked for it hears of that once, by a RuntimeWarning.
 
 Errors when reading: CorruptionError for whatever bytes are not a batch (torn, bad CRC, malformed
 records), UnsupportedCompression for an unknown codec, MessageTooLarge when a batch would inflate
@@ -10,6 +11,7 @@ beyond the limit. Errors when writing: MessageTooLarge for what no batch can hol
 what is no record.
 """
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +39,12 @@ from .columns import DecodedColumns, RecordColumns
 from .compression import INFLATE_LIMIT, Buffer, Codec, codec_of, compress, decompress
 from .record import INT32_MAX, Body, Malformed, Record, Seal
 
-if TYPE_CHECKING:
+PLAIN_VARIABLE: Final = "QUORUMLOG_PLAIN_CODEC"
+"""Environment variable: anything but "" and "0" chooses the plain codec."""
+
+PLAIN_WANTED: Final = os.environ.get(PLAIN_VARIABLE, "") not in ("", "0")
+
+if TYPE_CHECKING or PLAIN_WANTED:
     from . import _plain as _kernel  # the other has the same functions, see `_codec.pyi`
 else:
     try:
@@ -51,20 +58,22 @@ UNUSUAL_BITS: Final = 0x07 | TIMESTAMP_TYPE_BIT | CONTROL_BIT
 OFFSET_END: Final = OFFSET_MAX  # exclusive: nobody reaches the last offset of 64 bits
 
 COMPILED: Final = _kernel.__name__.endswith("._codec")
-"""Whether the compiled codec is there."""
+"""Whether the compiled codec is in use."""
 
 
 def describe() -> str:
     """Return a sentence that says which codec runs."""
     if COMPILED:
         return "The compiled record codec is in use."
+    if PLAIN_WANTED:
+        return f"The record codec runs in plain Python, as {PLAIN_VARIABLE} asks for."
     return (
         "The record codec runs in plain Python, which is a hundred times slower: the compiled "
         "module is missing. Install a C compiler and reinstall quorumlog."
     )
 
 
-if not COMPILED:
+if not (COMPILED or PLAIN_WANTED):
     warnings.warn(describe(), RuntimeWarning, stacklevel=2)
 
 

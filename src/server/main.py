@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import InvalidConfig, QuorumlogError
@@ -130,7 +131,7 @@ def _keep_freed_memory() -> None:
 
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError):  # TypeError: Windows wants a name
         return
     mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES_MIN)
     mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES_MAX)
@@ -156,8 +157,12 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
     def asked() -> None:
         stop.set()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)  # a second one ends the process at once
-            signal.signal(number, signal.SIG_DFL)
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
+        try:
+            loop.add_signal_handler(number, asked)
+        except NotImplementedError:  # Windows' loops; the next timer of the node wakes this one
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(asked))

@@ -1,5 +1,6 @@
 """Records to batches and back, on both codecs, against bytes made by hand."""
 
+import os
 import subprocess
 import sys
 from types import ModuleType
@@ -11,6 +12,7 @@ from quorumlog.errors import CorruptionError, MessageTooLarge, UnsupportedCompre
 from quorumlog.records import _plain
 from quorumlog.records.batch import HEADER, HEADER_SIZE, parse_header
 from quorumlog.records.codec import (
+    PLAIN_VARIABLE,
     Envelope,
     decode_all,
     decode_batch,
@@ -423,7 +425,24 @@ print(record.key, record.value)
 @pytest.mark.slow
 def test_without_the_compiled_codec_the_plain_one_works_and_says_so_once() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", WITHOUT_COMPILER],
+        env=os.environ | {PLAIN_VARIABLE: ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.returncode, done.stdout) == (0, "b'k' b'v'\n"), done.stderr
     assert done.stderr.count("RuntimeWarning: The record codec runs in plain Python") == 1
+
+
+@pytest.mark.slow
+def test_the_environment_chooses_the_plain_codec_and_no_warning_comes_then() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import quorumlog.records as r; print(r.COMPILED, r.describe())"],
+        env=os.environ | {PLAIN_VARIABLE: "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.startswith("False The record codec runs in plain Python, as QUORUMLOG_PLAIN")
+    assert done.stderr == ""
