@@ -6,14 +6,15 @@ store records twice, until producers are idempotent.
 """
 
 from .admin import AsyncAdmin, Broker, Cluster, Partition, Topic, TopicListing
-from .batches import Delivered, DeliveredRange, Delivery, OnDelivery
-from .bulk import AsyncSent
+from .arrow_producer import DeliveredRange
+from .batches import Delivered, Delivery
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
-from .consumer import AsyncConsumer, ConsumerRecord
+from .consumer import AsyncConsumer
+from .consumer_record import ConsumerRecord
+from .consumer_statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
 from .log import AsyncLog
-from .offsets import Position
-from .partitioner import Partitioner
-from .producer import AsyncProducer, ProducerStatistics
+from .offsets import Position, TimestampMs
+from .producer import AsyncProducer
 
 __all__ = [
     "AsyncLog",
@@ -26,12 +27,12 @@ __all__ = [
     "ConsumerRecord",
     "Delivered",
     "Delivery",
-    "OnDelivery",
-    "AsyncSent",
-    "Partitioner",
-    "ProducerStatistics",
     "DeliveredRange",
     "Position",
+    "TimestampMs",
+    "ConsumerStatistics",
+    "PartitionLag",
+    "PartitionStatistics",
     "Broker",
     "Cluster",
     "Topic",

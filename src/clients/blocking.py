@@ -12,13 +12,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ..errors import QuorumlogError, Stopping
+from .assignment import Assignment
 from .blocking_admin import Admin
 from .blocking_consumer import Consumer
 from .blocking_producer import Producer
+from .blocking_scan import open_reader
 from .config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, config_of
 from .io_thread import FORK_WAIT_S, STATE, IoThread
-from .log import READ_ARROW_COLUMNS, Assignment, AsyncLog
-from .offsets import Position
+from .log import READ_ARROW_COLUMNS, AsyncLog
+from .offsets import Bound, Position
 from .partitioner import Partitioner
 
 if TYPE_CHECKING:
@@ -56,11 +58,10 @@ class Log:
         self._is_closed = False
 
     def producer(
-        self, *, partitioner: str | Partitioner = "murmur2", **settings: Unpack[ProducerSettings]
+        self, *, partitioner: Partitioner | None = None, **settings: Unpack[ProducerSettings]
     ) -> Producer:
         """Return a producer; `settings` are the fields of `ProducerConfig` (acks, linger_ms,
-        batch_size, compression, ...), `partitioner` as in `AsyncLog.producer`. Use it in `with`,
-        or close it."""
+        batch_size, compression, ...). Use it in `with`, or close it."""
         return Producer(self, partitioner, settings)
 
     def consumer(
@@ -84,16 +85,55 @@ class Log:
         self,
         topic: str,
         *,
-        partition: int = 0,
-        start: Position = "earliest",
-        end: Position | None = None,
+        partition: int | None = None,
+        partitions: Sequence[int] | None = None,
+        start: Bound = "earliest",
+        end: Bound | None = None,
         columns: Sequence[str] = READ_ARROW_COLUMNS,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
     ) -> "pa.Table":
-        """Return the records of [start, end) of a partition; see `AsyncLog.read_arrow`."""
+        """Return the records of [start, end) of partitions (default: all) as one Arrow table; see
+        `AsyncLog.read_arrow`."""
         return self.call(
             lambda log: log.read_arrow(
-                topic, partition=partition, start=start, end=end, columns=columns
+                topic,
+                partition=partition,
+                partitions=partitions,
+                start=start,
+                end=end,
+                columns=columns,
+                max_records=max_records,
+                max_bytes=max_bytes,
             )
+        )
+
+    def scan_arrow(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        partitions: Sequence[int] | None = None,
+        start: Bound = "earliest",
+        end: Bound | None = None,
+        columns: Sequence[str] = READ_ARROW_COLUMNS,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> "pa.RecordBatchReader":
+        """Return what `read_arrow` would as a reader, batch by batch in bounded memory; for one
+        thread, and closed with its last reference."""
+        return open_reader(
+            self,
+            lambda log: log.scan_arrow(
+                topic,
+                partition=partition,
+                partitions=partitions,
+                start=start,
+                end=end,
+                columns=columns,
+                max_records=max_records,
+                max_bytes=max_bytes,
+            ),
         )
 
     def partitions(self, topic: str) -> int:

@@ -2,46 +2,63 @@
 
 Records come in the partition's order; partitions take turns, a fetched chunk at a time. A position
 is the offset of the next record that the application gets: it moves when records are handed out,
-not when they are read ahead.
+not when they are read ahead. What goes wrong with one partition is raised by a poll, after what was
+read before it, and stops none of the others:
+
+- an offset out of range, a batch that cannot be read: raised again as long as it is so; `seek`
+  goes on elsewhere (an offset out of range may be answered by `on_out_of_range` instead);
+- a topic or partition that does not exist any more: raised once; it is looked for now and then, and
+  if a topic of the same name is made, its offsets count as out of range;
+- a leader that does not answer, moves, or restarts: never raised, reading goes on at the same
+  position when it is back. `statistics()` tells of it. Only reading that was promised an end
+  (`until_end`) is given up, after `call_timeout_ms`.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import CorruptionError, InvalidRequest, Stopping
-from ..records.codec import decode_all
+from ..errors import (
+    InvalidRequest,
+    QuorumlogError,
+    Stopping,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
 from ..runtime import Scope
-from .batches import Headers
+from .assignment import Wanted, parse_assignment
 from .config import ConsumerConfig
 from .connection import Connection
-from .fetcher import Fetcher, PartitionReader
-from .offsets import Position, check_position, resolve
+from .consumer_record import ConsumerRecord
+from .consumer_statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
+from .fetcher import GONE_CHECK_MS, Fetcher
+from .offsets import Place, Position, check_position, look_up
+from .partition_reader import PartitionReader
+from .record_iterator import AsyncRecords
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-@dataclass(slots=True)
-class ConsumerRecord:
-    """One record and where it was."""
+    from .arrow_turn import ArrowTurn
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int  # milliseconds since 1970 (UTC); -1 none
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+T = TypeVar("T")
+
+POLL_ARROW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 
 
 class AsyncConsumer:
-    """Reads assigned partitions; made by `AsyncLog.consumer()`. For one loop's thread, one reader.
+    """Reads assigned partitions; made by `AsyncLog.consumer()`. For one loop's thread.
 
     ```python
     async with log.consumer("flights", start="earliest") as consumer:
         async for record in consumer:
             ...
     ```
+    Entering finds the positions to begin at, or raises what prevents it; without entering, the
+    first poll does. One task reads at a time: a second poll meanwhile raises InvalidRequest. The
+    other methods may be called while a poll waits.
     """
 
     def __init__(
@@ -49,7 +66,7 @@ class AsyncConsumer:
         connection: Connection,
         scope: Scope,
         config: ConsumerConfig,
-        assignment: Mapping[str, Sequence[int] | None],
+        wanted: Wanted,
         *,
         start: Position,
         until_end: bool,
@@ -59,18 +76,21 @@ class AsyncConsumer:
         self.config = config
         self._connection = connection
         self._clock = connection.runtime.clock
-        self._assignment = dict(assignment)
+        self._scope = scope
+        self._loop = asyncio.get_running_loop()
+        self._first = parse_assignment(wanted)
         self._start = start
         self._until_end = until_end
         self._fetcher = Fetcher(connection, config, scope)
         self._turns: deque[PartitionReader] = deque()
-        self._records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not handed out
-        self._source: PartitionReader | None = None  # where _records came from
-        self._source_generation = 0  # its generation then: a seek since has moved the position
-        self._source_end = 0  # offset behind the chunk that _records came from
+        self._current: PartitionReader | None = None  # whose decoded records come next
         self._on_close = on_close
+        self._assigning: asyncio.Task[None] | None = None  # finds the first assignment
+        self._assign_error: QuorumlogError | None = None  # why it was not found, not yet told
         self._is_assigned = False
+        self._is_reading = False  # a task waits for records
         self._is_closed = False
+        self._records = 0  # handed out
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -81,87 +101,272 @@ class AsyncConsumer:
         `timeout_ms` (None: as long as it takes) for the first; [] then, and when a consumer made
         with `until_end` is done.
 
-        Raises what a partition's reading met, e.g. OffsetOutOfRange.
+        The time-out holds for everything, look-ups too; they go on meanwhile, for the next poll.
+        Cancelling a poll loses no record. Raises what a partition's reading met, see the module.
         """
         limit = self.config.poll_records_max if max_records is None else max_records
+        check_limit("max_records", limit)
+        reader = await self._wait(self._next_reader, timeout_ms)
         records: list[ConsumerRecord] = []
-        if await self._fill(timeout_ms):
-            while len(records) < limit and (self._records or self._decode_next()):
-                records.append(self._hand_out())
+        while reader is not None:
+            records += reader.take(limit - len(records))
+            if len(records) >= limit:
+                break
+            reader = self._next_reader()
+        self._records += len(records)
         return records
+
+    async def poll_arrow(
+        self,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        timeout_ms: int | None = 1_000,
+        columns: Sequence[str] = POLL_ARROW_COLUMNS,
+    ) -> "pa.Table":
+        """Return what is there as an Arrow table, waiting like `poll` for the first row.
+
+        At most `max_records` rows, and about `max_bytes` (default: `fetch_bytes_max`) of batches as
+        they are stored, one batch at least; no Python object is made for a record. Each partition's
+        rows are in order, and follow each other. Columns: those of `AsyncLog.read_arrow`.
+        """
+        turn = await self.poll_turn(max_records, max_bytes, timeout_ms, columns)
+        return turn.table()
+
+    async def poll_turn(
+        self,
+        max_records: int | None,
+        max_bytes: int | None,
+        timeout_ms: int | None,
+        columns: Sequence[str],
+    ) -> "ArrowTurn":
+        """Do what `poll_arrow` does; the result knows besides where each partition's rows begin."""
+        from .arrow_turn import ArrowTurn
+
+        check_limit("max_records", max_records)
+        check_limit("max_bytes", max_bytes)
+        size = self.config.fetch_bytes_max if max_bytes is None else max_bytes
+        turn = ArrowTurn(columns, max_records=max_records, max_bytes=size)
+        reader = await self._wait(lambda: self._next_chunks(turn), timeout_ms)
+        while reader is not None and not turn.is_full:
+            reader = self._next_chunks(turn)
+        self._records += turn.rows
+        return turn
 
     async def next(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
         """Return the next record; None after `timeout_ms`, or at the end with `until_end`."""
-        return self._hand_out() if await self._fill(timeout_ms) else None
+        reader = self._current
+        if reader is None or not reader.records or reader.is_paused:
+            reader = await self._wait(self._next_reader, timeout_ms)
+            if reader is None:
+                return None
+        self._records += 1
+        return reader.take_one()
+
+    def records(
+        self,
+        *,
+        timeout_ms: int | None = None,
+        idle_ms: int | None = None,
+        max_records: int | None = None,
+    ) -> AsyncRecords:
+        """Return an iterator that ends `timeout_ms` from now, or when nothing has come for
+        `idle_ms`, or behind `max_records`, whichever is first; None: no such end.
+
+        ```python
+        async for record in consumer.records(timeout_ms=5_000): ...
+        ```
+        """
+        check_limit("max_records", max_records)
+        return AsyncRecords(
+            self.next, self._clock, timeout_ms=timeout_ms, idle_ms=idle_ms, max_records=max_records
+        )
 
     def __aiter__(self) -> "AsyncConsumer":
         return self
 
     async def __anext__(self) -> ConsumerRecord:
         """Wait for the next record as long as it takes; ends only with `until_end`."""
-        if not self._records and not await self._fill(None):
+        record = await self.next()
+        if record is None:
             raise StopAsyncIteration
-        return self._hand_out()
+        return record
+
+    # --- assignment --------------------------------------------------------------------------
+
+    async def assignment(self) -> list[Place]:
+        """Return the (topic, partition) pairs that are read."""
+        await self._assigned()
+        return list(self._fetcher.readers)
+
+    async def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
+        """Read these topics (by name) or partitions (by topic) instead of what is read now.
+
+        What is read already goes on where it is; what is new begins at `start` (default: that of
+        the consumer). Raises UnknownTopicOrPartition for a topic that does not exist, and changes
+        nothing then.
+        """
+        await self._change(wanted, start, is_whole=True)
+
+    async def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
+        """Read these besides, from `start` on; see `assign`."""
+        await self._change(wanted, start, is_whole=False)
+
+    async def unassign(self, wanted: Wanted) -> None:
+        """Read these no more; what was read ahead of them is dropped. Raises InvalidRequest for
+        what is not read, and changes nothing then."""
+        await self._assigned()
+        readers = [
+            reader
+            for topic, partitions in parse_assignment(wanted).items()
+            for reader in self._chosen(topic, partitions)
+        ]
+        for reader in readers:
+            self._drop(reader)
 
     # --- positions ---------------------------------------------------------------------------
 
-    async def assignment(self) -> list[tuple[str, int]]:
-        """Return the (topic, partition) pairs that are read."""
-        await self._assign()
-        return list(self._fetcher.readers)
-
-    def positions(self) -> dict[tuple[str, int], int]:
-        """Return the offsets of the next records that the application gets, by partition; {}
-        before the first use."""
-        return {place: reader.position for place, reader in self._fetcher.readers.items()}
+    def positions(self) -> dict[Place, int]:
+        """Return the offsets of the next records that the application gets, of the partitions where
+        they are known: {} before the first use."""
+        readers = self._fetcher.readers.items()
+        return {place: reader.position for place, reader in readers if reader.position >= 0}
 
     async def position(self, topic: str, partition: int) -> int:
         """Return the offset of the next record that the application gets."""
-        return (await self._reader(topic, partition)).position
+        await self._assigned()
+        reader = self._reader(topic, partition)
+        await self._located([reader])
+        return reader.position
+
+    async def seek(self, topic: str, partition: int, position: Position) -> None:
+        """Go on reading a partition from a position; what was read ahead of it is dropped, and so
+        is what is under way.
+
+        An offset is taken as it is: one out of range is told by the next poll, or answered as
+        `on_out_of_range` says.
+        """
+        await self._assigned()
+        await self._seek_all({self._reader(topic, partition): position})
+
+    async def seek_to_beginning(
+        self, topic: str | None = None, partition: int | None = None
+    ) -> None:
+        """Go to the first offset that is left, of one partition, of a topic's, or of all."""
+        await self._assigned()
+        await self._seek_all(dict.fromkeys(self._named(topic, partition), "earliest"))
+
+    async def seek_to_end(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Go behind the last committed record, of one partition, of a topic's, or of all."""
+        await self._assigned()
+        await self._seek_all(dict.fromkeys(self._named(topic, partition), "latest"))
+
+    async def pause(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Hand out nothing of a partition, of a topic's, or of any, until it is resumed."""
+        await self._assigned()
+        for reader in self._named(topic, partition):
+            reader.is_paused = True
+
+    async def resume(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Read what is paused again: a partition, a topic's, or all."""
+        await self._assigned()
+        for reader in self._named(topic, partition):
+            reader.is_paused = False
+        self._fetcher.wake()
+        self._fetcher.announce()  # what was read ahead can be handed out
+
+    def paused(self) -> list[Place]:
+        """Return the (topic, partition) pairs that are paused."""
+        return [place for place, reader in self._fetcher.readers.items() if reader.is_paused]
+
+    async def beginning_offsets(self) -> dict[Place, int]:
+        """Ask for the first offset that is left, by assigned partition."""
+        return await self._offsets("earliest")
+
+    async def end_offsets(self) -> dict[Place, int]:
+        """Ask for the high watermark, by assigned partition."""
+        return await self._offsets("latest")
 
     async def high_watermark(self, topic: str, partition: int) -> int:
         """Return the end of what is committed, as the last answer said; asks when there was
         none."""
-        reader = await self._reader(topic, partition)
+        await self._assigned()
+        reader = self._reader(topic, partition)
         if reader.high_watermark < 0:
-            found = await resolve(self._connection, topic, [partition], "latest")
-            reader.high_watermark = found[partition]
+            found = await look_up(self._connection, {(topic, partition): "latest"})
+            reader.high_watermark = found[topic, partition]
         return reader.high_watermark
 
-    async def seek(self, topic: str, partition: int, position: Position) -> None:
-        """Go on reading a partition from a position; what was read ahead of it is dropped."""
-        reader = await self._reader(topic, partition)
-        offset = (await resolve(self._connection, topic, [partition], position))[partition]
-        if self._source is reader:
-            self._records.clear()
-        reader.seek(offset)
+    async def lag(self) -> dict[Place, PartitionLag]:
+        """Ask how far each partition's position is behind its end; `statistics()` has the same as
+        of the last answers, without asking."""
+        await self._assigned()
+        await self._located(self._fetcher.readers.values())
+        ends = await self._offsets("latest")
+        positions = self.positions()
+        return {
+            place: PartitionLag(position=positions[place], high_watermark=end)
+            for place, end in ends.items()
+            if place in positions
+        }
+
+    def statistics(self) -> ConsumerStatistics:
+        """Return a snapshot; asks nobody, and is there after `close` too."""
+        readers = self._fetcher.readers
+        return ConsumerStatistics(
+            records=self._records,
+            fetches=self._fetcher.fetches,
+            fetched_bytes=self._fetcher.fetched_bytes,
+            failures=self._fetcher.failures,
+            buffered_bytes=self._fetcher.buffered_bytes,
+            partitions={place: _statistics(reader) for place, reader in readers.items()},
+        )
+
+    # --- for the blocking face ---------------------------------------------------------------
+
+    def rewind(self, positions: Mapping[Place, int]) -> None:
+        """Hand out again what was handed out from these offsets on."""
+        for place, offset in positions.items():
+            reader = self._fetcher.readers.get(place)
+            if reader is not None:
+                reader.seek(offset)
         self._fetcher.wake()
 
-    async def pause(self, topic: str, partition: int) -> None:
-        """Hand out nothing of a partition until it is resumed."""
-        reader = await self._reader(topic, partition)
-        if self._source is reader and self._records:
-            reader.seek(self._records[0].offset)  # read again what was decoded and not handed out
-            self._records.clear()
-        reader.is_paused = True
-
-    async def resume(self, topic: str, partition: int) -> None:
-        """Read a paused partition again."""
-        (await self._reader(topic, partition)).is_paused = False
-        self._fetcher.wake()
+    def go_on_from(self, before: "AsyncConsumer") -> None:
+        """Take over what another consumer, which ended with its loop, was reading."""
+        if before._is_assigned:
+            self._is_assigned = True
+            for place, old in before._fetcher.readers.items():
+                target = old.position if old.target is None else old.target
+                reader = PartitionReader(place, target, wants_end=old.wants_end)
+                reader.position = old.position
+                reader.end_offset = old.end_offset
+                reader.is_paused = old.is_paused
+                self._fetcher.add(reader)
+                self._turns.append(reader)
 
     # --- life --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Stop reading. Repeating is fine."""
+        """Stop reading, and end a poll that waits by Stopping. Repeating is fine."""
         if not self._is_closed:
             self._is_closed = True
+            self._current = None
+            if self._assigning is not None:
+                self._assigning.cancel()
             await self._fetcher.close()
             if self._on_close is not None:
                 self._on_close(self)
 
     async def __aenter__(self) -> "AsyncConsumer":
-        await self._assign()
+        is_entered = False
+        try:
+            await self._assigned()
+            await self._located(self._fetcher.readers.values())
+            is_entered = True
+        finally:
+            if not is_entered:
+                await self.close()
         return self
 
     async def __aexit__(
@@ -172,117 +377,270 @@ class AsyncConsumer:
     ) -> None:
         await self.close()
 
-    # --- within ------------------------------------------------------------------------------
+    # --- waiting -----------------------------------------------------------------------------
 
-    async def _assign(self) -> None:
-        """Find the partitions and where to begin, once."""
-        if self._is_closed:
-            raise Stopping("the consumer is closed")
-        if self._is_assigned:
+    async def _wait(self, ready: Callable[[], T | None], timeout_ms: int | None) -> T | None:
+        """Wait until `ready` gives something; None on time-out and at the end."""
+        self._check_open()
+        if self._is_reading:
+            raise InvalidRequest(
+                "another poll of this consumer is under way: one task or thread reads at a time; "
+                "make a consumer for each"
+            )
+        self._is_reading = True
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else max(0, timeout_ms) / 1000):
+                await self._assigned()
+                if not self._fetcher.readers:
+                    raise InvalidRequest("nothing is assigned to this consumer: see assign()")
+                while True:
+                    self._raise_error()
+                    found = ready()
+                    if found is not None:
+                        return found
+                    self._raise_error()  # what could not be decoded was found just now
+                    if self._is_done():
+                        return None
+                    self._check_open()
+                    await self._fetcher.wait_arrival()
+        except TimeoutError:
+            return None
+        finally:
+            self._is_reading = False
+
+    def _next_reader(self) -> PartitionReader | None:
+        """Return the reader in turn that has decoded records."""
+        reader = self._current
+        if reader is not None and reader.records and not reader.is_paused:
+            return reader
+        for _ in range(len(self._turns)):
+            reader = self._turns[0]
+            self._turns.rotate(-1)
+            if not reader.is_paused and (reader.records or self._decode(reader)):
+                self._current = reader
+                return reader
+        return None
+
+    def _decode(self, reader: PartitionReader) -> bool:
+        if not reader.chunks:
+            return False
+        self._fetcher.wake()
+        found = reader.decode()
+        self._fetcher.has_errors |= reader.error is not None
+        return found
+
+    def _next_chunks(self, turn: "ArrowTurn") -> PartitionReader | None:
+        """Take rows of the reader in turn that has any."""
+        for _ in range(len(self._turns)):
+            reader = self._turns[0]
+            self._turns.rotate(-1)
+            if reader.is_paused:
+                continue
+            if reader.records:  # decoded for poll(): fetched again
+                reader.void()
+            if reader.chunks:
+                self._fetcher.wake()
+                found = turn.take(reader)
+                self._fetcher.has_errors |= reader.error is not None
+                if found:
+                    return reader
+        return None
+
+    def _raise_error(self) -> None:
+        """Raise what a partition met whose records before it are handed out."""
+        if not self._fetcher.has_errors:
             return
-        readers: dict[tuple[str, int], PartitionReader] = {}
-        for topic, wanted in self._assignment.items():
-            layout = await self._connection.layout(topic)
-            partitions = range(len(layout.partitions)) if wanted is None else wanted
-            begins = await resolve(self._connection, topic, list(partitions), self._start)
-            ends: Mapping[int, int] = {}
-            if self._until_end:
-                ends = await resolve(self._connection, topic, list(partitions), "latest")
-            for partition, offset in begins.items():
-                reader = readers[topic, partition] = PartitionReader(topic, partition)
-                reader.seek(offset)
-                reader.end_offset = ends.get(partition)
-        if not self._is_assigned:
-            self._is_assigned = True
-            self._fetcher.readers.update(readers)
-            self._turns.extend(readers.values())
-            self._fetcher.wake()
+        told = None
+        for reader in self._turns:
+            error = reader.error
+            if error is None or reader.has_ahead or reader.is_paused:
+                continue
+            if told is None or error is told:
+                told = error
+                self._tell(reader)
+        if told is None:
+            self._fetcher.has_errors = any(reader.error is not None for reader in self._turns)
+            return
+        self._fetcher.wake()
+        raise told.with_traceback(None)
 
-    async def _reader(self, topic: str, partition: int) -> PartitionReader:
-        await self._assign()
+    def _tell(self, reader: PartitionReader) -> None:
+        reader.is_gone = isinstance(reader.error, UnknownTopicOrPartition)
+        wait_ms = GONE_CHECK_MS if reader.is_gone else self.config.fetch_wait_ms_max
+        reader.retry_ms = self._clock.now_ms() + wait_ms
+        reader.error = None
+
+    def _is_done(self) -> bool:
+        """Whether everything up to the ends has been handed out; raises the failure of a partition
+        that keeps it from ending, after `call_timeout_ms`."""
+        if not self._until_end:
+            return False
+        waits = [reader for reader in self._turns if not reader.is_at_end]
+        now_ms = self._clock.now_ms()
+        for reader in waits:
+            if reader.failure is not None and not (reader.has_ahead or reader.is_paused):
+                failing_ms = now_ms - reader.failing_since_ms
+                if failing_ms >= self._connection.config.call_timeout_ms:
+                    reader.failing_since_ms = now_ms  # the next poll gives it as long again
+                    raise reader.failure.with_traceback(None)
+        return not waits
+
+    def _check_open(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidRequest(
+                "the consumer belongs to another event loop: make it in the loop that uses it"
+            )
+        if self._is_closed or self._fetcher.is_ended:
+            raise Stopping("the consumer is closed")
+
+    # --- assigning ---------------------------------------------------------------------------
+
+    async def _assigned(self) -> None:
+        """Wait until the first assignment is there; raises what prevents it."""
+        self._check_open()
+        while not self._is_assigned:
+            error, self._assign_error = self._assign_error, None
+            if error is not None:
+                raise error.with_traceback(None)
+            if self._assigning is None:
+                self._assigning = self._scope.spawn(self._assign_first(), name="assignment")
+            await self._fetcher.wait_arrival()
+            self._check_open()
+
+    async def _assign_first(self) -> None:
+        """Assign what the consumer was made with, or note what prevents it for who asks next."""
+        try:
+            places = await self._expand(self._first)
+        except QuorumlogError as error:
+            self._assign_error = error
+        else:
+            if not self._is_assigned:
+                self._is_assigned = True
+                self._add(places, self._start)
+        self._assigning = None
+        self._fetcher.announce()
+
+    async def _expand(self, wanted: Mapping[str, Sequence[int] | None]) -> list[Place]:
+        """Return the partitions that are meant, asking how many a topic has."""
+        places: list[Place] = []
+        for topic, partitions in wanted.items():
+            if partitions is None:
+                partitions = range(len((await self._connection.layout(topic)).partitions))
+            places += [(topic, partition) for partition in partitions]
+        return places
+
+    async def _change(self, wanted: Wanted, start: Position | None, *, is_whole: bool) -> None:
+        start = self._start if start is None else start
+        check_position(start)
+        parsed = parse_assignment(wanted)
+        if is_whole and not self._is_assigned:
+            self._check_open()
+        else:
+            await self._assigned()
+        places = await self._expand(parsed)
+        self._check_open()
+        self._is_assigned = True
+        if is_whole:
+            kept = set(places)
+            for reader in list(self._turns):
+                if (reader.topic, reader.partition) not in kept:
+                    self._drop(reader)
+        added = self._add(places, start)
+        await self._located(added)
+
+    def _add(self, places: Iterable[Place], start: Position) -> list[PartitionReader]:
+        added = []
+        for place in places:
+            if place not in self._fetcher.readers:
+                reader = PartitionReader(place, start, wants_end=self._until_end)
+                self._fetcher.add(reader)
+                self._turns.append(reader)
+                added.append(reader)
+        return added
+
+    def _drop(self, reader: PartitionReader) -> None:
+        self._turns.remove(reader)
+        self._fetcher.remove(reader)
+        if self._current is reader:
+            self._current = None
+
+    async def _located(self, readers: Iterable[PartitionReader]) -> None:
+        """Wait until the readers know where to begin; raises what prevents it, TimedOut after
+        `call_timeout_ms`."""
+        waiting = list(readers)
+        try:
+            async with asyncio.timeout(self._connection.config.call_timeout_ms / 1000):
+                while waiting := [reader for reader in waiting if reader.is_unlocated]:
+                    self._check_open()
+                    for reader in waiting:
+                        self._raise_absence(reader)
+                    await self._fetcher.wait_arrival()
+        except TimeoutError:
+            late = waiting[0]
+            raise late.failure or TimedOut(
+                "no broker said in time where to begin", topic=late.topic, partition=late.partition
+            ) from None
+
+    def _raise_absence(self, reader: PartitionReader) -> None:
+        error = reader.error
+        if error is not None:
+            self._tell(reader)
+            raise error.with_traceback(None)
+        if reader.is_gone and reader.failure is not None:
+            raise reader.failure.with_traceback(None)
+
+    # --- which partitions --------------------------------------------------------------------
+
+    def _reader(self, topic: str, partition: int) -> PartitionReader:
         reader = self._fetcher.readers.get((topic, partition))
         if reader is None:
             raise InvalidRequest("not assigned to this consumer", topic=topic, partition=partition)
         return reader
 
-    async def _fill(self, timeout_ms: int | None) -> bool:
-        """Wait until a record can be handed out; False on time-out and at the end."""
-        if self._records:
-            return True
-        await self._assign()
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while not self._decode_next():
-                    if all(reader.is_at_end for reader in self._turns):
-                        return False
-                    if self._fetcher.is_ended:
-                        raise Stopping("the consumer is closed")
-                    await self._fetcher.wait_arrival()
-        except TimeoutError:
-            return False
-        return True
+    def _chosen(self, topic: str, partitions: Sequence[int] | None) -> list[PartitionReader]:
+        if partitions is not None:
+            return [self._reader(topic, partition) for partition in partitions]
+        chosen = [reader for reader in self._turns if reader.topic == topic]
+        if not chosen:
+            raise InvalidRequest("not assigned to this consumer", topic=topic)
+        return chosen
 
-    def _decode_next(self) -> bool:
-        """Decode the next chunk of the next partition in turn; whether there are records now."""
-        self._raise_error()
-        for _ in range(len(self._turns)):
-            reader = self._turns[0]
-            self._turns.rotate(-1)
-            while reader.chunks and not reader.is_paused:
-                if self._decode_chunk(reader):
-                    return True
-        return False
+    def _named(self, topic: str | None, partition: int | None) -> list[PartitionReader]:
+        if topic is not None:
+            return self._chosen(topic, None if partition is None else [partition])
+        if partition is not None:
+            raise InvalidRequest(f"partition is {partition}: give its topic too")
+        return list(self._fetcher.readers.values())
 
-    def _raise_error(self) -> None:
-        for reader in self._turns:
-            if reader.error is not None and not (reader.chunks or reader.is_paused):
-                error, reader.error = reader.error, None
-                reader.retry_ms = self._clock.now_ms() + self.config.fetch_wait_ms_max
-                self._fetcher.wake()
-                raise error.with_traceback(None)
-
-    def _decode_chunk(self, reader: PartitionReader) -> bool:
-        """Decode a reader's oldest chunk; whether it had records that are wanted. A chunk that
-        cannot be decoded is an error for as long as it is fetched so: it is never skipped."""
-        chunk = reader.chunks.popleft()
-        reader.buffered_bytes -= len(chunk.batches)
+    async def _seek_all(self, targets: Mapping[PartitionReader, Position]) -> None:
+        """Seek in all, or in none when a position cannot be found."""
+        wanted = {(reader.topic, reader.partition): to for reader, to in targets.items()}
+        found = await look_up(self._connection, wanted)
+        for reader in targets:
+            place = (reader.topic, reader.partition)
+            if self._fetcher.readers.get(place) is reader:  # not unassigned meanwhile
+                reader.seek(found[place])
         self._fetcher.wake()
-        topic, partition = reader.topic, reader.partition
-        try:
-            records = decode_all(
-                chunk.batches, start_offset=reader.position, end_offset=reader.end_offset
-            )
-        except CorruptionError:
-            reader.seek(reader.position)
-            raise
-        self._records.extend(
-            ConsumerRecord(
-                topic,
-                partition,
-                record.offset,
-                record.timestamp_ms,
-                record.key,
-                record.value,
-                record.headers,
-            )
-            for record in records
-        )
-        if not self._records:  # control batches, or nothing at or behind the position
-            reader.position = max(reader.position, chunk.next_offset)
-        self._source, self._source_end = reader, chunk.next_offset
-        self._source_generation = reader.generation
-        return bool(self._records)
+        self._fetcher.announce()
 
-    def _hand_out(self) -> ConsumerRecord:
-        record = self._records.popleft()
-        source = self._source
-        assert source is not None, "decoded records belong to a partition"
-        if source.generation == self._source_generation:
-            source.position = record.offset + 1
-            if not self._records:  # over what follows the last record: control batches, gaps
-                source.position = max(source.position, self._behind_chunk(source))
-        return record
+    async def _offsets(self, position: Position) -> dict[Place, int]:
+        await self._assigned()
+        return await look_up(self._connection, dict.fromkeys(self._fetcher.readers, position))
 
-    def _behind_chunk(self, source: PartitionReader) -> int:
-        end = source.end_offset
-        return self._source_end if end is None else min(self._source_end, end)
+
+def check_limit(name: str, limit: int | None) -> None:
+    """Raise InvalidRequest unless the limit is None or at least 1."""
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InvalidRequest(f"{name} is {limit!r}: give a whole number, 1 or more")
+
+
+def _statistics(reader: PartitionReader) -> PartitionStatistics:
+    return PartitionStatistics(
+        position=reader.position,
+        high_watermark=reader.high_watermark,
+        log_start_offset=reader.log_start_offset,
+        buffered_bytes=reader.buffered_bytes,
+        is_paused=reader.is_paused,
+        failures=reader.failures,
+        failure="" if reader.failure is None else str(reader.failure),
+    )

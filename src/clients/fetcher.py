@@ -1,90 +1,78 @@
-"""Reads ahead for a consumer: long polls in the background, bounded bytes for each partition.
+"""Reads ahead for a consumer: few calls over many partitions, bounded bytes in all.
 
-One coordinator task groups the partitions that may be fetched by leader and spawns a call for each
-group; a partition is in at most one call, and a leader has at most `CALLS_PER_LEADER_MAX` of them,
-so that a partition that was just read empty does not wait for another one's long poll. A seek bumps
-the partition's generation, which voids what is under way for it.
+One coordinator task looks at every partition that may be fetched and starts calls by leader. Two
+kinds, so that a partition with records never waits for one without:
+
+- a *read* asks for partitions that have more, and is answered at once;
+- a *watch* is the long poll over those that were read to their end. A partition that comes later
+  gets a watch of its own, and when the places for watches are taken they are put together into one.
+
+Memory: what is buffered, plus what the calls under way may bring, stays within
+`prefetch_total_bytes_max`; beyond it goes one batch a call, where a batch is larger than what was
+asked for. A call takes only its share, so that one slow leader cannot hold the budget. What paused
+partitions have read ahead is given up when others need the room. Within an answer the partitions
+that were served longest ago come first.
+
+A seek bumps the partition's generation, which voids what is under way for it.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Coroutine
-from typing import Any, NamedTuple
+import logging
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
-from ..errors import CorruptionError, OffsetOutOfRange, QuorumlogError, UnknownTopicOrPartition
+from ..errors import (
+    CorruptionError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    QuorumlogError,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
 from ..proto import log_pb2
-from ..records.batch import iterate_batches
 from ..runtime import Scope
 from ..runtime.error_detail import decode_error
 from ..services import LOG_FETCH
 from .config import ConsumerConfig
 from .connection import Connection
-from .offsets import Position, resolve
+from .offsets import BEYOND, LATEST, Place, ask_leader, position_code
+from .partition_reader import PartitionReader, check_chunk
 from .topology import Leader
 
-CALLS_PER_LEADER_MAX = 4
-FETCH_GRACE_MS = 5_000  # an answer may take so much longer than the long poll
+READS_PER_LEADER_MAX = 2
+WATCHES_PER_LEADER_MAX = 2
+WATCH_MS_MIN = 20  # a younger watch is not ended to be put together with others
+EARLY_ANSWER_MS = 10  # a watch that ends empty sooner than this is not repeated before it
+GONE_CHECK_MS = 5_000  # how often a partition that is gone is looked for again
 IDLE_WAIT_MS = 60_000
 
-
-class Chunk(NamedTuple):
-    """What one answer had of one partition."""
-
-    batches: bytes  # whole record batches; the first may begin below the position
-    next_offset: int  # behind the last of them
+_log = logging.getLogger(__name__)
 
 
-class PartitionReader:
-    """Where a partition's reading is: what was fetched and not delivered, and what comes next."""
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call under way."""
 
-    __slots__ = (
-        "buffered_bytes",
-        "chunks",
-        "end_offset",
-        "error",
-        "failures",
-        "fetch_offset",
-        "generation",
-        "high_watermark",
-        "is_fetching",
-        "is_paused",
-        "partition",
-        "position",
-        "retry_ms",
-        "topic",
-    )
+    address: str
+    is_watch: bool
+    room: int  # bytes of the budget that it may bring
+    parts: list[tuple[PartitionReader, int]]  # with their generation
+    began_ms: int
+    wait_ms: int  # how long the broker may wait
+    task: "asyncio.Task[None] | None" = None
+    is_merging: bool = False  # cancelled, to be part of a larger one
 
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.position = 0  # offset of the next record that the application gets
-        self.fetch_offset = 0  # offset that the next fetch asks for
-        self.chunks: deque[Chunk] = deque()  # not decoded
-        self.buffered_bytes = 0
-        self.generation = 0  # counts seeks
-        self.high_watermark = -1  # -1 until the first answer
-        self.end_offset: int | None = None  # the application wants no more from here on
-        self.is_fetching = False
-        self.is_paused = False
-        self.failures = 0  # in a row
-        self.retry_ms = 0  # not fetched before, on now_ms()
-        self.error: QuorumlogError | None = None  # raised by the next poll
 
-    def seek(self, offset: int) -> None:
-        """Go on from `offset`; what was read ahead is dropped."""
-        self.position = self.fetch_offset = offset
-        self.chunks.clear()
-        self.buffered_bytes = 0
-        self.generation += 1
-        self.is_fetching = False  # what is under way counts for nothing any more
-        self.failures = 0
-        self.retry_ms = 0
-        self.error = None
+@dataclass(slots=True)
+class _Plan:
+    """What one look at the partitions found."""
 
-    @property
-    def is_at_end(self) -> bool:
-        """Whether all that was wanted has been delivered."""
-        return self.end_offset is not None and self.position >= self.end_offset
+    wake_ms: int  # look again then
+    unknown: dict[str, list[PartitionReader]] = field(default_factory=dict)  # by topic
+    unlocated: dict[str, list[PartitionReader]] = field(default_factory=dict)  # by address
+    reads: dict[str, list[tuple[PartitionReader, Leader]]] = field(default_factory=dict)
+    watches: dict[str, list[tuple[PartitionReader, Leader]]] = field(default_factory=dict)
 
 
 class Fetcher:
@@ -95,27 +83,61 @@ class Fetcher:
         self._clock = connection.runtime.clock
         self._config = config
         self._scope = scope
-        self.readers: dict[tuple[str, int], PartitionReader] = {}  # in the order of assignment
-        self._calls: dict[str, int] = {}  # under way, by address
+        self.readers: dict[Place, PartitionReader] = {}  # in the order of assignment
+        self._served: dict[PartitionReader, None] = {}  # the same, longest ago first
+        self._calls: dict[_Call, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
         self._arrivals: dict[asyncio.Future[None], None] = {}
+        self.has_errors = False  # a reader may have an error to tell
         self.is_ended = False  # nothing will arrive any more
+        self.fetches = 0
+        self.fetched_bytes = 0
+        self.failures = 0
         self._coordinator = scope.spawn(self._run(), name="fetcher")
         self._coordinator.add_done_callback(self._on_end)
+
+    # --- what is read ------------------------------------------------------------------------
+
+    def add(self, reader: PartitionReader) -> None:
+        """Read a partition too."""
+        self.readers[reader.topic, reader.partition] = reader
+        self._served[reader] = None
+        self._work.set()
+
+    def remove(self, reader: PartitionReader) -> None:
+        """Read a partition no more; what was read ahead is dropped."""
+        del self.readers[reader.topic, reader.partition]
+        del self._served[reader]
+        reader.void()
+        self._work.set()
+        self.announce()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is read ahead and not decoded."""
+        return sum(reader.buffered_bytes for reader in self.readers.values())
 
     def wake(self) -> None:
         """Something may be fetched now that could not before."""
         self._work.set()
 
     async def wait_arrival(self) -> None:
-        """Return when records or an error have arrived after this call, or none will."""
+        """Return when records, an error or a position have arrived after this call, or none
+        will."""
         waiter = asyncio.get_running_loop().create_future()
         self._arrivals[waiter] = None
         try:
             await waiter
         finally:
             self._arrivals.pop(waiter, None)
+
+    def announce(self) -> None:
+        """Have every waiter look again."""
+        arrivals, self._arrivals = self._arrivals, {}
+        for waiter in arrivals:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def close(self) -> None:
         """End all calls."""
@@ -126,7 +148,7 @@ class Fetcher:
 
     def _on_end(self, coordinator: "asyncio.Task[None]") -> None:
         self.is_ended = True
-        self._announce()
+        self.announce()
 
     # --- coordination ------------------------------------------------------------------------
 
@@ -143,171 +165,397 @@ class Fetcher:
 
     def _step(self, now_ms: int) -> int:
         """Start every call that may be started; return when to look again."""
-        wake_ms = now_ms + IDLE_WAIT_MS
-        groups: dict[str, list[tuple[PartitionReader, Leader]]] = {}
-        for reader in self.readers.values():
+        plan = self._plan(now_ms)
+        for topic, readers in plan.unknown.items():
+            self._spawn(self._look_up(topic, _held(readers)), name=f"look-up {topic}")
+        for address, readers in plan.unlocated.items():
+            self._spawn(self._locate(address, _held(readers)), name=f"positions from {address}")
+        busy = {call.address for call in self._calls}
+        leaders = len(busy | set(plan.reads) | set(plan.watches))
+        budget = self._config.prefetch_total_bytes_max
+        for address, parts in plan.reads.items():
+            if self._count(address, is_watch=False) < READS_PER_LEADER_MAX:
+                share = budget // 2 // (leaders * READS_PER_LEADER_MAX)
+                self._begin(address, parts, now_ms, share=share, is_watch=False)
+        for address, parts in plan.watches.items():
+            if self._count(address, is_watch=True) < WATCHES_PER_LEADER_MAX:
+                share = budget // 4 // (leaders * WATCHES_PER_LEADER_MAX)
+                self._begin(address, parts, now_ms, share=share, is_watch=True)
+            else:
+                plan.wake_ms = min(plan.wake_ms, self._put_together(address, now_ms))
+        return plan.wake_ms
+
+    def _plan(self, now_ms: int) -> _Plan:
+        plan = _Plan(now_ms + IDLE_WAIT_MS)
+        for reader in self._served:
             if not self._is_wanted(reader):
                 continue
             if reader.retry_ms > now_ms:
-                wake_ms = min(wake_ms, reader.retry_ms)
+                plan.wake_ms = min(plan.wake_ms, reader.retry_ms)
                 continue
             leader = self._connection.leader_now(reader.topic, reader.partition)
             if leader is None:
-                reader.is_fetching = True
-                self._spawn(self._look_up(reader), name=f"look-up {reader.topic}")
-            elif self._calls.get(leader.address, 0) < CALLS_PER_LEADER_MAX:
-                groups.setdefault(leader.address, []).append((reader, leader))
-        for address, group in groups.items():
-            self._calls[address] = self._calls.get(address, 0) + 1
-            for reader, _ in group:
-                reader.is_fetching = True
-            self._spawn(self._fetch(address, group), name=f"fetch from {address}")
-        return wake_ms
+                plan.unknown.setdefault(reader.topic, []).append(reader)
+            elif self._is_another_topic(reader, now_ms):
+                plan.wake_ms = now_ms  # decided: look again
+            elif reader.is_unlocated:
+                plan.unlocated.setdefault(leader.address, []).append(reader)
+            elif reader.is_behind and self._config.fetch_bytes_min <= 1:
+                plan.reads.setdefault(leader.address, []).append((reader, leader))
+            else:
+                plan.watches.setdefault(leader.address, []).append((reader, leader))
+        return plan
 
     def _is_wanted(self, reader: PartitionReader) -> bool:
+        if reader.is_fetching or reader.error is not None:
+            return False
+        if reader.is_unlocated:
+            return True
         return not (
-            reader.is_fetching
-            or reader.is_paused
-            or reader.error is not None
+            reader.is_paused
             or reader.buffered_bytes >= self._config.prefetch_bytes_max
             or (reader.end_offset is not None and reader.fetch_offset >= reader.end_offset)
         )
 
-    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+    def _begin(
+        self,
+        address: str,
+        parts: list[tuple[PartitionReader, Leader]],
+        now_ms: int,
+        *,
+        share: int,
+        is_watch: bool,
+    ) -> None:
+        """Start a call with its share of the budget, if there is so much room."""
+        config = self._config
+        share = max(1, min(config.fetch_bytes_max, share))
+        room = self._room(min(share, config.partition_bytes_max))
+        if room <= 0:
+            return  # woken when there is some
+        room = min(room, share, len(parts) * config.partition_bytes_max)
+        wait_ms = 0
+        if is_watch:
+            for reader, _ in parts:
+                reader.waits_since_ms = reader.waits_since_ms or now_ms
+            waited_ms = now_ms - min(reader.waits_since_ms for reader, _ in parts)
+            wait_ms = max(0, config.fetch_wait_ms_max - waited_ms)
+        marks = [(reader, reader.generation) for reader, _ in parts]
+        call = _Call(address, is_watch, room, marks, now_ms, wait_ms)
+        _held(reader for reader, _ in parts)
+        self._calls[call] = None
+        request = self._request(call, [leader.epoch for _, leader in parts])
+        call.task = self._spawn(self._fetch(call, request), name=f"fetch from {address}")
+        call.task.add_done_callback(lambda _: self._ended(call))
+
+    def _room(self, needed: int) -> int:
+        """Return the bytes that may be asked for, 0 when they are less than `needed`; what paused
+        partitions hold is given up for it."""
+        for may_evict in (True, False):
+            used = self.buffered_bytes + sum(call.room for call in self._calls)
+            room = self._config.prefetch_total_bytes_max - used
+            if room >= needed:
+                return room
+            if may_evict:
+                for reader in self.readers.values():
+                    if reader.is_paused and reader.chunks:
+                        reader.forget_ahead()
+        return 0
+
+    def _count(self, address: str, *, is_watch: bool) -> int:
+        return sum(call.address == address and call.is_watch == is_watch for call in self._calls)
+
+    def _put_together(self, address: str, now_ms: int) -> int:
+        """End the watches of a leader, when they are old enough: what they watched is in the next
+        one, with what waits. Return when to look again."""
+        watches = [call for call in self._calls if call.address == address and call.is_watch]
+        ready_ms = max(call.began_ms for call in watches) + WATCH_MS_MIN
+        if ready_ms > now_ms:
+            return ready_ms
+        for call in watches:
+            if not call.is_merging:
+                call.is_merging = True
+                assert call.task is not None, "a call has its task from its start on"
+                call.task.cancel()
+        return now_ms + IDLE_WAIT_MS
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> "asyncio.Task[None]":
         task = self._scope.spawn(work, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        return task
 
-    async def _look_up(self, reader: PartitionReader) -> None:
-        generation = reader.generation
+    # --- look-ups ----------------------------------------------------------------------------
+
+    async def _look_up(self, topic: str, parts: list[tuple[PartitionReader, int]]) -> None:
+        """Find out who leads partitions of a topic."""
         try:
-            await self._connection.leader(reader.topic, reader.partition)
-        except UnknownTopicOrPartition as error:
-            self._tell(reader, generation, error)  # the metadata says so: it is not on its way
+            layout = await self._connection.layout(topic)
+        except UnknownTopicOrPartition as error:  # the metadata says so: it is not on its way
+            for reader, generation in parts:
+                self._gone(reader, generation, error)
         except QuorumlogError as error:
-            self._failed(reader, generation, error)
+            for reader, generation in parts:
+                self._failed(reader, generation, error)
+        else:
+            for reader, generation in parts:
+                self._looked_up(reader, generation, len(layout.partitions))
         finally:
-            self._finished(reader, generation)
+            self._finished(parts)
+
+    def _looked_up(self, reader: PartitionReader, generation: int, partitions: int) -> None:
+        topic, partition = reader.topic, reader.partition
+        if not 0 <= partition < partitions:
+            absent = UnknownTopicOrPartition(
+                f"the topic has {partitions} partitions, numbered from 0",
+                topic=topic,
+                partition=partition,
+            )
+            self._gone(reader, generation, absent)
+        elif self._connection.leader_now(topic, partition) is None:
+            self._connection.doubt(topic)
+            leaderless = NotLeaderOrFollower(
+                "the partition has no leader now: its replicas are down or being elected",
+                topic=topic,
+                partition=partition,
+            )
+            self._failed(reader, generation, leaderless)
+
+    def _is_another_topic(self, reader: PartitionReader, now_ms: int) -> bool:
+        """Whether the topic was deleted and made anew since the position was found: then it says
+        nothing, and is treated as one that is out of range."""
+        layout = self._connection.topology.topic(reader.topic)
+        topic_id = None if layout is None else layout.topic_id
+        if reader.topic_id is None:
+            reader.topic_id = topic_id
+        reader.is_gone = False
+        if reader.topic_id == topic_id:
+            return False
+        anew = OffsetOutOfRange(
+            f"the topic was deleted and made anew: offset {reader.fetch_offset} was in the one "
+            "before; seek to go on in this one",
+            topic=reader.topic,
+            partition=reader.partition,
+        )
+        self._out_of_range(reader, anew, now_ms)
+        return True
+
+    async def _locate(self, address: str, parts: list[tuple[PartitionReader, int]]) -> None:
+        """Find the offsets where partitions of one leader begin, and end."""
+        starts: dict[Place, int] = {}
+        ends: dict[Place, int] = {}
+        for reader, _ in parts:
+            place, target = (reader.topic, reader.partition), reader.target
+            if target is not None and not isinstance(target, int) and target != "latest":
+                starts[place] = position_code(target)
+            if reader.wants_end or not (isinstance(target, int) or target == "earliest"):
+                ends[place] = LATEST
+        timeout_ms = self._connection.config.request_timeout_ms
+        try:
+            found = [
+                await ask_leader(self._connection, address, codes, timeout_ms) if codes else {}
+                for codes in (starts, ends)
+            ]
+            for reader, generation in parts:
+                if reader.generation == generation:
+                    self._located(reader, found[0], found[1])
+        finally:
+            self._finished(parts)
+
+    def _located(
+        self,
+        reader: PartitionReader,
+        starts: dict[Place, int | QuorumlogError],
+        ends: dict[Place, int | QuorumlogError],
+    ) -> None:
+        place, target = (reader.topic, reader.partition), reader.target
+        end = ends.get(place)
+        start: int | QuorumlogError | None
+        if isinstance(target, int):
+            start = target
+        elif target is None:  # a seek came first
+            start = reader.position
+        else:
+            start = end if target == "latest" else starts[place]
+            start = end if start == BEYOND else start
+        for answer in (start, end):
+            if isinstance(answer, QuorumlogError):
+                self._failed(reader, reader.generation, answer)
+                return
+        assert isinstance(start, int), f"no start was asked for {target!r}"
+        end_offset = end if reader.wants_end and isinstance(end, int) else reader.end_offset
+        if isinstance(end, int):
+            reader.high_watermark = end
+        topic_id = reader.topic_id
+        reader.located(start, end_offset)
+        reader.topic_id = topic_id
+        self.announce()
 
     # --- one call ----------------------------------------------------------------------------
 
-    async def _fetch(self, address: str, group: list[tuple[PartitionReader, Leader]]) -> None:
-        generations = [reader.generation for reader, _ in group]
-        try:
-            response = await self._call(address, group)
-        except QuorumlogError as error:
-            for (reader, _), generation in zip(group, generations, strict=True):
-                self._failed(reader, generation, error)
-        else:
-            self._connection.topology.saw_offset(response.metadata_offset)
-            for (reader, _), generation, result in zip(
-                group, generations, response.results, strict=True
-            ):
-                if result.HasField("error"):
-                    await self._refused(reader, generation, decode_error(result.error))
-                else:
-                    self._arrived(reader, generation, result)
-        finally:
-            self._calls[address] -= 1
-            for (reader, _), generation in zip(group, generations, strict=True):
-                self._finished(reader, generation)
-
-    async def _call(
-        self, address: str, group: list[tuple[PartitionReader, Leader]]
-    ) -> log_pb2.FetchResponse:
-        request = log_pb2.FetchRequest(
-            max_wait_ms=self._config.fetch_wait_ms_max,
+    def _request(self, call: _Call, epochs: Iterable[int]) -> log_pb2.FetchRequest:
+        return log_pb2.FetchRequest(
+            max_wait_ms=call.wait_ms,
             min_bytes=self._config.fetch_bytes_min,
-            max_bytes=self._config.fetch_bytes_max,
+            max_bytes=call.room,
             partitions=[
                 log_pb2.FetchPartition(
                     topic=reader.topic,
                     partition=reader.partition,
                     offset=reader.fetch_offset,
-                    max_bytes=self._config.partition_bytes_max,
-                    leader_epoch=leader.epoch,
+                    max_bytes=min(self._config.partition_bytes_max, call.room),
+                    leader_epoch=epoch,
                 )
-                for reader, leader in group
+                for (reader, _), epoch in zip(call.parts, epochs, strict=True)
             ],
         )
-        timeout_ms = self._config.fetch_wait_ms_max + FETCH_GRACE_MS
-        channel = self._connection.channel(address)
-        response = await channel.call(LOG_FETCH, request, timeout_ms=timeout_ms)
-        if len(response.results) != len(group):
-            raise UnknownTopicOrPartition(
-                f"{address} answers {len(response.results)} of {len(group)} parts"
+
+    async def _fetch(self, call: _Call, request: log_pb2.FetchRequest) -> None:
+        connection = self._connection
+        timeout_ms = call.wait_ms + connection.config.request_timeout_ms
+        try:
+            channel = connection.channel(call.address)
+            response = await channel.call(LOG_FETCH, request, timeout_ms=timeout_ms)
+            self._check(call, response)
+        except QuorumlogError as error:
+            for reader, generation in call.parts:
+                self._failed(reader, generation, error)
+        else:
+            connection.topology.saw_offset(response.metadata_offset)
+            self._take(call, response)
+
+    def _ended(self, call: _Call) -> None:
+        """A call is over, however: its part of the budget and its partitions are free."""
+        del self._calls[call]
+        if not call.is_merging:
+            for reader, generation in call.parts:
+                if reader.generation == generation:
+                    reader.waits_since_ms = 0
+        self._finished(call.parts)
+
+    def _check(self, call: _Call, response: log_pb2.FetchResponse) -> None:
+        """Raise UnknownServerError unless the answer has a part for each that was asked for."""
+        asked = [(reader.topic, reader.partition) for reader, _ in call.parts]
+        if [(result.topic, result.partition) for result in response.results] != asked:
+            raise UnknownServerError(
+                f"{call.address} answers a fetch of {len(asked)} partitions with "
+                f"{len(response.results)} others: is it a broker of this version?"
             )
-        return response
 
-    def _arrived(
-        self, reader: PartitionReader, generation: int, result: log_pb2.FetchResult
-    ) -> None:
-        if reader.generation != generation:
-            return
-        reader.failures = 0
+    def _take(self, call: _Call, response: log_pb2.FetchResponse) -> None:
+        size = sum(len(result.records) for result in response.results)
+        now_ms = self._clock.now_ms()
+        is_early = not size and call.is_watch and now_ms - call.began_ms < EARLY_ANSWER_MS
+        self.fetches += 1
+        self.fetched_bytes += size
+        for (reader, generation), result in zip(call.parts, response.results, strict=True):
+            if reader.generation != generation:
+                continue
+            if result.HasField("error"):
+                self._refused(reader, decode_error(result.error), now_ms)
+                continue
+            reader.well()
+            self._arrived(reader, result)
+            # An empty answer says that nothing can be read now, whatever the high watermark says.
+            reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
+            if is_early:
+                reader.retry_ms = now_ms + EARLY_ANSWER_MS
+        self.announce()
+
+    def _arrived(self, reader: PartitionReader, result: log_pb2.FetchResult) -> None:
         reader.high_watermark = result.high_watermark
-        records = result.records
-        if records:
-            try:
-                reader.fetch_offset = next_offset(records)
-            except CorruptionError as error:
-                self._tell(reader, generation, error)
-                return
-            reader.chunks.append(Chunk(records, reader.fetch_offset))
-            reader.buffered_bytes += len(records)
-        self._announce()
-
-    async def _refused(
-        self, reader: PartitionReader, generation: int, error: QuorumlogError
-    ) -> None:
-        """An offset out of range is reset where the application asked for that."""
-        policy = self._config.on_out_of_range
-        if not isinstance(error, OffsetOutOfRange) or policy == "raise":
-            self._failed(reader, generation, error)
+        reader.log_start_offset = result.log_start_offset
+        if not result.records:
             return
         try:
-            position: Position = "earliest" if policy == "earliest" else "latest"
-            found = await resolve(self._connection, reader.topic, [reader.partition], position)
-        except QuorumlogError as failure:
-            self._failed(reader, generation, failure)
+            chunk = check_chunk(result.records, reader.fetch_offset)
+        except CorruptionError as error:
+            told = CorruptionError(
+                f"what was fetched from offset {reader.fetch_offset} on cannot be read: "
+                f"{error.message}; it is fetched again",
+                position=error.position,
+                topic=reader.topic,
+                partition=reader.partition,
+            )
+            self._tell(reader, told)
             return
-        if reader.generation != generation:
-            return
-        if reader.chunks:  # handed out first
-            reader.retry_ms = self._clock.now_ms() + self._config.fetch_wait_ms_max
+        reader.arrived(chunk)
+        del self._served[reader]
+        self._served[reader] = None
+
+    # --- what goes wrong ---------------------------------------------------------------------
+
+    def _refused(self, reader: PartitionReader, error: QuorumlogError, now_ms: int) -> None:
+        if isinstance(error, OffsetOutOfRange):
+            self._out_of_range(reader, error, now_ms)
         else:
-            reader.seek(found[reader.partition])
+            self._failed(reader, reader.generation, error)
+
+    def _out_of_range(self, reader: PartitionReader, error: QuorumlogError, now_ms: int) -> None:
+        """Tell, or begin where the application asked for that; what was read is handed out
+        first."""
+        policy = self._config.on_out_of_range
+        if policy == "raise":
+            self._tell(reader, error)
+        elif reader.has_ahead:
+            reader.retry_ms = now_ms + max(EARLY_ANSWER_MS, self._config.fetch_wait_ms_max)
+        else:
+            _log.warning(
+                "consumer.reset topic=%s partition=%d offset=%d to=%s reason=%s",
+                reader.topic,
+                reader.partition,
+                reader.fetch_offset,
+                policy,
+                error.message,
+            )
+            reader.begin_again("earliest" if policy == "earliest" else "latest")
 
     def _failed(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
         """Try again later, or tell the application."""
+        if reader.generation != generation:
+            return
+        now_ms = self._clock.now_ms()
+        self.failures += 1
+        reader.failed(error, now_ms=now_ms)
         if not error.retriable:
-            self._tell(reader, generation, error)
-        elif reader.generation == generation:
-            self._connection.doubt(reader.topic)
-            reader.failures += 1
-            wait_ms = self._connection.backoff.wait_ms(reader.failures)
-            reader.retry_ms = self._clock.now_ms() + wait_ms
+            self._tell(reader, error)
+            return
+        if reader.failures == 1:
+            _log.info(
+                "consumer.retrying topic=%s partition=%d error=%s",
+                reader.topic,
+                reader.partition,
+                error.message,
+            )
+        self._connection.doubt(reader.topic)
+        reader.retry_ms = now_ms + self._connection.backoff.wait_ms(reader.failures)
+        self.announce()  # who waits for an end may not wait for ever
 
-    def _tell(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
-        if reader.generation == generation:
-            reader.error = error
-            self._announce()
+    def _gone(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
+        """The partition does not exist: told once, and looked for now and then."""
+        if reader.generation != generation:
+            return
+        if reader.is_gone:
+            reader.retry_ms = self._clock.now_ms() + GONE_CHECK_MS
+        else:
+            reader.failed(error, now_ms=self._clock.now_ms())
+            self._tell(reader, error)
 
-    def _finished(self, reader: PartitionReader, generation: int) -> None:
-        if reader.generation == generation:
-            reader.is_fetching = False
+    def _tell(self, reader: PartitionReader, error: QuorumlogError) -> None:
+        reader.error = error
+        self.has_errors = True
+        self.announce()
+
+    def _finished(self, parts: Iterable[tuple[PartitionReader, int]]) -> None:
+        for reader, generation in parts:
+            if reader.generation == generation:
+                reader.is_fetching = False
         self._work.set()
 
-    def _announce(self) -> None:
-        arrivals, self._arrivals = self._arrivals, {}
-        for waiter in arrivals:
-            if not waiter.done():
-                waiter.set_result(None)
 
-
-def next_offset(records: bytes) -> int:
-    """Return the offset behind the last of one or more whole batches."""
-    end = -1
-    for _, header in iterate_batches(records):
-        end = header.next_offset
-    return end
+def _held(readers: Iterable[PartitionReader]) -> list[tuple[PartitionReader, int]]:
+    """Note that something is under way for each; return them with their generation."""
+    held = []
+    for reader in readers:
+        reader.is_fetching = True
+        held.append((reader, reader.generation))
+    return held

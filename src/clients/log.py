@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..errors import InvalidRequest, QuorumlogError, Stopping
 from ..runtime import Runtime, Scope
 from .admin import AsyncAdmin
+from .assignment import Assignment, parse_assignment
 from .config import (
     ClientConfig,
     ClientSettings,
@@ -24,17 +25,16 @@ from .config import (
 )
 from .connection import Connection
 from .consumer import AsyncConsumer
-from .offsets import Position, resolve
+from .offsets import Bound, Position, resolve
 from .partitioner import Partitioner
 from .producer import AsyncProducer, Threading
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-READ_ARROW_COLUMNS = ("key", "value", "partition", "offset", "timestamp")
+    from .arrow_reader import ArrowScan
 
-Assignment = Mapping[str, Sequence[int] | None]
-"""Partitions by topic; None stands for all of them."""
+READ_ARROW_COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 
 
 class AsyncLog:
@@ -78,16 +78,12 @@ class AsyncLog:
     def producer(
         self,
         *,
-        partitioner: str | Partitioner = "murmur2",
+        partitioner: Partitioner | None = None,
         threading: Threading | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> AsyncProducer:
         """Return a producer; `settings` are the fields of `ProducerConfig` (acks, linger_ms,
-        batch_size, compression, ...). Use it in `async with`, or close it.
-
-        `partitioner` is "murmur2" (by key; without one it sticks to a partition for a batch),
-        "sticky", "round_robin", "crc32" (librdkafka's), or a callable, see `Partitioner`.
-        """
+        batch_size, compression, ...). Use it in `async with`, or close it."""
         producer = AsyncProducer(
             self._connection,
             self._open_scope(),
@@ -110,10 +106,17 @@ class AsyncLog:
     ) -> AsyncConsumer:
         """Return a consumer of all partitions of `topics`, or of those of `assign`, from `start`.
 
-        `start` is "earliest", "latest", an offset, or a datetime; with `until_end` reading ends
-        where the partitions ended when it began. `settings` are the fields of `ConsumerConfig`.
+        `start` is "earliest", "latest", an offset, a datetime or a TimestampMs; with `until_end`
+        reading ends where the partitions ended when it began. `settings` are the fields of
+        `ConsumerConfig`.
         """
-        assignment = _assignment(topics, assign)
+        if not (assign is None or isinstance(assign, Mapping)):
+            raise InvalidRequest(
+                f"assign is {assign!r}: give partitions by topic, e.g. {{'flights': [0, 1]}}"
+            )
+        assignment = parse_assignment(topics) | parse_assignment(assign or {})
+        if not assignment:
+            raise InvalidRequest("a consumer needs topics or an assignment")
         consumer = AsyncConsumer(
             self._connection,
             self._open_scope(),
@@ -130,23 +133,70 @@ class AsyncLog:
         self,
         topic: str,
         *,
-        partition: int = 0,
-        start: Position = "earliest",
-        end: Position | None = None,
+        partition: int | None = None,
+        partitions: Sequence[int] | None = None,
+        start: Bound = "earliest",
+        end: Bound | None = None,
         columns: Sequence[str] = READ_ARROW_COLUMNS,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
     ) -> "pa.Table":
-        """Return the records of [start, end) of a partition as one Arrow table.
+        """Return the records of [start, end) of partitions (default: all) as one Arrow table.
 
-        `end` is at most, and by default, what is committed when the call begins. Columns: key,
-        value (binary), topic, partition, offset, timestamp (microseconds, UTC), timestamp_type,
-        headers. Raises OffsetOutOfRange for a start before the log's or behind its end.
+        `start` and `end` are positions in every partition, or positions by partition. `end` is at
+        most, and by default, what is committed when the call begins. Rows come partition by
+        partition, in offset order; at most `max_records`, and no more once `max_bytes` of Arrow
+        data are there. Columns: key, value (binary), topic, partition, offset, timestamp
+        (microseconds, UTC), timestamp_type, headers. Raises OffsetOutOfRange for a start before a
+        log's or behind its end.
         """
-        from .arrow_reader import read_arrow
+        from .arrow_reader import read_table
+
+        scan = self.scan_arrow(
+            topic,
+            partition=partition,
+            partitions=partitions,
+            start=start,
+            end=end,
+            columns=columns,
+            max_records=max_records,
+            max_bytes=max_bytes,
+        )
+        return await read_table(scan)
+
+    def scan_arrow(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        partitions: Sequence[int] | None = None,
+        start: Bound = "earliest",
+        end: Bound | None = None,
+        columns: Sequence[str] = READ_ARROW_COLUMNS,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> "ArrowScan":
+        """Return what `read_arrow` would, batch by batch in bounded memory:
+
+        ```python
+        async with log.scan_arrow("flights") as scan:  # scan.schema is there at once
+            async for batch in scan: ...
+        ```
+        """
+        from .arrow_reader import ArrowScan, scan_request
 
         self._open_scope()
-        return await read_arrow(
-            self._connection, topic, partition=partition, start=start, end=end, columns=columns
+        request = scan_request(
+            topic,
+            partition=partition,
+            partitions=partitions,
+            start=start,
+            end=end,
+            columns=columns,
+            max_records=max_records,
+            max_bytes=max_bytes,
         )
+        return ArrowScan(self._connection, request)
 
     async def partitions(self, topic: str) -> int:
         """Return the number of a topic's partitions; raises UnknownTopicOrPartition."""
@@ -162,7 +212,7 @@ class AsyncLog:
         """Return the offset of a position in each partition (default: all of them).
 
         "earliest" is the first offset that is left, "latest" the end of what is committed, a
-        datetime the first offset at or after it (the end where there is none).
+        datetime or TimestampMs the first offset at or after it (the end where there is none).
         """
         if partitions is None:
             partitions = range(await self.partitions(topic))
@@ -247,22 +297,3 @@ async def _close_child(child: AsyncProducer | AsyncConsumer, *, flush: bool) -> 
         await child.close(flush=flush)
     else:
         await child.close()
-
-
-def _assignment(topics: str | Sequence[str], assign: Any) -> dict[str, Sequence[int] | None]:
-    """Return the partitions by topic; raises InvalidRequest for what names none."""
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
-    if not all(isinstance(name, str) for name in names):
-        raise InvalidRequest(f"{topics!r} are no topics: give their names, as str")
-    assignment: dict[str, Sequence[int] | None] = dict.fromkeys(names)
-    if assign is not None:
-        if not isinstance(assign, Mapping) or not all(
-            partitions is None or isinstance(partitions, Sequence) for partitions in assign.values()
-        ):
-            raise InvalidRequest(
-                f"{assign!r} is no assignment: give partitions by topic, e.g. {{'flights': [0, 1]}}"
-            )
-        assignment |= assign
-    if not assignment:
-        raise InvalidRequest("a consumer needs topics or an assignment")
-    return assignment

@@ -1,83 +1,170 @@
 """Positions in a log: earliest, latest, an offset, a time; and looking them up.
 
-A plain int is an offset, a `datetime` a time (without a zone: UTC), so that the two can never be
-mixed up.
+A plain int is an offset, a `datetime` (without a zone: UTC) or a `TimestampMs` a time, so that the
+two can never be mixed up.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, QuorumlogError, UnknownServerError, UnknownTopicOrPartition
 from ..proto import log_pb2
 from ..runtime.error_detail import decode_error
 from ..services import LOG_LIST_OFFSETS
 from .connection import Connection
-from .topology import Leader
+from .retry import is_retriable
 
-Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
 
+@dataclass(frozen=True, slots=True)
+class TimestampMs:
+    """A time as a position: milliseconds since 1970 (UTC), >= 0."""
+
+    ms: int
+
+
+Position: TypeAlias = Literal["earliest", "latest"] | int | datetime | TimestampMs
+
+Bound: TypeAlias = Position | Mapping[int, Position]
+"""A position in every partition, or positions by partition."""
+
+Place: TypeAlias = tuple[str, int]
+"""(topic, partition)."""
+
+OFFSET_MAX = 2**63 - 1
 LATEST = -1
 EARLIEST = -2
+BEYOND = -1  # what ListOffsets answers for a time behind the last record
 
 
 def check_position(position: Position) -> None:
     """Raise InvalidRequest unless the value is a position."""
     if isinstance(position, datetime) or position in ("earliest", "latest"):
         return
-    if not isinstance(position, int) or isinstance(position, bool) or position < 0:
+    number = position.ms if isinstance(position, TimestampMs) else position
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= OFFSET_MAX:
         raise InvalidRequest(
-            f"{position!r} is no position: give 'earliest', 'latest', an offset or a datetime"
+            f"{position!r} is no position: give 'earliest', 'latest', an offset or a datetime, or "
+            "TimestampMs(milliseconds since 1970)"
         )
 
 
-async def resolve(
-    connection: Connection, topic: str, partitions: Sequence[int], position: Position
-) -> dict[int, int]:
-    """Return the offset of a position for each partition, in the order given.
-
-    A time resolves to the first offset at or after it, and to the end where there is none.
-    """
-    check_position(position)
-    if isinstance(position, int):
-        return dict.fromkeys(partitions, position)
-    code = _code(position)
-    offsets = await asyncio.gather(
-        *(_list_offset(connection, topic, partition, code) for partition in partitions)
-    )
-    found = dict(zip(partitions, offsets, strict=True))
-    beyond = [partition for partition, offset in found.items() if offset < 0]
-    if beyond:
-        found |= await resolve(connection, topic, beyond, "latest")
-    return found
-
-
-def _code(position: Literal["earliest", "latest"] | datetime) -> int:
+def position_code(position: Literal["earliest", "latest"] | datetime | TimestampMs) -> int:
     """Return what ListOffsets takes: milliseconds since 1970, or a negative mark."""
+    if isinstance(position, TimestampMs):
+        return position.ms
     if isinstance(position, datetime):
         zoned = position if position.tzinfo is not None else position.replace(tzinfo=UTC)
         return max(0, round(zoned.timestamp() * 1000))
     return LATEST if position == "latest" else EARLIEST
 
 
-async def _list_offset(connection: Connection, topic: str, partition: int, code: int) -> int:
+async def resolve(
+    connection: Connection, topic: str, partitions: Sequence[int], position: Position
+) -> dict[int, int]:
+    """Return the offset of a position for each partition of a topic; see `look_up`."""
+    found = await look_up(connection, {(topic, partition): position for partition in partitions})
+    return {partition: offset for (_, partition), offset in found.items()}
+
+
+async def look_up(
+    connection: Connection,
+    wanted: Mapping[Place, Position],
+    *,
+    deadline_ms: int | None = None,
+) -> dict[Place, int]:
+    """Return the offset of each place's position, in the order given, by one call to each leader.
+
+    A time resolves to the first offset at or after it, and to the end where there is none. Offsets
+    are taken as they are, and need no call. Raises the first error that may not be repeated, or
+    the last one at the deadline.
+    """
+    found: dict[Place, int] = {}
+    codes: dict[Place, int] = {}
+    for place, position in wanted.items():
+        check_position(position)
+        if isinstance(position, int):
+            found[place] = position
+        else:
+            codes[place] = position_code(position)
+    found |= await _ask(connection, codes, deadline_ms)
+    beyond = {place: LATEST for place in codes if found[place] == BEYOND}
+    found |= await _ask(connection, beyond, deadline_ms)
+    return {place: found[place] for place in wanted}
+
+
+async def _ask(
+    connection: Connection, codes: Mapping[Place, int], deadline_ms: int | None
+) -> dict[Place, int]:
+    """Ask the leaders until each place has an answer."""
+    found: dict[Place, int] = {}
+    absent: QuorumlogError | None = None
+
+    async def attempt(remaining_ms: int) -> None:
+        nonlocal absent
+        until_ms = connection.runtime.clock.now_ms() + remaining_ms
+        groups: dict[str, dict[Place, int]] = defaultdict(dict)
+        for place, code in codes.items():
+            if place not in found:
+                try:
+                    leader = await connection.leader(*place, deadline_ms=until_ms)
+                except UnknownTopicOrPartition as error:
+                    absent = error  # the metadata says so: it is not on its way
+                    raise
+                groups[leader.address][place] = code
+        timeout_ms = min(remaining_ms, connection.config.request_timeout_ms)
+        answers = await asyncio.gather(
+            *(
+                ask_leader(connection, address, group, timeout_ms)
+                for address, group in groups.items()
+            )
+        )
+        failures: list[QuorumlogError] = []
+        for (topic, partition), answer in (each for part in answers for each in part.items()):
+            if isinstance(answer, int):
+                found[topic, partition] = answer
+            else:
+                failures.append(answer)
+                if answer.retriable:
+                    connection.doubt(topic)
+        if failures:
+            raise min(failures, key=lambda failure: failure.retriable)
+
+    if codes:
+        await connection.repeat(
+            attempt,
+            deadline_ms=deadline_ms,
+            retry_on=lambda error: error is not absent and is_retriable(error),
+        )
+    return found
+
+
+async def ask_leader(
+    connection: Connection, address: str, codes: Mapping[Place, int], timeout_ms: int
+) -> dict[Place, int | QuorumlogError]:
+    """Ask one broker once; return the offset of each place, BEYOND for a time behind the last
+    record, or why there is none."""
     request = log_pb2.ListOffsetsRequest(
         partitions=[
             log_pb2.ListOffsetsPartition(topic=topic, partition=partition, timestamp_ms=code)
-        ]
+            for (topic, partition), code in codes.items()
+        ],
+        min_metadata_offset=connection.topology.metadata_offset,
     )
-
-    async def ask(leader: Leader, timeout_ms: int) -> int:
-        channel = connection.channel(leader.address)
-        request.min_metadata_offset = connection.topology.metadata_offset
+    try:
+        channel = connection.channel(address)
         answer = await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=timeout_ms)
-        connection.topology.saw_offset(answer.metadata_offset)
-        if len(answer.results) != 1:
-            raise InvalidRequest(f"{leader.address} answers {len(answer.results)} of 1 parts")
-        result = answer.results[0]
-        if result.HasField("error"):
-            raise decode_error(result.error)
-        return result.offset
-
-    return await connection.call_leader(topic, partition, ask)
+        if len(answer.results) != len(codes):
+            raise UnknownServerError(
+                f"{address} answers {len(answer.results)} of {len(codes)} parts of a request"
+            )
+    except QuorumlogError as error:
+        return dict.fromkeys(codes, error)
+    connection.topology.saw_offset(answer.metadata_offset)
+    return {
+        place: decode_error(result.error) if result.HasField("error") else result.offset
+        for place, result in zip(codes, answer.results, strict=True)
+    }
