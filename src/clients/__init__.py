@@ -6,15 +6,16 @@ store records twice, until producers are idempotent.
 """
 
 from .admin import AsyncAdmin, Broker, Cluster, Partition, Topic, TopicListing
-from .arrow_producer import DeliveredRange
-from .batches import Delivered, Delivery
+from .batches import Delivered, DeliveredRange, Delivery, OnDelivery
+from .bulk import AsyncSent
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
 from .consumer import AsyncConsumer
 from .consumer_record import ConsumerRecord
 from .consumer_statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
 from .log import AsyncLog
 from .offsets import Position, TimestampMs
-from .producer import AsyncProducer
+from .partitioner import Partitioner
+from .producer import AsyncProducer, ProducerStatistics
 
 __all__ = [
     "AsyncLog",
@@ -27,6 +28,10 @@ __all__ = [
     "ConsumerRecord",
     "Delivered",
     "Delivery",
+    "OnDelivery",
+    "AsyncSent",
+    "Partitioner",
+    "ProducerStatistics",
     "DeliveredRange",
     "Position",
     "TimestampMs",

@@ -58,10 +58,11 @@ class Log:
         self._is_closed = False
 
     def producer(
-        self, *, partitioner: Partitioner | None = None, **settings: Unpack[ProducerSettings]
+        self, *, partitioner: str | Partitioner = "murmur2", **settings: Unpack[ProducerSettings]
     ) -> Producer:
         """Return a producer; `settings` are the fields of `ProducerConfig` (acks, linger_ms,
-        batch_size, compression, ...). Use it in `with`, or close it."""
+        batch_size, compression, ...), `partitioner` as in `AsyncLog.producer`. Use it in `with`,
+        or close it."""
         return Producer(self, partitioner, settings)
 
     def consumer(

@@ -9,12 +9,14 @@ from difflib import get_close_matches
 from typing import Any, TypedDict, TypeVar
 
 from ..errors import InvalidConfig
-from ..records.compression import Codec, codec_named
+from ..records.compression import LEVELS, Codec, codec_named
 
 KIB = 1024
 MIB = 1024 * KIB
 
 ACKS: tuple[str, ...] = ("all", "leader", "none")
+ACKS_NUMBERS = {"-1": "all", "1": "leader", "0": "none"}
+ON_FULL: tuple[str, ...] = ("wait", "raise")
 FETCH_WAIT_MS_MAX = 60_000  # no broker waits longer
 INT32_MAX = 2**31 - 1
 OUT_OF_RANGE: tuple[str, ...] = ("raise", "earliest", "latest")
@@ -47,27 +49,40 @@ class ClientConfig:
 class ProducerConfig:
     """How a producer gathers, compresses and delivers records."""
 
-    acks: str = "all"  # acks: "all" in-sync replicas, "leader" alone, "none" (no answer awaited)
+    # acks: "all" in-sync replicas, the "leader" alone, or "none" (no answer awaited: what was sent
+    # counts as delivered, without an offset); or as the field writes them, -1, 1 and 0
+    acks: str | int = "all"
     linger_ms: int = 5  # linger.ms: a batch that is not full leaves after it; 0: at once
     batch_size: int = 960 * KIB  # batch.size before compression; below the usual max.message.bytes
     compression: str = "none"  # compression.type: none, gzip, snappy, lz4, zstd
-    buffer_size: int = 64 * MIB  # buffer.memory, bytes of records not yet acknowledged
+    compression_level: int | None = None  # compression.<codec>.level; None: the codec's own choice
+    # buffer.memory: what records without an outcome take here: keys, values, headers and their
+    # objects, then the encoded batch in their place. A request being sent holds one more copy.
+    buffer_size: int = 64 * MIB
+    on_full: str = "wait"  # a full buffer: "wait" up to block_ms_max, or "raise" Overloaded at once
     request_size_max: int = 8 * MIB  # max.request.size, bytes of one request to one broker
     block_ms_max: int = 60_000  # max.block.ms: send() waits so long for room or metadata
     # delivery.timeout.ms: from send() to the outcome; an answer under way gets 5 s at least
     delivery_timeout_ms: int = 120_000
 
     def __post_init__(self) -> None:
-        _one_of("acks", self.acks, ACKS)
+        _one_of("acks", self.acks_name, ACKS)
         if not isinstance(self.compression, str):
             raise InvalidConfig(f"compression is {self.compression!r}: give the name of a codec")
         codec_named(self.compression)
+        _level("compression_level", self.compression_level, self.codec)
+        _one_of("on_full", self.on_full, ON_FULL)
         _at_least("linger_ms", self.linger_ms, 0)
         _at_least("batch_size", self.batch_size, 1)
         _at_least("buffer_size", self.buffer_size, 1)
         _at_least("request_size_max", self.request_size_max, KIB)
         _at_least("block_ms_max", self.block_ms_max, 0)
         _at_least("delivery_timeout_ms", self.delivery_timeout_ms, 1)
+
+    @property
+    def acks_name(self) -> str:
+        """The name of `acks`, one of ACKS."""
+        return ACKS_NUMBERS.get(str(self.acks), str(self.acks))
 
     @property
     def codec(self) -> Codec:
@@ -119,11 +134,13 @@ class ClientSettings(TypedDict, total=False):
 class ProducerSettings(TypedDict, total=False):
     """The fields of `ProducerConfig` as keyword arguments."""
 
-    acks: str
+    acks: str | int
     linger_ms: int
     batch_size: int
     compression: str
+    compression_level: int | None
     buffer_size: int
+    on_full: str
     request_size_max: int
     block_ms_max: int
     delivery_timeout_ms: int
@@ -187,6 +204,18 @@ def _at_least(name: str, value: int, least: int) -> None:
 def _at_most(name: str, value: int, most: int) -> None:
     if value > most:
         raise InvalidConfig(f"{name} is {value}: give {most} or less")
+
+
+def _level(name: str, level: int | None, codec: Codec) -> None:
+    if level is None:
+        return
+    levels = LEVELS.get(codec)
+    if levels is None:
+        raise InvalidConfig(f"{name} is {level!r}, but {codec.name.lower()} has no levels")
+    if type(level) is not int or level not in levels:
+        raise InvalidConfig(
+            f"{name} is {level!r}: {codec.name.lower()} takes {levels[0]} to {levels[-1]}"
+        )
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -78,12 +78,16 @@ class AsyncLog:
     def producer(
         self,
         *,
-        partitioner: Partitioner | None = None,
+        partitioner: str | Partitioner = "murmur2",
         threading: Threading | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> AsyncProducer:
         """Return a producer; `settings` are the fields of `ProducerConfig` (acks, linger_ms,
-        batch_size, compression, ...). Use it in `async with`, or close it."""
+        batch_size, compression, ...). Use it in `async with`, or close it.
+
+        `partitioner` is "murmur2" (by key; without one it sticks to a partition for a batch),
+        "sticky", "round_robin", "crc32" (librdkafka's), or a callable, see `Partitioner`.
+        """
         producer = AsyncProducer(
             self._connection,
             self._open_scope(),
