@@ -9,6 +9,7 @@ from .admin import AsyncAdmin, Broker, Cluster, Partition, Topic, TopicListing
 from .batches import Delivered, DeliveredRange, Delivery, OnDelivery
 from .bulk import AsyncSent
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
+from .configs import Config, LogDir, LogSize
 from .consumer import AsyncConsumer
 from .consumer_record import ConsumerRecord
 from .consumer_statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
@@ -40,6 +41,9 @@ __all__ = [
     "PartitionStatistics",
     "Broker",
     "Cluster",
+    "Config",
+    "LogDir",
+    "LogSize",
     "Topic",
     "TopicListing",
     "Partition",

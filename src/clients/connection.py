@@ -8,11 +8,13 @@ sees its own changes whichever broker it asks.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from ..errors import (
+    InvalidRequest,
     Lost,
     NotImplementedHere,
     NotLeaderOrFollower,
@@ -41,7 +43,9 @@ class Connection:
     """See the module. One for each open client."""
 
     def __init__(self, runtime: Runtime, addresses: Sequence[str], config: ClientConfig) -> None:
-        self.runtime = runtime
+        # Clients of one runtime must not draw the same topic ids, partitions and pauses.
+        own = runtime.entropy.stream(f"client/{runtime.entropy.token(8).hex()}")
+        self.runtime = runtime = replace(runtime, entropy=own)
         self.config = config
         self.topology = Topology()
         self._bootstrap = tuple(addresses)
@@ -67,8 +71,8 @@ class Connection:
             )
         except Lost as error:
             raise type(error)(
-                f"no broker answers at {','.join(self._bootstrap)} ({error.message}): check the "
-                "address, or start one with `quorumlog dev`"
+                f"no broker answers at {','.join(self._bootstrap)} ({error.message}): "
+                f"{_remedy(error.message)}"
             ) from error
         except NotImplementedHere as error:
             raise NotImplementedHere(
@@ -119,6 +123,36 @@ class Connection:
                 raise
 
         return await self._repeat(attempt, self._deadline_ms(deadline_ms), retry_on)
+
+    async def call_broker(
+        self,
+        node_id: int,
+        method: Method[Q, R],
+        request: Q,
+        *,
+        retry_on: Callable[[BaseException], bool] = is_retriable,
+    ) -> R:
+        """Call one broker, repeating retriable errors; raises InvalidRequest when there is none of
+        this id."""
+        deadline_ms = self._deadline_ms(None)
+        if self.topology.address_of(node_id) is None:
+            answer = await self.call_any(
+                ADMIN_DESCRIBE_CLUSTER,
+                admin_pb2.DescribeClusterRequest(min_metadata_offset=self.topology.metadata_offset),
+                deadline_ms=deadline_ms,
+            )
+            self.topology.saw_offset(answer.metadata_offset)
+            self.topology.saw_brokers(answer.brokers)
+        address = self.topology.address_of(node_id)
+        if address is None:
+            ids = ", ".join(str(broker.id) for broker in answer.brokers)
+            raise InvalidRequest(f"there is no broker {node_id}; registered are: {ids}")
+
+        async def attempt(remaining_ms: int) -> R:
+            timeout_ms = min(remaining_ms, self.config.request_timeout_ms)
+            return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
+
+        return await self._repeat(attempt, deadline_ms, retry_on)
 
     async def call_leader(
         self,
@@ -288,3 +322,15 @@ class Connection:
         if deadline_ms is not None:
             return deadline_ms
         return self.runtime.clock.now_ms() + self.config.call_timeout_ms
+
+
+def _remedy(reason: str) -> str:
+    """Return what to do about a first connection that failed, from what the network says of it."""
+    if "resolv" in reason or "Domain name" in reason:
+        return "the name does not resolve, check its spelling"
+    if any(sign in reason for sign in ("Socket closed", "HTTP/2", "SETTINGS frame")):
+        return (
+            "what listens there does not speak plain gRPC (a TLS, Kafka or HTTP port?), give the "
+            "broker's gRPC address, 127.0.0.1:9094 unless it was changed"
+        )
+    return "check the address, or start one with `quorumlog dev`"

@@ -74,6 +74,10 @@ class Topology:
         """Return the addresses of the brokers known, by ascending node id."""
         return tuple(self._addresses[node] for node in sorted(self._addresses))
 
+    def address_of(self, node_id: int) -> str | None:
+        """Return a broker's address, None when it is unknown."""
+        return self._addresses.get(NodeId(node_id))
+
     def doubt(self, name: str) -> None:
         """Note that what is known of the topic is old; its epochs still win over older ones."""
         known = self._topics.get(name)

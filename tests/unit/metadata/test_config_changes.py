@@ -1,0 +1,97 @@
+"""Changes of a topic's configs: decided as one, refused as one, replayed as what was decided."""
+
+import pytest
+
+from quorumlog.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+from quorumlog.metadata import AlterConfigs, ConfigsAltered, Decision, DeltaBuilder
+
+from .conftest import Cluster
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> Cluster:
+    cluster.start(1, 2)
+    cluster.create("t", replication_factor=2, configs=(("retention.ms", "7"),))
+    return cluster
+
+
+def alter(cluster: Cluster, *changes: tuple[str, str | None], only: bool = False) -> Decision:
+    return cluster.do(AlterConfigs(topic="t", changes=changes, validate_only=only))
+
+
+def configs_of(decision: Decision) -> dict[str, str]:
+    assert isinstance(decision.reply, ConfigsAltered)
+    return dict(decision.reply.topic.configs)
+
+
+def test_configs_are_set_and_deleted_and_the_others_stay(topic: Cluster) -> None:
+    alter(topic, ("segment.bytes", "1GiB"), ("max.message.bytes", " 070 "))
+    decision = alter(topic, ("retention.ms", None), ("segment.bytes", "64KiB"))
+    expected = {"max.message.bytes": "70", "segment.bytes": "65536"}
+    assert dict(topic.topic("t").configs) == configs_of(decision) == expected
+    assert decision.brokers == (1, 2)
+
+
+def test_a_repeat_writes_nothing(topic: Cluster) -> None:
+    changes = (("segment.bytes", "65536"), ("retention.ms", None))
+    assert len(alter(topic, *changes).records) == 2
+    repeated = alter(topic, *changes)
+    assert repeated.records == ()
+    assert configs_of(repeated) == {"segment.bytes": "65536"}
+
+
+def test_deleting_what_is_not_set_is_no_error(topic: Cluster) -> None:
+    assert alter(topic, ("segment.bytes", None)).records == ()
+
+
+def test_validation_alone_says_what_would_be_and_changes_nothing(topic: Cluster) -> None:
+    decision = alter(topic, ("segment.bytes", "64KiB"), only=True)
+    assert configs_of(decision) == {"retention.ms": "7", "segment.bytes": "65536"}
+    assert (decision.records, decision.brokers) == ((), ())
+    assert dict(topic.topic("t").configs) == {"retention.ms": "7"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ((("retention.mss", "1"),), "did you mean retention.ms"),
+        ((("retention.mss", None),), "did you mean retention.ms"),
+        ((("segment.bytes", "1"),), "segment.bytes is 1; give a whole number of bytes"),
+        ((("segment.bytes", "2000"), ("segment.bytes", None)), "segment.bytes is given twice"),
+        ((("min.insync.replicas", "3"),), r"above the replication factor 2: .*; give 1\.\.2"),
+        ((("segment.bytes", "2000"), ("flush.policy", "maybe")), "flush.policy is 'maybe'"),
+    ],
+)
+def test_one_bad_change_refuses_all(
+    topic: Cluster, changes: tuple[tuple[str, str | None], ...], why: str
+) -> None:
+    before = topic.image
+    with pytest.raises(InvalidConfig, match=why):
+        alter(topic, *changes)
+    assert topic.image is before
+
+
+def test_a_change_of_nothing_is_refused(topic: Cluster) -> None:
+    with pytest.raises(InvalidRequest, match="name a config"):
+        alter(topic)
+
+
+def test_a_topic_that_does_not_exist_is_named(cluster: Cluster) -> None:
+    with pytest.raises(UnknownTopicOrPartition) as caught:
+        alter(cluster, ("segment.bytes", "2000"))
+    assert caught.value.topic == "t"
+
+
+def test_a_change_shows_in_the_delta_of_its_topic_alone(topic: Cluster) -> None:
+    topic.create("other")
+    before = topic.image
+    decision = alter(topic, ("segment.bytes", "2000"), ("retention.ms", None))
+    delta = DeltaBuilder(before)
+    for offset, record in enumerate(decision.records, before.offset + 1):
+        delta.replay(record, offset=offset, epoch=1)
+    ((old, new),) = delta.build().changed_topics()
+    assert (dict(old.configs), dict(new.configs)) == (
+        {"retention.ms": "7"},
+        {"segment.bytes": "2000"},
+    )
+    assert list(delta.build().changed_partitions()) == []
