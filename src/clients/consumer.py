@@ -15,25 +15,21 @@ read before it, and stops none of the others:
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import (
     InvalidRequest,
-    QuorumlogError,
-    Stopping,
-    TimedOut,
-    UnknownTopicOrPartition,
 )
 from ..runtime import Scope
+from .assigned_partitions import AssignedPartitions
 from .assignment import Wanted, parse_assignment
 from .config import ConsumerConfig
 from .connection import Connection
 from .consumer_record import ConsumerRecord
-from .consumer_statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
-from .fetcher import GONE_CHECK_MS, Fetcher
+from .consumer_statistics import ConsumerStatistics, PartitionLag, partition_statistics
+from .fetcher import Fetcher
 from .offsets import Place, Position, check_position, look_up
 from .partition_reader import PartitionReader
 from .record_iterator import AsyncRecords
@@ -72,24 +68,25 @@ class AsyncConsumer:
         until_end: bool,
         on_close: Callable[["AsyncConsumer"], None] | None = None,
     ) -> None:
-        check_position(start)
         self.config = config
         self._connection = connection
         self._clock = connection.runtime.clock
-        self._scope = scope
-        self._loop = asyncio.get_running_loop()
-        self._first = parse_assignment(wanted)
-        self._start = start
         self._until_end = until_end
+        parse_assignment(wanted)  # a mistake is told before anything is begun
+        check_position(start)
         self._fetcher = Fetcher(connection, config, scope)
-        self._turns: deque[PartitionReader] = deque()
+        self._parts = AssignedPartitions(
+            connection,
+            scope,
+            self._fetcher,
+            wanted,
+            start=start,
+            until_end=until_end,
+            repeat_ms=config.fetch_wait_ms_max,
+        )
         self._current: PartitionReader | None = None  # whose decoded records come next
         self._on_close = on_close
-        self._assigning: asyncio.Task[None] | None = None  # finds the first assignment
-        self._assign_error: QuorumlogError | None = None  # why it was not found, not yet told
-        self._is_assigned = False
         self._is_reading = False  # a task waits for records
-        self._is_closed = False
         self._records = 0  # handed out
 
     # --- reading -----------------------------------------------------------------------------
@@ -196,7 +193,7 @@ class AsyncConsumer:
 
     async def assignment(self) -> list[Place]:
         """Return the (topic, partition) pairs that are read."""
-        await self._assigned()
+        await self._parts.ready()
         return list(self._fetcher.readers)
 
     async def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
@@ -206,23 +203,23 @@ class AsyncConsumer:
         the consumer). Raises UnknownTopicOrPartition for a topic that does not exist, and changes
         nothing then.
         """
-        await self._change(wanted, start, is_whole=True)
+        await self._parts.change(wanted, start, is_whole=True)
 
     async def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
         """Read these besides, from `start` on; see `assign`."""
-        await self._change(wanted, start, is_whole=False)
+        await self._parts.change(wanted, start, is_whole=False)
 
     async def unassign(self, wanted: Wanted) -> None:
         """Read these no more; what was read ahead of them is dropped. Raises InvalidRequest for
         what is not read, and changes nothing then."""
-        await self._assigned()
+        await self._parts.ready()
         readers = [
             reader
             for topic, partitions in parse_assignment(wanted).items()
-            for reader in self._chosen(topic, partitions)
+            for reader in self._parts.chosen(topic, partitions)
         ]
         for reader in readers:
-            self._drop(reader)
+            self._parts.remove(reader)
 
     # --- positions ---------------------------------------------------------------------------
 
@@ -234,9 +231,9 @@ class AsyncConsumer:
 
     async def position(self, topic: str, partition: int) -> int:
         """Return the offset of the next record that the application gets."""
-        await self._assigned()
-        reader = self._reader(topic, partition)
-        await self._located([reader])
+        await self._parts.ready()
+        reader = self._parts.reader(topic, partition)
+        await self._parts.located([reader])
         return reader.position
 
     async def seek(self, topic: str, partition: int, position: Position) -> None:
@@ -246,31 +243,31 @@ class AsyncConsumer:
         An offset is taken as it is: one out of range is told by the next poll, or answered as
         `on_out_of_range` says.
         """
-        await self._assigned()
-        await self._seek_all({self._reader(topic, partition): position})
+        await self._parts.ready()
+        await self._seek_all({self._parts.reader(topic, partition): position})
 
     async def seek_to_beginning(
         self, topic: str | None = None, partition: int | None = None
     ) -> None:
         """Go to the first offset that is left, of one partition, of a topic's, or of all."""
-        await self._assigned()
-        await self._seek_all(dict.fromkeys(self._named(topic, partition), "earliest"))
+        await self._parts.ready()
+        await self._seek_all(dict.fromkeys(self._parts.named(topic, partition), "earliest"))
 
     async def seek_to_end(self, topic: str | None = None, partition: int | None = None) -> None:
         """Go behind the last committed record, of one partition, of a topic's, or of all."""
-        await self._assigned()
-        await self._seek_all(dict.fromkeys(self._named(topic, partition), "latest"))
+        await self._parts.ready()
+        await self._seek_all(dict.fromkeys(self._parts.named(topic, partition), "latest"))
 
     async def pause(self, topic: str | None = None, partition: int | None = None) -> None:
         """Hand out nothing of a partition, of a topic's, or of any, until it is resumed."""
-        await self._assigned()
-        for reader in self._named(topic, partition):
+        await self._parts.ready()
+        for reader in self._parts.named(topic, partition):
             reader.is_paused = True
 
     async def resume(self, topic: str | None = None, partition: int | None = None) -> None:
         """Read what is paused again: a partition, a topic's, or all."""
-        await self._assigned()
-        for reader in self._named(topic, partition):
+        await self._parts.ready()
+        for reader in self._parts.named(topic, partition):
             reader.is_paused = False
         self._fetcher.wake()
         self._fetcher.announce()  # what was read ahead can be handed out
@@ -290,8 +287,8 @@ class AsyncConsumer:
     async def high_watermark(self, topic: str, partition: int) -> int:
         """Return the end of what is committed, as the last answer said; asks when there was
         none."""
-        await self._assigned()
-        reader = self._reader(topic, partition)
+        await self._parts.ready()
+        reader = self._parts.reader(topic, partition)
         if reader.high_watermark < 0:
             found = await look_up(self._connection, {(topic, partition): "latest"})
             reader.high_watermark = found[topic, partition]
@@ -300,8 +297,8 @@ class AsyncConsumer:
     async def lag(self) -> dict[Place, PartitionLag]:
         """Ask how far each partition's position is behind its end; `statistics()` has the same as
         of the last answers, without asking."""
-        await self._assigned()
-        await self._located(self._fetcher.readers.values())
+        await self._parts.ready()
+        await self._parts.located(self._fetcher.readers.values())
         ends = await self._offsets("latest")
         positions = self.positions()
         return {
@@ -319,7 +316,7 @@ class AsyncConsumer:
             fetched_bytes=self._fetcher.fetched_bytes,
             failures=self._fetcher.failures,
             buffered_bytes=self._fetcher.buffered_bytes,
-            partitions={place: _statistics(reader) for place, reader in readers.items()},
+            partitions={place: partition_statistics(reader) for place, reader in readers.items()},
         )
 
     # --- for the blocking face ---------------------------------------------------------------
@@ -334,26 +331,15 @@ class AsyncConsumer:
 
     def go_on_from(self, before: "AsyncConsumer") -> None:
         """Take over what another consumer, which ended with its loop, was reading."""
-        if before._is_assigned:
-            self._is_assigned = True
-            for place, old in before._fetcher.readers.items():
-                target = old.position if old.target is None else old.target
-                reader = PartitionReader(place, target, wants_end=old.wants_end)
-                reader.position = old.position
-                reader.end_offset = old.end_offset
-                reader.is_paused = old.is_paused
-                self._fetcher.add(reader)
-                self._turns.append(reader)
+        self._parts.go_on_from(before._parts)
 
     # --- life --------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Stop reading, and end a poll that waits by Stopping. Repeating is fine."""
-        if not self._is_closed:
-            self._is_closed = True
+        if not self._parts.is_closed:
+            self._parts.close()
             self._current = None
-            if self._assigning is not None:
-                self._assigning.cancel()
             await self._fetcher.close()
             if self._on_close is not None:
                 self._on_close(self)
@@ -361,8 +347,8 @@ class AsyncConsumer:
     async def __aenter__(self) -> "AsyncConsumer":
         is_entered = False
         try:
-            await self._assigned()
-            await self._located(self._fetcher.readers.values())
+            await self._parts.ready()
+            await self._parts.located(self._fetcher.readers.values())
             is_entered = True
         finally:
             if not is_entered:
@@ -381,7 +367,7 @@ class AsyncConsumer:
 
     async def _wait(self, ready: Callable[[], T | None], timeout_ms: int | None) -> T | None:
         """Wait until `ready` gives something; None on time-out and at the end."""
-        self._check_open()
+        self._parts.check_open()
         if self._is_reading:
             raise InvalidRequest(
                 "another poll of this consumer is under way: one task or thread reads at a time; "
@@ -390,7 +376,7 @@ class AsyncConsumer:
         self._is_reading = True
         try:
             async with asyncio.timeout(None if timeout_ms is None else max(0, timeout_ms) / 1000):
-                await self._assigned()
+                await self._parts.ready()
                 if not self._fetcher.readers:
                     raise InvalidRequest("nothing is assigned to this consumer: see assign()")
                 while True:
@@ -401,7 +387,7 @@ class AsyncConsumer:
                     self._raise_error()  # what could not be decoded was found just now
                     if self._is_done():
                         return None
-                    self._check_open()
+                    self._parts.check_open()
                     await self._fetcher.wait_arrival()
         except TimeoutError:
             return None
@@ -413,9 +399,9 @@ class AsyncConsumer:
         reader = self._current
         if reader is not None and reader.records and not reader.is_paused:
             return reader
-        for _ in range(len(self._turns)):
-            reader = self._turns[0]
-            self._turns.rotate(-1)
+        for _ in range(len(self._parts.turns)):
+            reader = self._parts.turns[0]
+            self._parts.turns.rotate(-1)
             if not reader.is_paused and (reader.records or self._decode(reader)):
                 self._current = reader
                 return reader
@@ -431,9 +417,9 @@ class AsyncConsumer:
 
     def _next_chunks(self, turn: "ArrowTurn") -> PartitionReader | None:
         """Take rows of the reader in turn that has any."""
-        for _ in range(len(self._turns)):
-            reader = self._turns[0]
-            self._turns.rotate(-1)
+        for _ in range(len(self._parts.turns)):
+            reader = self._parts.turns[0]
+            self._parts.turns.rotate(-1)
             if reader.is_paused:
                 continue
             if reader.records:  # decoded for poll(): fetched again
@@ -451,31 +437,25 @@ class AsyncConsumer:
         if not self._fetcher.has_errors:
             return
         told = None
-        for reader in self._turns:
+        for reader in self._parts.turns:
             error = reader.error
             if error is None or reader.has_ahead or reader.is_paused:
                 continue
             if told is None or error is told:
                 told = error
-                self._tell(reader)
+                self._parts.told(reader)
         if told is None:
-            self._fetcher.has_errors = any(reader.error is not None for reader in self._turns)
+            self._fetcher.has_errors = any(reader.error is not None for reader in self._parts.turns)
             return
         self._fetcher.wake()
         raise told.with_traceback(None)
-
-    def _tell(self, reader: PartitionReader) -> None:
-        reader.is_gone = isinstance(reader.error, UnknownTopicOrPartition)
-        wait_ms = GONE_CHECK_MS if reader.is_gone else self.config.fetch_wait_ms_max
-        reader.retry_ms = self._clock.now_ms() + wait_ms
-        reader.error = None
 
     def _is_done(self) -> bool:
         """Whether everything up to the ends has been handed out; raises the failure of a partition
         that keeps it from ending, after `call_timeout_ms`."""
         if not self._until_end:
             return False
-        waits = [reader for reader in self._turns if not reader.is_at_end]
+        waits = [reader for reader in self._parts.turns if not reader.is_at_end]
         now_ms = self._clock.now_ms()
         for reader in waits:
             if reader.failure is not None and not (reader.has_ahead or reader.is_paused):
@@ -485,132 +465,7 @@ class AsyncConsumer:
                     raise reader.failure.with_traceback(None)
         return not waits
 
-    def _check_open(self) -> None:
-        if asyncio.get_running_loop() is not self._loop:
-            raise InvalidRequest(
-                "the consumer belongs to another event loop: make it in the loop that uses it"
-            )
-        if self._is_closed or self._fetcher.is_ended:
-            raise Stopping("the consumer is closed")
-
-    # --- assigning ---------------------------------------------------------------------------
-
-    async def _assigned(self) -> None:
-        """Wait until the first assignment is there; raises what prevents it."""
-        self._check_open()
-        while not self._is_assigned:
-            error, self._assign_error = self._assign_error, None
-            if error is not None:
-                raise error.with_traceback(None)
-            if self._assigning is None:
-                self._assigning = self._scope.spawn(self._assign_first(), name="assignment")
-            await self._fetcher.wait_arrival()
-            self._check_open()
-
-    async def _assign_first(self) -> None:
-        """Assign what the consumer was made with, or note what prevents it for who asks next."""
-        try:
-            places = await self._expand(self._first)
-        except QuorumlogError as error:
-            self._assign_error = error
-        else:
-            if not self._is_assigned:
-                self._is_assigned = True
-                self._add(places, self._start)
-        self._assigning = None
-        self._fetcher.announce()
-
-    async def _expand(self, wanted: Mapping[str, Sequence[int] | None]) -> list[Place]:
-        """Return the partitions that are meant, asking how many a topic has."""
-        places: list[Place] = []
-        for topic, partitions in wanted.items():
-            if partitions is None:
-                partitions = range(len((await self._connection.layout(topic)).partitions))
-            places += [(topic, partition) for partition in partitions]
-        return places
-
-    async def _change(self, wanted: Wanted, start: Position | None, *, is_whole: bool) -> None:
-        start = self._start if start is None else start
-        check_position(start)
-        parsed = parse_assignment(wanted)
-        if is_whole and not self._is_assigned:
-            self._check_open()
-        else:
-            await self._assigned()
-        places = await self._expand(parsed)
-        self._check_open()
-        self._is_assigned = True
-        if is_whole:
-            kept = set(places)
-            for reader in list(self._turns):
-                if (reader.topic, reader.partition) not in kept:
-                    self._drop(reader)
-        added = self._add(places, start)
-        await self._located(added)
-
-    def _add(self, places: Iterable[Place], start: Position) -> list[PartitionReader]:
-        added = []
-        for place in places:
-            if place not in self._fetcher.readers:
-                reader = PartitionReader(place, start, wants_end=self._until_end)
-                self._fetcher.add(reader)
-                self._turns.append(reader)
-                added.append(reader)
-        return added
-
-    def _drop(self, reader: PartitionReader) -> None:
-        self._turns.remove(reader)
-        self._fetcher.remove(reader)
-        if self._current is reader:
-            self._current = None
-
-    async def _located(self, readers: Iterable[PartitionReader]) -> None:
-        """Wait until the readers know where to begin; raises what prevents it, TimedOut after
-        `call_timeout_ms`."""
-        waiting = list(readers)
-        try:
-            async with asyncio.timeout(self._connection.config.call_timeout_ms / 1000):
-                while waiting := [reader for reader in waiting if reader.is_unlocated]:
-                    self._check_open()
-                    for reader in waiting:
-                        self._raise_absence(reader)
-                    await self._fetcher.wait_arrival()
-        except TimeoutError:
-            late = waiting[0]
-            raise late.failure or TimedOut(
-                "no broker said in time where to begin", topic=late.topic, partition=late.partition
-            ) from None
-
-    def _raise_absence(self, reader: PartitionReader) -> None:
-        error = reader.error
-        if error is not None:
-            self._tell(reader)
-            raise error.with_traceback(None)
-        if reader.is_gone and reader.failure is not None:
-            raise reader.failure.with_traceback(None)
-
-    # --- which partitions --------------------------------------------------------------------
-
-    def _reader(self, topic: str, partition: int) -> PartitionReader:
-        reader = self._fetcher.readers.get((topic, partition))
-        if reader is None:
-            raise InvalidRequest("not assigned to this consumer", topic=topic, partition=partition)
-        return reader
-
-    def _chosen(self, topic: str, partitions: Sequence[int] | None) -> list[PartitionReader]:
-        if partitions is not None:
-            return [self._reader(topic, partition) for partition in partitions]
-        chosen = [reader for reader in self._turns if reader.topic == topic]
-        if not chosen:
-            raise InvalidRequest("not assigned to this consumer", topic=topic)
-        return chosen
-
-    def _named(self, topic: str | None, partition: int | None) -> list[PartitionReader]:
-        if topic is not None:
-            return self._chosen(topic, None if partition is None else [partition])
-        if partition is not None:
-            raise InvalidRequest(f"partition is {partition}: give its topic too")
-        return list(self._fetcher.readers.values())
+    # --- within ------------------------------------------------------------------------------
 
     async def _seek_all(self, targets: Mapping[PartitionReader, Position]) -> None:
         """Seek in all, or in none when a position cannot be found."""
@@ -624,7 +479,7 @@ class AsyncConsumer:
         self._fetcher.announce()
 
     async def _offsets(self, position: Position) -> dict[Place, int]:
-        await self._assigned()
+        await self._parts.ready()
         return await look_up(self._connection, dict.fromkeys(self._fetcher.readers, position))
 
 
@@ -632,15 +487,3 @@ def check_limit(name: str, limit: int | None) -> None:
     """Raise InvalidRequest unless the limit is None or at least 1."""
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidRequest(f"{name} is {limit!r}: give a whole number, 1 or more")
-
-
-def _statistics(reader: PartitionReader) -> PartitionStatistics:
-    return PartitionStatistics(
-        position=reader.position,
-        high_watermark=reader.high_watermark,
-        log_start_offset=reader.log_start_offset,
-        buffered_bytes=reader.buffered_bytes,
-        is_paused=reader.is_paused,
-        failures=reader.failures,
-        failure="" if reader.failure is None else str(reader.failure),
-    )

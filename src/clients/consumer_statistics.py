@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .offsets import Place
+from .partition_reader import PartitionReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +51,16 @@ class ConsumerStatistics:
     failures: int  # calls that failed and were repeated, or told
     buffered_bytes: int  # read ahead and not handed out now, all partitions
     partitions: Mapping[Place, PartitionStatistics]
+
+
+def partition_statistics(reader: PartitionReader) -> PartitionStatistics:
+    """Return a snapshot of one partition."""
+    return PartitionStatistics(
+        position=reader.position,
+        high_watermark=reader.high_watermark,
+        log_start_offset=reader.log_start_offset,
+        buffered_bytes=reader.buffered_bytes,
+        is_paused=reader.is_paused,
+        failures=reader.failures,
+        failure="" if reader.failure is None else str(reader.failure),
+    )

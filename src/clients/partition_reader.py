@@ -82,6 +82,17 @@ class PartitionReader:
         self.retry_ms = 0  # not fetched before, on now_ms()
         self.error: QuorumlogError | None = None  # raised by the next poll
 
+    @classmethod
+    def going_on_from(cls, old: "PartitionReader") -> "PartitionReader":
+        """Return a reader that is where another one is, with nothing read ahead."""
+        target = old.position if old.target is None else old.target
+        reader = cls((old.topic, old.partition), target, wants_end=old.wants_end)
+        reader.position = old.position
+        reader.end_offset = old.end_offset
+        reader.is_paused = old.is_paused
+        reader.high_watermark = old.high_watermark
+        return reader
+
     # --- moving ------------------------------------------------------------------------------
 
     def seek(self, offset: int) -> None:
