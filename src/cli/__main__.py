@@ -21,24 +21,33 @@ def main() -> None:
     from .main import main as run
 
     try:
-        if is_heard:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        run()
-    finally:
-        if is_heard:
-            signal.signal(signal.SIGINT, _go)
+        try:
+            if is_heard:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            run()
+        finally:
+            if is_heard:
+                signal.signal(signal.SIGINT, _go)
+    except KeyboardInterrupt:  # outside of any command's work
+        os._exit(EXIT_INTERRUPTED)
+    except SystemExit as ending:
+        if ending.code == EXIT_INTERRUPTED:
+            # Everything is closed. An interpreter that was interrupted while it compiled a text
+            # (a dataclass of an import) would end by the signal instead of with this code.
+            os._exit(EXIT_INTERRUPTED)
+        raise
 
 
 def _open_missing_streams() -> None:
     """Let nothing stand where a standard stream is closed (`>&-`): another file would take its
     number, and the event loop ends the process when it meets one there."""
-    for number in range(3):
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, this one
-    if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _go(number: int, frame: FrameType | None) -> None:
