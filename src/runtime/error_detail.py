@@ -22,9 +22,9 @@ def encode_error(error: QuorumlogError) -> errors_pb2.Error:
     message = errors_pb2.Error(
         code=error.code,
         name=error.name,
-        message=error.message,
+        message=_plain(error.message),
         retriable=error.retriable,
-        topic=error.topic,
+        topic=_plain(error.topic),
         partition=error.partition,
     )
     if isinstance(error, NotLeaderOrFollower | NotController) and error.leader_id != NO_NODE:
@@ -34,7 +34,7 @@ def encode_error(error: QuorumlogError) -> errors_pb2.Error:
         if error.leader_epoch != NO_EPOCH:
             message.leader_epoch = error.leader_epoch
     elif isinstance(error, CorruptionError):
-        message.path = error.path
+        message.path = _plain(error.path)
         if error.position >= 0:
             message.position = error.position
     return message
@@ -59,3 +59,8 @@ def decode_error(message: errors_pb2.Error) -> QuorumlogError:
         error.path = message.path
         error.position = message.position if message.HasField("position") else -1
     return error
+
+
+def _plain(text: str) -> str:
+    """Return the text as the wire can hold it: names of files may have bytes that are no UTF-8."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -16,20 +16,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
-import grpc
 from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2  # type: ignore[import-untyped]
-from grpc import aio
-from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
 
 from ..errors import (
     AddressInUse,
     CorruptionError,
     InvalidRequest,
     Lost,
-    MessageTooLarge,
-    NotImplementedHere,
     NotSent,
     QuorumlogError,
     StreamBroken,
@@ -38,8 +32,19 @@ from ..errors import (
 )
 from ..proto import errors_pb2
 from .error_detail import decode_error, encode_error
-from .ports import NO_DEADLINE_MS, CallContext, Channel, Clock, Handler, Listener, Method, Stream
-from .reflection import answer_reflection, is_described
+from .foreign_status import explain_status
+from .grpc_introspection import Readiness, RpcMethod, introspection_methods
+from .ports import (
+    NO_DEADLINE_MS,
+    CallContext,
+    CallListener,
+    Channel,
+    Clock,
+    Handler,
+    Method,
+    Stream,
+)
+from .quiet_grpc import aio, grpc
 from .streams import MessageStream, encode_message, is_cancelled_from_outside
 
 T = TypeVar("T")
@@ -52,13 +57,16 @@ _Call: TypeAlias = aio.StreamStreamCall[bytes, bytes]
 _Code: Final = grpc.StatusCode
 
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: a largest batch and its envelope
-ERROR_TEXT_MAX: Final = 1000  # characters; it travels in a header, which peers bound at 8 KiB
+# What an error may add to the trailing metadata, which peers bound at 8 KiB: UTF-8 bytes of its
+# text, which travels three times and once percent-encoded, and of each name in its detail.
+ERROR_TEXT_MAX: Final = 1000
+ERROR_NAME_MAX: Final = 400
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 STATUS_DETAILS: Final = "grpc-status-details-bin"
-# How grpc says that nothing was sent, and why. In a process whose locale is not English the second
-# is translated, and a refused connection is then Lost: less is known, nothing is wrong.
-_CONNECT_FAILED: Final = "failed to connect to all addresses"
-_REFUSED: Final = "Connection refused"
+STREAMS_MAX: Final = 1000  # of one connection at once; a caller's further ones wait at the caller
+PING_INTERVAL_MS_MIN: Final = 1_000  # a caller may ask as often as this whether we live
+KEEPALIVE_MS: Final = 30_000  # a silent caller is asked after this time, and cut off ...
+KEEPALIVE_TIMEOUT_MS: Final = 30_000  # ... when no answer comes for this long
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +84,22 @@ def _options(message_size_max: int) -> list[tuple[str, Any]]:
         ("grpc.initial_reconnect_backoff_ms", 50),
         ("grpc.min_reconnect_backoff_ms", 500),  # in truth the time one attempt may take
         ("grpc.max_reconnect_backoff_ms", 500),
+    ]
+
+
+def _server_options(message_size_max: int) -> list[tuple[str, Any]]:
+    """Return what a server adds: bounds of a connection, and pings both ways.
+
+    By default a caller who pings more often than every 5 minutes is cut off, and one that vanished
+    without a word keeps its streams for 2 hours.
+    """
+    return [
+        *_options(message_size_max),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ]
 
 
@@ -98,7 +122,9 @@ class GrpcNetwork:
         self._listeners: dict[_GrpcListener, None] = {}
         self._channels: dict[_GrpcChannel, None] = {}
 
-    async def serve(self, address: str, handlers: Mapping[str, Handler]) -> Listener:
+    async def serve(
+        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+    ) -> CallListener:
         """Answer calls by method path, with server reflection and the standard health service.
 
         Raises AddressInUse when another socket has the port, and otherwise the OSError of binding.
@@ -106,9 +132,14 @@ class GrpcNetwork:
         error = await self._why_not_bindable(address)  # asked first: grpc would write to stderr
         if error is not None:
             raise error
-        server = aio.server(options=_options(self._message_size_max))
+        server = aio.server(options=_server_options(self._message_size_max))
         listener = _GrpcListener(
-            server, self._clock, handlers, self._message_size_max, self._listeners
+            server,
+            self._clock,
+            handlers,
+            self._message_size_max,
+            self._listeners,
+            readiness=Readiness(is_serving=is_ready),
         )
         server.add_generic_rpc_handlers((listener.methods,))
         try:
@@ -147,6 +178,8 @@ class _GrpcListener:
         handlers: Mapping[str, Handler],
         message_size_max: int,
         siblings: "dict[_GrpcListener, None]",
+        *,
+        readiness: Readiness,
     ) -> None:
         self._server = server
         self._clock = clock
@@ -154,7 +187,7 @@ class _GrpcListener:
         self._siblings = siblings  # the network's open listeners, which this one leaves when closed
         self._running: dict[asyncio.Task[Any], None] = {}  # handlers, in the order of their start
         self.address = ""  # set when the port is known
-        self.closing = asyncio.Event()  # set when no new calls are taken
+        self._readiness = readiness
         self.methods = _MethodTable(
             {
                 path: self._stream_method(handler)
@@ -162,12 +195,16 @@ class _GrpcListener:
                 else self._unary_method(handler)
                 for path, handler in handlers.items()
             }
-            | _introspection_methods(sorted({_service_of(path) for path in handlers}), self.closing)
+            | introspection_methods(sorted({_service_of(path) for path in handlers}), readiness)
         )
+
+    def announce(self, *, is_ready: bool) -> None:
+        """Tell health checks and their watchers; calls are answered all the same."""
+        self._readiness.set(is_serving=is_ready)
 
     async def close(self, grace_ms: int) -> None:
         """Take no new calls, give those under way `grace_ms`, cancel the rest and wait for it."""
-        self.closing.set()
+        self._readiness.close()
         await self._server.stop(grace_ms / 1000 if grace_ms else None)
         left = list(reversed(self._running))
         for task in left:
@@ -177,7 +214,7 @@ class _GrpcListener:
         # Last: whoever is cancelled in here leaves the listener to the network.
         self._siblings.pop(self, None)
 
-    def _unary_method(self, handler: Handler) -> "_RpcMethod":
+    def _unary_method(self, handler: Handler) -> RpcMethod:
         parse = handler.method.request.FromString
         call: Callable[[Any, CallContext], Awaitable[Any]] = handler.call
 
@@ -190,7 +227,7 @@ class _GrpcListener:
 
         return grpc.unary_unary_rpc_method_handler(serve)
 
-    def _stream_method(self, handler: Handler) -> "_RpcMethod":
+    def _stream_method(self, handler: Handler) -> RpcMethod:
         call: Callable[[Any, CallContext], Awaitable[None]] = handler.call
 
         async def answer(context: _Context) -> None:
@@ -288,61 +325,14 @@ class _ServedStream:
             return  # how abort() always ends
 
 
-_RpcMethod: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-
-
 class _MethodTable(grpc.GenericRpcHandler):
     """What grpc asks for the code of a path; it answers UNIMPLEMENTED itself where we have none."""
 
-    def __init__(self, methods: Mapping[str, _RpcMethod]) -> None:
+    def __init__(self, methods: Mapping[str, RpcMethod]) -> None:
         self._methods = methods
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "_RpcMethod | None":
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "RpcMethod | None":
         return self._methods.get(handler_call_details.method)
-
-
-# --- reflection and health -----------------------------------------------------------------------
-
-
-def _introspection_methods(services: list[str], closing: asyncio.Event) -> dict[str, _RpcMethod]:
-    """Return the methods of the health service and of server reflection for these services."""
-    reflected = [name for name in services if is_described(name)]
-    reflected += ["grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
-    known = frozenset(["", *services])
-
-    async def check(raw: bytes, context: _Context) -> bytes:
-        service = health_pb2.HealthCheckRequest.FromString(raw).service
-        if service not in known:
-            await context.abort(_Code.NOT_FOUND, f"no service {service} here")
-        return _health("SERVING")
-
-    async def watch(raw: bytes, context: _Context) -> None:
-        service = health_pb2.HealthCheckRequest.FromString(raw).service
-        if service not in known:
-            await context.write(_health("SERVICE_UNKNOWN"))
-        else:
-            await context.write(_health("SERVING"))
-        await closing.wait()
-        await context.write(_health("NOT_SERVING"))
-
-    async def reflect(_: object, context: _Context) -> None:
-        while (raw := await context.read()) is not aio.EOF:
-            request = reflection_pb2.ServerReflectionRequest.FromString(raw)
-            response = reflection_pb2.ServerReflectionResponse()
-            answer_reflection(request, response, reflected)
-            await context.write(response.SerializeToString())
-
-    reflection: _RpcMethod = grpc.stream_stream_rpc_method_handler(reflect)
-    return {
-        "/grpc.health.v1.Health/Check": grpc.unary_unary_rpc_method_handler(check),
-        "/grpc.health.v1.Health/Watch": grpc.unary_stream_rpc_method_handler(watch),
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": reflection,
-        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": reflection,  # same messages
-    }
-
-
-def _health(status: str) -> bytes:
-    return health_pb2.HealthCheckResponse(status=status).SerializeToString()
 
 
 # --- the calling side ----------------------------------------------------------------------------
@@ -528,13 +518,20 @@ def _encode_status(
 ) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
     """Return the status, its text, and the trailing metadata with the typed detail."""
     code = _Code[error.status]
-    text = str(error)[:ERROR_TEXT_MAX]
+    text = _clipped(str(error), ERROR_TEXT_MAX)
     detail = encode_error(error)
-    detail.message = detail.message[:ERROR_TEXT_MAX]
-    detail.topic = detail.topic[:ERROR_TEXT_MAX]
+    detail.message = _clipped(detail.message, ERROR_TEXT_MAX)
+    detail.topic = _clipped(detail.topic, ERROR_NAME_MAX)
+    detail.path = _clipped(detail.path, ERROR_NAME_MAX)
+    detail.leader_address = _clipped(detail.leader_address, ERROR_NAME_MAX)
     status = status_pb2.Status(code=code.value[0], message=text)
     status.details.add().Pack(detail)
     return code, text, ((STATUS_DETAILS, status.SerializeToString()),)
+
+
+def _clipped(text: str, size_max: int) -> str:
+    """Return as much of a text as has `size_max` bytes."""
+    return text.encode(errors="replace")[:size_max].decode(errors="ignore")
 
 
 def _decode_failure(
@@ -548,26 +545,26 @@ def _decode_failure(
     if typed is not None:
         return typed
     code: grpc.StatusCode = failure.code()
-    text: str = failure.details() or ""
-    where = f"{path} at {address}"
-    if code is _Code.DEADLINE_EXCEEDED:
-        return TimedOut(f"{where}: the deadline passed")
-    if code is _Code.UNIMPLEMENTED:
-        return NotImplementedHere(f"{where}: the server does not offer this call")
-    if code is _Code.RESOURCE_EXHAUSTED and "larger than max" in text:
-        return MessageTooLarge(f"{where}: {text}")
-    if code is _Code.UNAVAILABLE and text.startswith(_CONNECT_FAILED) and _REFUSED in text:
-        return NotSent(f"{address} refused the connection")
-    return unknown(f"{where}: {code.name}: {text}")
+    return explain_status(
+        code=code.name,
+        text=failure.details() or "",
+        path=path,
+        address=address,
+        unknown=unknown,
+    )
 
 
 def _find_detail(failure: Any) -> QuorumlogError | None:
-    for key, value in failure.trailing_metadata() or ():
-        if key == STATUS_DETAILS:
-            for detail in status_pb2.Status.FromString(value).details:
-                message = errors_pb2.Error()
-                if detail.Unpack(message):
-                    return decode_error(message)
+    """Return the error of the typed detail, None where there is none that can be read."""
+    try:
+        for key, value in failure.trailing_metadata() or ():
+            if key == STATUS_DETAILS:
+                for detail in status_pb2.Status.FromString(value).details:
+                    message = errors_pb2.Error()
+                    if detail.Unpack(message):
+                        return decode_error(message)
+    except DecodeError:  # a foreign server's: the status itself tells what it can
+        return None
     return None
 
 

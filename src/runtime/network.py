@@ -4,7 +4,16 @@ from collections.abc import Callable, Mapping
 
 from .byte_network import ByteNetwork
 from .grpc_network import GrpcNetwork
-from .ports import ByteConnection, ByteProtocol, Channel, Clock, Handler, Listener, Tasks
+from .ports import (
+    ByteConnection,
+    ByteProtocol,
+    CallListener,
+    Channel,
+    Clock,
+    Handler,
+    Listener,
+    Tasks,
+)
 
 
 class RealNetwork:
@@ -14,9 +23,11 @@ class RealNetwork:
         self._bytes = ByteNetwork(tasks)
         self._calls = GrpcNetwork(clock, self._bytes.why_not_bindable)
 
-    async def serve(self, address: str, handlers: Mapping[str, Handler]) -> Listener:
+    async def serve(
+        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+    ) -> CallListener:
         """Answer calls on an address by method path; raises AddressInUse."""
-        return await self._calls.serve(address, handlers)
+        return await self._calls.serve(address, handlers, is_ready=is_ready)
 
     def channel(self, address: str) -> Channel:
         """Return a way to the address; connects at the first call."""

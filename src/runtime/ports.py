@@ -302,6 +302,14 @@ class Listener(Protocol):
         """Take no new calls, let those under way end within `grace_ms`, cancel the rest."""
 
 
+class CallListener(Listener, Protocol):
+    """A served address that answers calls, and says to those who ask whether it is of use."""
+
+    def announce(self, *, is_ready: bool) -> None:
+        """Tell health checks and their watchers; calls are answered all the same. Closing says so
+        by itself."""
+
+
 class Channel(Protocol):
     """A way to one address. Connects lazily, reconnects with back-off (50..500 ms)."""
 
@@ -369,8 +377,13 @@ class ByteProtocol(Protocol):
 class Network(Protocol):
     """Calls, streams and byte connections between nodes. Addresses are "host:port"."""
 
-    async def serve(self, address: str, handlers: Mapping[str, Handler]) -> Listener:
-        """Answer calls on an address (port 0 picks one), by method path; raises AddressInUse."""
+    async def serve(
+        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+    ) -> CallListener:
+        """Answer calls on an address (port 0 picks one), by method path; raises AddressInUse.
+
+        `is_ready` is what health checks are told until `announce` says otherwise.
+        """
 
     def channel(self, address: str) -> Channel:
         """Return a way to the address; never fails."""

@@ -36,7 +36,7 @@ from ..metadata.shell import (
 )
 from ..raftlog import METADATA_LOG_NAME, RaftConfig, Voter
 from ..raftlog.shell import RaftNode
-from ..runtime import Handler, Listener, Runtime, Scope
+from ..runtime import CallListener, Handler, Listener, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryMeta
 from ..storage.checkpoints import decode_meta
@@ -223,7 +223,9 @@ class Node:
             data_dir=config.data_dir,
             settings=self._settings(),
         )
-        listener = await self._listen(config.grpc_listener, {**log.handlers(), **admin.handlers()})
+        listener = await self._listen(
+            config.grpc_listener, {**log.handlers(), **admin.handlers()}, is_ready=False
+        )
         self._closers.append(log.stop)
         session = BrokerSession(
             self._runtime,
@@ -243,6 +245,8 @@ class Node:
         admin.attach(session)
         self._run(scope, "session", session.run, session.close)
         await session.unfenced.wait()
+        listener.announce(is_ready=True)
+        self._closers.append(partial(_say_closing, listener))  # the first thing that a stop does
         return NodeAddresses(
             data_dir=config.data_dir,
             grpc=listener.address,
@@ -268,9 +272,11 @@ class Node:
             subscribe_heartbeat_ms=config.subscribe_heartbeat_ms,
         )
 
-    async def _listen(self, address: str, handlers: Mapping[str, Handler]) -> Listener:
+    async def _listen(
+        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+    ) -> CallListener:
         try:
-            listener = await self._runtime.network.serve(address, handlers)
+            listener = await self._runtime.network.serve(address, handlers, is_ready=is_ready)
         except OSError as error:
             raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
         self._closers.append(lambda: listener.close(self._config.shutdown_grace_ms))
@@ -298,6 +304,11 @@ class Node:
         """Close what is open, newest first."""
         while self._closers:
             await self._closers.pop()()
+
+
+async def _say_closing(listener: CallListener) -> None:
+    """Have health checks told before anything ends."""
+    listener.announce(is_ready=False)
 
 
 def is_formatted(runtime: Runtime, config: NodeConfig) -> bool:

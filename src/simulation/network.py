@@ -23,7 +23,15 @@ from ..errors import (
     UnknownServerError,
 )
 from ..proto import errors_pb2
-from ..runtime import ByteConnection, ByteProtocol, CallContext, Handler, Listener, Method
+from ..runtime import (
+    ByteConnection,
+    ByteProtocol,
+    CallContext,
+    CallListener,
+    Handler,
+    Listener,
+    Method,
+)
 from ..runtime.error_detail import decode_error, encode_error
 from .bytes import connect_bytes, listen_bytes
 from .fabric import CONNECT_TIMEOUT_MS, Door, End, Fabric
@@ -44,8 +52,13 @@ class SimNetwork:
         self._fabric = fabric
         self._process = process
 
-    async def serve(self, address: str, handlers: Mapping[str, Handler]) -> Listener:
-        """Answer calls on an address by method path; raises AddressInUse."""
+    async def serve(
+        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+    ) -> CallListener:
+        """Answer calls on an address by method path; raises AddressInUse.
+
+        There is no health service: nobody asks.
+        """
         self._process.check()
         return _SimListener(self._fabric, self._process, address, handlers)
 
@@ -91,6 +104,9 @@ class _SimListener:
         self._connections: dict[_ServerConnection, None] = {}
         self._door = Door(process, "calls", self._accept)
         self.address = fabric.listen(address, self._door)
+
+    def announce(self, *, is_ready: bool) -> None:
+        """Nobody asks: there is no health service."""
 
     async def close(self, grace_ms: int) -> None:
         """Take no new calls, let those under way end within the grace, cancel the rest."""

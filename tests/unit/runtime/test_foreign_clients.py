@@ -1,5 +1,5 @@
-"""The gRPC door as strangers see it: plain grpc clients, reflection, health, typed details, and our
-own channel for code without an event loop."""
+"""The gRPC door as strangers see it: plain grpc clients, typed details, nonsense, and our own
+channel for code without an event loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -7,14 +7,10 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc import aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from quorumlog.errors import (
-    CorruptionError,
     InvalidRequest,
     MessageTooLarge,
     NotImplementedHere,
@@ -174,113 +170,6 @@ def test_server_streaming_method_answers_a_unary_stream_stub() -> None:
             assert [response.next_offset async for response in call] == [5, 6, 7]
 
     with_server(client)
-
-
-def test_health_is_answered_per_service_and_watched_until_the_close() -> None:
-    async def main(runtime: Runtime) -> None:
-        listener = await runtime.network.serve("127.0.0.1:0", HANDLERS)
-        async with asyncio.timeout(WAIT_S), aio.insecure_channel(listener.address) as channel:
-            stub: Any = health_pb2_grpc.HealthStub(channel)
-            for service in ("", "quorumlog.v1.Log"):
-                answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
-                assert answer.status == health_pb2.HealthCheckResponse.SERVING
-            with pytest.raises(aio.AioRpcError) as caught:
-                await stub.Check(health_pb2.HealthCheckRequest(service="quorumlog.v1.Nothing"))
-            assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-            watch = stub.Watch(health_pb2.HealthCheckRequest())
-            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-            async with runtime.tasks.scope("test") as scope:
-                scope.spawn(listener.close(1000 * WAIT_S), name="close")
-                last = await watch.read()
-                assert last.status == health_pb2.HealthCheckResponse.NOT_SERVING
-                assert await watch.read() is aio.EOF
-
-    run(main)
-
-
-def test_reflection_lists_the_services_and_describes_them_completely() -> None:
-    async def client(address: str) -> None:
-        async with aio.insecure_channel(address) as channel:
-            make_stub: Any = reflection_pb2_grpc.ServerReflectionStub
-            stub = make_stub(channel)
-            call = stub.ServerReflectionInfo()
-
-            async def ask(**question: Any) -> Any:
-                await call.write(reflection_pb2.ServerReflectionRequest(**question))
-                return await call.read()
-
-            names = [
-                one.name for one in (await ask(list_services="")).list_services_response.service
-            ]
-            assert names == [
-                "quorumlog.v1.Log",
-                "grpc.health.v1.Health",
-                "grpc.reflection.v1alpha.ServerReflection",
-            ]
-            answer = await ask(file_containing_symbol="quorumlog.v1.Log")
-            assert answer.original_request.file_containing_symbol == "quorumlog.v1.Log"
-            pool = descriptor_pool.DescriptorPool()
-            files = [
-                descriptor_pb2.FileDescriptorProto.FromString(file)
-                for file in answer.file_descriptor_response.file_descriptor_proto
-            ]
-            for file in reversed(files):  # imports come after what imports them
-                pool.Add(file)
-            found = pool.FindServiceByName("quorumlog.v1.Log")
-            assert "Produce" in found.methods_by_name
-            answer = await ask(file_by_filename="quorumlog/v1/errors.proto")
-            assert len(answer.file_descriptor_response.file_descriptor_proto) == 1
-            answer = await ask(file_containing_symbol="quorumlog.v1.Nothing")
-            assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
-            answer = await ask(all_extension_numbers_of_type="quorumlog.v1.Error")
-            assert answer.error_response.error_code == grpc.StatusCode.UNIMPLEMENTED.value[0]
-            await call.done_writing()
-            assert await call.read() is aio.EOF
-
-    with_server(client)
-
-
-# --- a foreign server ----------------------------------------------------------------------------
-
-
-class _Nonsense(grpc.GenericRpcHandler):
-    """Answers every call with bytes that are no message."""
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        async def answer(raw: bytes, context: Any) -> bytes:
-            return b"\xff\xff\xff"
-
-        async def stream(requests: Any, context: Any) -> None:
-            await context.write(b"\xff\xff\xff")
-
-        if handler_call_details.method == LOG_PUBLISH.path:
-            return grpc.unary_unary_rpc_method_handler(answer)
-        return grpc.stream_stream_rpc_method_handler(stream)
-
-
-def test_a_response_that_does_not_parse_is_corrupt_on_every_channel() -> None:
-    def synchronous(address: str) -> None:
-        with SyncChannel(address) as channel:
-            with pytest.raises(CorruptionError, match="does not parse"):
-                channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=5000)
-            with pytest.raises(CorruptionError, match="does not parse"):
-                next(channel.stream(LOG_PRODUCE, [ProduceRequest()]))
-
-    async def main(runtime: Runtime) -> None:
-        server = aio.server()
-        server.add_generic_rpc_handlers((_Nonsense(),))
-        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        await server.start()
-        channel = runtime.network.channel(address)
-        with pytest.raises(CorruptionError, match="does not parse"):
-            await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=5000)
-        stream = await channel.stream(LOG_PRODUCE, timeout_ms=5000)
-        with pytest.raises(CorruptionError, match="does not parse"):
-            await stream.receive()
-        await asyncio.to_thread(synchronous, address)
-        await server.stop(None)
-
-    run(main)
 
 
 # --- our channel for code without a loop ---------------------------------------------------------

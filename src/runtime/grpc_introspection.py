@@ -1,0 +1,124 @@
+"""The standard services that every server offers beside its own: health and reflection.
+
+What tools of any language ask first: which services there are, what their messages look like, and
+whether the server takes work. Both are answered from what is loaded and from one flag; nothing here
+waits for a service of ours.
+"""
+
+import asyncio
+from typing import Any, Final, TypeAlias
+
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from .quiet_grpc import aio, grpc
+from .reflection import REFLECTION_SERVICES, answer_reflection, is_described
+
+RpcMethod: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+_Context: TypeAlias = aio.ServicerContext[Any, Any]
+_Code: Final = grpc.StatusCode
+
+HEALTH: Final = "grpc.health.v1.Health"
+_messages: Any = health_pb2  # its stubs do not know the newest call
+
+
+class Readiness:
+    """Whether a server takes work: what health checks are told. Watchers wait for its changes."""
+
+    def __init__(self, *, is_serving: bool) -> None:
+        self._is_serving = is_serving
+        self.is_closed = False  # no change will follow: watches end
+        self._changed = asyncio.Event()  # a new one after each change
+
+    @property
+    def status(self) -> str:
+        """The word of the health protocol."""
+        return "SERVING" if self._is_serving else "NOT_SERVING"
+
+    def set(self, *, is_serving: bool) -> None:
+        """Change it; who watches is told."""
+        if is_serving != self._is_serving:
+            self._is_serving = is_serving
+            self._wake()
+
+    def close(self) -> None:
+        """Say for the last time that no work is taken."""
+        self._is_serving, self.is_closed = False, True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        """Return at the next change or at the close."""
+        await self._changed.wait()
+
+
+def introspection_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
+    """Return the methods of both services by path, for a server that offers these services."""
+    return _health_methods(services, readiness) | _reflection_methods(services)
+
+
+def _health_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
+    known = ["", *services, HEALTH, *REFLECTION_SERVICES]
+
+    async def check(raw: bytes, context: _Context) -> bytes:
+        service = await _parse(health_pb2.HealthCheckRequest, raw, context)
+        if service.service not in known:
+            await context.abort(_Code.NOT_FOUND, f"no service {service.service} here")
+        return _health(readiness.status)
+
+    async def list_all(raw: bytes, context: _Context) -> bytes:
+        one = health_pb2.HealthCheckResponse(status=readiness.status)
+        answer = _messages.HealthListResponse(statuses=dict.fromkeys(known, one))
+        raw_answer: bytes = answer.SerializeToString(deterministic=True)
+        return raw_answer
+
+    async def watch(raw: bytes, context: _Context) -> None:
+        service = await _parse(health_pb2.HealthCheckRequest, raw, context)
+        is_known = service.service in known
+        told = ""
+        while True:  # an unknown service may come to be, says the protocol: its watch goes on
+            status = readiness.status if is_known else "SERVICE_UNKNOWN"
+            if status != told:
+                told = status
+                await context.write(_health(status))
+            elif readiness.is_closed:
+                return
+            else:
+                await readiness.changed()
+
+    return {
+        f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(check),
+        f"/{HEALTH}/List": grpc.unary_unary_rpc_method_handler(list_all),
+        f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(watch),
+    }
+
+
+def _reflection_methods(services: list[str]) -> dict[str, RpcMethod]:
+    reflected = sorted([name for name in services if is_described(name)] + [HEALTH])
+    reflected += REFLECTION_SERVICES
+
+    async def reflect(_: object, context: _Context) -> None:
+        while (raw := await context.read()) is not aio.EOF:
+            request = await _parse(reflection_pb2.ServerReflectionRequest, raw, context)
+            response = reflection_pb2.ServerReflectionResponse()
+            answer_reflection(request, response, reflected)
+            await context.write(response.SerializeToString())
+
+    # Both versions have the same messages, field by field.
+    method: RpcMethod = grpc.stream_stream_rpc_method_handler(reflect)
+    return {f"/{service}/ServerReflectionInfo": method for service in REFLECTION_SERVICES}
+
+
+async def _parse(kind: Any, raw: bytes, context: _Context) -> Any:
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
+        await context.abort(_Code.INVALID_ARGUMENT, f"the request does not parse: {error}")
+
+
+def _health(status: str) -> bytes:
+    return health_pb2.HealthCheckResponse(status=status).SerializeToString()

@@ -1,0 +1,287 @@
+"""Our channels against what is no broker: each says what to check, none is harmed by nonsense."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+
+from quorumlog.errors import (
+    CorruptionError,
+    Lost,
+    MessageTooLarge,
+    NotImplementedHere,
+    NotSent,
+    QuorumlogError,
+    StreamBroken,
+    TimedOut,
+)
+from quorumlog.proto.log_pb2 import ProduceRequest, PublishRequest
+from quorumlog.runtime import Runtime
+from quorumlog.runtime.foreign_status import explain_status
+from quorumlog.runtime.grpc_network import STATUS_DETAILS, SyncChannel
+from quorumlog.runtime.real import run
+from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
+
+WAIT_MS = 20_000
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # HTTP/2's first frame, empty
+NOT_FOUND_404 = b"\0\0\1\1\5\0\0\0\1\x8d"  # headers of stream 1, its end: ":status: 404"
+REQUEST = b"\1\4\0\0\0\1"  # of the frame that begins the first request
+HTTP1 = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+TLS_ALERT = b"\x15\3\1\0\2\2\x46"  # fatal: protocol version
+
+
+class _Answering(asyncio.Protocol):
+    """Sends one thing at the first bytes, another at a request; then hangs up or says no more."""
+
+    def __init__(self, first: bytes, at_request: bytes, *, hangs_up: bool) -> None:
+        self._answers = [(b"", first), (REQUEST, at_request)]
+        self._hangs_up = hangs_up
+        self._seen = b""
+        self.lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._seen += data
+        while self._answers and self._answers[0][0] in self._seen:
+            self._transport.write(self._answers.pop(0)[1])
+        if self._hangs_up:
+            self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost.set()
+
+    async def end(self) -> None:
+        self._transport.abort()
+        await self.lost.wait()
+
+
+@asynccontextmanager
+async def answering(
+    first: bytes, at_request: bytes = b"", *, hangs_up: bool = True
+) -> AsyncIterator[str]:
+    """The address of a server that answers like this."""
+    loop = asyncio.get_running_loop()
+    connections: list[_Answering] = []
+
+    def connection() -> _Answering:
+        connections.append(_Answering(first, at_request, hangs_up=hangs_up))
+        return connections[-1]
+
+    server = await loop.create_server(connection, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await asyncio.gather(*(connection.end() for connection in connections))
+
+
+async def failure(runtime: Runtime, address: str, *, timeout_ms: int = WAIT_MS) -> QuorumlogError:
+    """What a call to the address raises; a stream must raise the same."""
+    channel = runtime.network.channel(address)
+    with pytest.raises(QuorumlogError) as caught:
+        await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=timeout_ms)
+    await channel.close()
+    return caught.value
+
+
+# --- no connection -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (HTTP1, "is a web server's port"),
+        (b"220 mail ESMTP ready, talk on\r\n", "does not speak gRPC"),
+        (TLS_ALERT, "one that wants TLS"),
+        (b"", "closes the connection at once"),
+    ],
+)
+def test_what_is_no_grpc_server_is_named_and_nothing_was_sent(answer: bytes, sentence: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with answering(answer) as address:
+            error = await failure(runtime, address)
+            assert type(error) is NotSent
+            assert sentence in str(error)
+            assert address in str(error)
+
+    run(main)
+
+
+@pytest.mark.slow
+def test_a_server_that_says_nothing_is_given_up_before_the_deadline() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with answering(b"", hangs_up=False) as address:
+            error = await failure(runtime, address)
+            assert type(error) is NotSent
+            assert "says nothing" in str(error)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("no-such-host.invalid:9094", "the name no-such-host.invalid does not resolve"),
+        ("http://127.0.0.1:9094", "without a scheme"),
+        ("", "give host:port"),
+        ("127.0.0.1:1", "127.0.0.1:1 refused the connection"),
+    ],
+)
+def test_an_address_that_leads_nowhere_says_so(address: str, sentence: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        error = await failure(runtime, address)
+        assert type(error) is NotSent
+        assert sentence in str(error)
+
+    run(main)
+
+
+# --- a connection, and then nonsense -------------------------------------------------------------
+
+
+def test_a_proxys_own_answer_is_told_from_a_brokers() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with answering(SETTINGS, NOT_FOUND_404, hangs_up=False) as address:
+            error = await failure(runtime, address)
+        assert type(error) is Lost
+        assert "a web server or a proxy" in str(error)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind", "sentence"),
+    [
+        ("UNAVAILABLE", "Socket closed", Lost, "the outcome is unknown"),
+        ("UNAVAILABLE", "GOAWAY received", Lost, "the outcome is unknown"),
+        ("UNIMPLEMENTED", "Method not found!", NotImplementedHere, "port for clients"),
+        ("UNAUTHENTICATED", "token?", Lost, "brokers ask for no credentials"),
+        ("PERMISSION_DENIED", "no", Lost, "check what is in between"),
+        ("DEADLINE_EXCEEDED", "", TimedOut, "the deadline passed"),
+        (
+            "RESOURCE_EXHAUSTED",
+            "SERVER: Received message larger than max (9 vs. 4)",
+            MessageTooLarge,
+            "9 vs. 4",
+        ),
+        ("RESOURCE_EXHAUSTED", "quota", Lost, "RESOURCE_EXHAUSTED: quota"),
+        ("INTERNAL", "boom", Lost, "INTERNAL: boom"),
+        (
+            "UNAVAILABLE",
+            "failed to connect to all addresses; last error: UNKNOWN: x: No route to host",
+            Lost,
+            "check the address and the network",
+        ),
+    ],
+)
+def test_a_status_of_somebody_else_becomes_a_sentence(
+    code: str, text: str, kind: type[QuorumlogError], sentence: str
+) -> None:
+    error = explain_status(code=code, text=text, path="/p", address="h:1", unknown=Lost)
+    assert type(error) is kind
+    assert sentence in str(error)
+
+
+class _Foreign(grpc.GenericRpcHandler):
+    """A gRPC server that answers every call in one way."""
+
+    def __init__(self, serve: Callable[[Any], Awaitable[None]]) -> None:
+        self._serve = serve
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        async def stream(requests: Any, context: Any) -> None:
+            await self._serve(context)
+
+        return grpc.stream_stream_rpc_method_handler(stream)
+
+
+def with_foreign(
+    serve: Callable[[Any], Awaitable[None]], client: Callable[[Runtime, str], Awaitable[None]]
+) -> None:
+    """Run a client of ours beside a server that is none."""
+
+    async def main(runtime: Runtime) -> None:
+        server = aio.server()
+        server.add_generic_rpc_handlers((_Foreign(serve),))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        try:
+            async with asyncio.timeout(WAIT_MS / 1000):
+                await client(runtime, address)
+        finally:
+            await server.stop(None)
+
+    run(main)
+
+
+def test_a_response_that_does_not_parse_is_corrupt_on_every_channel() -> None:
+    async def nonsense(context: Any) -> None:
+        await context.write(b"\xff\xff\xff")
+
+    def synchronous(address: str) -> None:
+        with SyncChannel(address) as channel:
+            with pytest.raises(CorruptionError, match="does not parse"):
+                channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=5000)
+            with pytest.raises(CorruptionError, match="does not parse"):
+                next(channel.stream(LOG_PRODUCE, [ProduceRequest()]))
+
+    async def client(runtime: Runtime, address: str) -> None:
+        channel = runtime.network.channel(address)
+        with pytest.raises(CorruptionError, match="does not parse"):
+            await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=5000)
+        stream = await channel.stream(LOG_PRODUCE, timeout_ms=5000)
+        with pytest.raises(CorruptionError, match="does not parse"):
+            await stream.receive()
+        await asyncio.to_thread(synchronous, address)
+
+    with_foreign(nonsense, client)
+
+
+def test_a_detail_that_is_nonsense_leaves_the_status() -> None:
+    async def refuse(context: Any) -> None:
+        await context.abort(grpc.StatusCode.INTERNAL, "boom", ((STATUS_DETAILS, b"\xff\xff\xff"),))
+
+    async def client(runtime: Runtime, address: str) -> None:
+        error = await failure(runtime, address)
+        assert type(error) is Lost
+        assert "INTERNAL: boom" in str(error)
+
+    with_foreign(refuse, client)
+
+
+def test_a_server_that_closes_streams_breaks_them_with_its_reason() -> None:
+    async def close(context: Any) -> None:
+        await context.read()
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
+
+    async def client(runtime: Runtime, address: str) -> None:
+        channel = runtime.network.channel(address)
+        stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+        await stream.send(ProduceRequest())
+        with pytest.raises(StreamBroken, match="going away"):
+            await stream.receive()
+
+    with_foreign(close, client)
+
+
+def test_a_slow_server_costs_the_deadline_and_no_more() -> None:
+    async def slow(context: Any) -> None:
+        await asyncio.sleep(3600)
+
+    async def client(runtime: Runtime, address: str) -> None:
+        before = runtime.clock.now_ms()
+        error = await failure(runtime, address, timeout_ms=100)
+        assert type(error) is TimedOut
+        assert runtime.clock.now_ms() - before < WAIT_MS / 2
+        channel = runtime.network.channel(address)
+        stream = await channel.stream(LOG_PRODUCE, timeout_ms=100)
+        with pytest.raises(TimedOut):
+            await stream.receive()
+
+    with_foreign(slow, client)

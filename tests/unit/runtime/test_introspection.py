@@ -1,0 +1,233 @@
+"""Health and reflection as the standard tools ask for them, in every version that is in use."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
+from quorumlog.proto.log_pb2 import PublishRequest, PublishResponse
+from quorumlog.runtime import CallContext, CallListener, Handler, Runtime
+from quorumlog.runtime.real import run
+from quorumlog.services import LOG_PUBLISH
+
+WAIT_S = 20
+HEALTH = "grpc.health.v1.Health"
+V1, V1ALPHA = (f"grpc.reflection.{version}.ServerReflection" for version in ("v1", "v1alpha"))
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+Client = Callable[[aio.Channel, CallListener, Runtime], Awaitable[None]]
+
+
+async def publish(request: PublishRequest, context: CallContext) -> PublishResponse:
+    return PublishResponse()
+
+
+def with_server(client: Client, *, is_ready: bool = True) -> None:
+    async def main(runtime: Runtime) -> None:
+        handlers = {LOG_PUBLISH.path: Handler(LOG_PUBLISH, publish)}
+        listener = await runtime.network.serve("127.0.0.1:0", handlers, is_ready=is_ready)
+        async with asyncio.timeout(WAIT_S), aio.insecure_channel(listener.address) as channel:
+            await client(channel, listener, runtime)
+
+    run(main)
+
+
+# --- health --------------------------------------------------------------------------------------
+
+
+def stub(channel: aio.Channel) -> Any:
+    return health_pb2_grpc.HealthStub(channel)
+
+
+def asked(service: str = "") -> health_pb2.HealthCheckRequest:
+    return health_pb2.HealthCheckRequest(service=service)
+
+
+def test_every_service_and_the_whole_server_are_healthy() -> None:
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        services = ["", "quorumlog.v1.Log", HEALTH, V1, V1ALPHA]
+        for service in services:
+            assert (await stub(channel).Check(asked(service))).status == SERVING
+        with pytest.raises(aio.AioRpcError) as caught:
+            await stub(channel).Check(asked("quorumlog.v1.Nothing"))
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        messages: Any = health_pb2
+        everything = await stub(channel).List(messages.HealthListRequest())
+        assert {name: one.status for name, one in everything.statuses.items()} == dict.fromkeys(
+            services, SERVING
+        )
+
+    with_server(client)
+
+
+def test_a_server_is_not_serving_before_it_is_ready_nor_when_it_begins_to_stop() -> None:
+    """While calls are answered all the same."""
+
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        call: Any = channel.unary_unary(LOG_PUBLISH.path, PublishRequest.SerializeToString)
+        watch: Any = stub(channel).Watch(asked("quorumlog.v1.Log"))
+        for is_ready, status in [(False, NOT_SERVING), (True, SERVING), (False, NOT_SERVING)]:
+            listener.announce(is_ready=is_ready)
+            assert (await watch.read()).status == status
+            assert (await stub(channel).Check(asked())).status == status
+            await call(PublishRequest())
+
+    with_server(client, is_ready=False)
+
+
+def test_a_watch_says_the_last_word_and_ends_with_the_server() -> None:
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        watch = stub(channel).Watch(asked())
+        unknown = stub(channel).Watch(asked("quorumlog.v1.Nothing"))
+        assert (await watch.read()).status == SERVING
+        assert (await unknown.read()).status == SERVICE_UNKNOWN
+        async with runtime.tasks.scope("test") as scope:
+            scope.spawn(listener.close(1000 * WAIT_S), name="close")
+            assert (await watch.read()).status == NOT_SERVING
+            assert await watch.read() is aio.EOF
+            assert await unknown.read() is aio.EOF
+
+    with_server(client)
+
+
+def test_a_watch_of_a_server_that_was_not_ready_ends_with_it_too() -> None:
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        watch = stub(channel).Watch(asked())
+        assert (await watch.read()).status == NOT_SERVING
+        async with runtime.tasks.scope("test") as scope:
+            scope.spawn(listener.close(1000 * WAIT_S), name="close")
+            assert await watch.read() is aio.EOF
+
+    with_server(client, is_ready=False)
+
+
+@pytest.mark.parametrize(
+    "path", [f"/{HEALTH}/Check", f"/{HEALTH}/Watch", f"/{V1}/ServerReflectionInfo"]
+)
+def test_nonsense_is_refused_and_not_logged(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        call: Any = channel.stream_stream(path)()
+        await call.write(b"\xff\xff\xff")
+        with pytest.raises(aio.AioRpcError) as caught:
+            await call.read()
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+    with_server(client)
+    assert not caplog.records
+
+
+# --- reflection ----------------------------------------------------------------------------------
+
+
+class Reflection:
+    """One stream of questions."""
+
+    def __init__(self, channel: aio.Channel, service: str) -> None:
+        self._call: Any = channel.stream_stream(
+            f"/{service}/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )()
+
+    async def ask(self, **question: Any) -> Any:
+        await self._call.write(reflection_pb2.ServerReflectionRequest(**question))
+        answer = await self._call.read()
+        assert answer.original_request == reflection_pb2.ServerReflectionRequest(**question)
+        return answer
+
+    async def error(self, **question: Any) -> tuple[int, str]:
+        error = (await self.ask(**question)).error_response
+        return error.error_code, error.error_message
+
+    async def end(self) -> None:
+        await self._call.done_writing()
+        assert await self._call.read() is aio.EOF
+
+
+def pool_of(answer: Any) -> descriptor_pool.DescriptorPool:
+    """What a client that knows nothing else makes of an answer."""
+    pool = descriptor_pool.DescriptorPool()
+    raw = answer.file_descriptor_response.file_descriptor_proto
+    files = [descriptor_pb2.FileDescriptorProto.FromString(one) for one in raw]
+    for file in reversed(files):  # imports come after what imports them
+        pool.Add(file)
+    return pool
+
+
+@pytest.mark.parametrize("version", [V1, V1ALPHA])
+def test_every_listed_service_is_described_completely(version: str) -> None:
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        reflection = Reflection(channel, version)
+        answer = await reflection.ask(list_services="")
+        names = [one.name for one in answer.list_services_response.service]
+        assert names == [HEALTH, "quorumlog.v1.Log", V1, V1ALPHA]
+        methods = set()
+        for name in names:
+            service = pool_of(await reflection.ask(file_containing_symbol=name)).FindServiceByName(
+                name
+            )
+            methods |= {(name, method.input_type.full_name) for method in service.methods}
+        assert ("quorumlog.v1.Log", "quorumlog.v1.ProduceRequest") in methods
+        for name in (V1, V1ALPHA):
+            request = name.removesuffix("ServerReflection") + "ServerReflectionRequest"
+            assert (name, request) in methods
+        await reflection.end()
+
+    with_server(client)
+
+
+def test_a_symbol_may_be_a_method_a_field_or_an_error_detail() -> None:
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        reflection = Reflection(channel, V1)
+        for symbol, file in {
+            "quorumlog.v1.Log.Produce": "quorumlog/v1/log.proto",
+            "quorumlog.v1.Error": "quorumlog/v1/errors.proto",
+            "quorumlog.v1.Error.name": "quorumlog/v1/errors.proto",
+            "grpc.reflection.v1.ServerReflectionRequest": "grpc/reflection/v1/reflection.proto",
+        }.items():
+            pool = pool_of(await reflection.ask(file_containing_symbol=symbol))
+            assert pool.FindFileByName(file).name == file
+            by_name = pool_of(await reflection.ask(file_by_filename=file))
+            assert by_name.FindFileByName(file).name == file
+
+    with_server(client)
+
+
+def test_what_is_unknown_is_not_found_and_the_stream_goes_on() -> None:
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        reflection = Reflection(channel, V1)
+        not_found = grpc.StatusCode.NOT_FOUND.value[0]
+        for question in (
+            {"file_containing_symbol": "quorumlog.v1.Nothing"},
+            {"file_containing_symbol": "grpc.reflection.v1.Nothing"},
+            {"file_by_filename": "nothing.proto"},
+            {"all_extension_numbers_of_type": "quorumlog.v1.Nothing"},
+        ):
+            (name,) = question.values()
+            assert await reflection.error(**question) == (not_found, f"no {name} here")
+        asked_for = reflection_pb2.ExtensionRequest(
+            containing_type="quorumlog.v1.Error", extension_number=7
+        )
+        code, _ = await reflection.error(file_containing_extension=asked_for)
+        assert code == not_found
+        code, _ = await reflection.error()
+        assert code == grpc.StatusCode.UNIMPLEMENTED.value[0]
+        answer = await reflection.ask(all_extension_numbers_of_type="quorumlog.v1.Error")
+        extensions = answer.all_extension_numbers_response
+        assert (extensions.base_type_name, list(extensions.extension_number)) == (
+            "quorumlog.v1.Error",
+            [],
+        )
+        options = "google.protobuf.MethodOptions"
+        answer = await reflection.ask(all_extension_numbers_of_type=options)
+        assert answer.all_extension_numbers_response.base_type_name == options
+
+    with_server(client)
