@@ -7,7 +7,7 @@ import typer
 
 from ..errors import CorruptionError, InvalidRequest
 from .options import Output, OutputOption
-from .output import print_json, print_table
+from .output import print_json, print_table, time_text
 
 app = typer.Typer(help="Files of a data directory.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -24,13 +24,23 @@ BATCH_COLUMNS = (
 )
 """What people see of a batch; `--output json` has all of its header."""
 
+TIME_COLUMNS = ("timestamp", "base_timestamp", "max_timestamp")
+
 
 @app.callback()
 def log() -> None:
     """Files of a data directory."""
 
 
-@app.command("dump")
+@app.command(
+    "dump",
+    epilog="""\b
+Examples:
+  quorumlog log dump quorumlog-data/flights-0/00000000000000000000.log
+  quorumlog log dump quorumlog-data/flights-0/00000000000000000000.log --records -o json
+  quorumlog log dump quorumlog-data/meta.properties
+""",
+)
 def dump(
     file: Annotated[
         str,
@@ -41,11 +51,12 @@ def dump(
     records: Annotated[
         bool, typer.Option("--records", help="Print each batch's records after it.")
     ] = False,
-    output: OutputOption = Output.HUMAN,
+    output: OutputOption = None,
 ) -> None:
     """Print what a file of a data directory holds; nothing is changed.
 
-    Stops with exit code 1 at the first batch that is torn or whose CRC is wrong.
+    Times are ISO 8601 (UTC), with --output json milliseconds since 1970. Stops with exit code 1
+    at the first batch that is torn or whose CRC is wrong.
     """
     from ..runtime.files import RealFiles
     from ..storage.dump import dump_file
@@ -75,5 +86,12 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
         typer.echo("It is empty.")
     for names, run in groupby(rows, key=tuple):
         columns = BATCH_COLUMNS if "base_offset" in names else names
-        table = [tuple(row[name] for name in columns) for row in run]
+        table = [tuple(_shown(name, row[name]) for name in columns) for row in run]
         print_table([name.replace("_", " ") for name in columns], table, empty="")
+
+
+def _shown(name: str, value: object) -> object:
+    """Return a column's value for people: times as ISO 8601, - for none."""
+    if name in TIME_COLUMNS and isinstance(value, int):
+        return time_text(value) if value >= 0 else None
+    return value

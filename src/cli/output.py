@@ -4,10 +4,12 @@ import base64
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import typer
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def print_json(value: Any) -> None:
@@ -41,6 +43,8 @@ def cell_text(cell: object) -> str:
     """Return a cell as text: thousands apart, lists by commas, - for nothing."""
     if cell is None:
         return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
     if isinstance(cell, int):
         return f"{cell:,}"
     if isinstance(cell, tuple | list):
@@ -73,8 +77,8 @@ def count_text(count: int, noun: str) -> str:
 def time_text(timestamp_ms: int) -> str:
     """Return a record's time as ISO 8601 (UTC); the bare number where no calendar has it."""
     try:
-        time = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
+        time = EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
         return str(timestamp_ms)
     return time.isoformat("T", "milliseconds")
 
