@@ -11,7 +11,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import bench, completion, consume, log_files, nodes, produce, topics
+from . import (
+    bench,
+    brokers,
+    completion,
+    config_show,
+    configs,
+    consume,
+    log_files,
+    nodes,
+    produce,
+    topics,
+)
 from .failures import DEBUG_VARIABLE, ending_well, is_debugging, unexpected
 
 PROGRAM = "quorumlog"
@@ -115,6 +126,30 @@ app.add_typer(
     name="topics",
     rich_help_panel=CLUSTER,
     short_help="Create, list, describe and delete topics.",
+)
+app.add_typer(
+    configs.app,
+    name="configs",
+    rich_help_panel=CLUSTER,
+    short_help="See and change configs of topics, see settings of brokers.",
+)
+app.add_typer(
+    brokers.brokers_app,
+    name="brokers",
+    rich_help_panel=CLUSTER,
+    short_help="List brokers, and see what is on their disks.",
+)
+app.add_typer(
+    brokers.cluster_app,
+    name="cluster",
+    rich_help_panel=CLUSTER,
+    short_help="See the cluster as a whole.",
+)
+app.add_typer(
+    config_show.app,
+    name="config",
+    rich_help_panel=NODES,
+    short_help="See what settings come to here, and where each comes from.",
 )
 app.add_typer(
     log_files.app,

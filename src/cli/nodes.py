@@ -1,9 +1,11 @@
 """`quorumlog dev`, `server` and `storage format`: nodes and their directories."""
 
+import os
 from typing import Annotated
 
 import typer
 
+from . import settings
 from .options import Output, OutputOption
 from .output import print_json
 
@@ -12,56 +14,98 @@ storage_app = typer.Typer(
 )
 
 
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A node's setting, e.g. fetch.bytes.max=8MiB; repeatable. `quorumlog config show` "
+        "lists them.",
+    ),
+]
+ConfigOption = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="The node's configuration, TOML."),
+]
+
+
 def dev(
     data_dir: Annotated[
-        str,
-        typer.Option("--data-dir", metavar="DIR", help="Where the node keeps its data."),
-    ] = "quorumlog-data",
+        str | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="Where the node keeps its data.  "
+            "[env var: QUORUMLOG_DATA_DIR; default: quorumlog-data]",
+        ),
+    ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="The address to listen on; the default is this machine.")
-    ] = "127.0.0.1",
+        str | None,
+        typer.Option("--host", help="The address to listen on.  [default: 127.0.0.1]"),
+    ] = None,
     grpc_port: Annotated[
-        int, typer.Option("--grpc-port", min=0, max=65535, help="Clients' port; 0 picks one.")
-    ] = 9094,
+        int | None,
+        typer.Option(
+            "--grpc-port", min=0, max=65535, help="Clients' port; 0 picks one.  [default: 9094]"
+        ),
+    ] = None,
     controller_port: Annotated[
-        int,
-        typer.Option("--controller-port", min=0, max=65535, help="Nodes' port; 0 picks one."),
-    ] = 9093,
+        int | None,
+        typer.Option(
+            "--controller-port",
+            min=0,
+            max=65535,
+            help="Nodes' port; 0 picks one.  [default: 9093]",
+        ),
+    ] = None,
+    assignments: SetOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> None:
     """Run one node with both roles: no configuration, formatted on first use.
 
-    Prints one ready line with every address when it can serve, and runs until Ctrl-C.
+    Prints one ready line with every address when it can serve, and runs until Ctrl-C. Flags win
+    over environment variables (QUORUMLOG_..., one for each setting), these over the defaults.
     """
     from ..server import main as server_main
 
+    settings.warn_of_unknown_variables(os.environ)
     options = server_main.DevOptions(
-        data_dir=data_dir, host=host, grpc_port=grpc_port, controller_port=controller_port
+        data_dir=data_dir,
+        host=host,
+        grpc_port=grpc_port,
+        controller_port=controller_port,
+        assignments=assignments or (),
     )
     raise typer.Exit(server_main.dev(options, as_json=output is Output.JSON))
 
 
 def server(
-    config: Annotated[
-        str, typer.Option("--config", metavar="FILE", help="The node's configuration, TOML.")
-    ],
+    config: ConfigOption = None,
+    assignments: SetOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> None:
-    """Run the node that a configuration file describes, until it is told to stop."""
+    """Run the node that a configuration describes, until it is told to stop.
+
+    --set wins over environment variables (QUORUMLOG_..., one for each setting), these over the
+    file, and the file over the defaults. `quorumlog config show --config FILE` tells what comes of
+    it, and from where.
+    """
     from ..server import main as server_main
 
-    raise typer.Exit(server_main.serve(config, as_json=output is Output.JSON))
+    settings.warn_of_unknown_variables(os.environ)
+    raise typer.Exit(
+        server_main.serve(config, assignments=assignments or (), as_json=output is Output.JSON)
+    )
 
 
 @storage_app.command("format")
 def format_storage(
-    config: Annotated[
-        str, typer.Option("--config", metavar="FILE", help="The node's configuration, TOML.")
-    ],
+    config: ConfigOption = None,
     cluster_id: Annotated[
         str,
         typer.Option("--cluster-id", metavar="ID", help="The cluster to join; default: a new one."),
     ] = "",
+    assignments: SetOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> None:
     """Prepare a node's data directory: cluster id, node id, directory id.
@@ -72,7 +116,8 @@ def format_storage(
     from ..server import main as server_main
     from .output import id_text
 
-    node = server_main.load_config(config)
+    settings.warn_of_unknown_variables(os.environ)
+    node = server_main.load_config(config, assignments or ())
     meta = server_main.format_storage(node, cluster_id=cluster_id)
     row = {
         "data_dir": node.data_dir,

@@ -21,6 +21,7 @@ from ..settings import (
     file_source,
     resolve,
     unknown_name,
+    variable_of,
 )
 
 ROLES = ("controller", "broker")
@@ -265,8 +266,8 @@ def node_config(found: Resolved) -> NodeConfig:
     for setting in settings():
         if setting.name not in found.values:
             raise InvalidConfig(
-                f"{setting.name} is missing: {setting.doc} Give it in the file, or as"
-                f" --set {setting.name}=..."
+                f"{setting.name} is missing; give it in the file that --config names, as"
+                f" --set {setting.name}=..., or as {variable_of(setting.name)}"
             )
     arguments = {row.attribute: found.values[row.name] for row in settings()}
     try:

@@ -1,4 +1,4 @@
-"""The process around a node: settings from a file or from `dev`'s options, signals, the ready line.
+"""The process around a node: settings from flags, environment and file, signals, the ready line.
 
 What goes wrong before the node serves is one sentence on stderr and a non-zero exit code. SIGTERM
 and SIGINT stop it in order; a second one ends the process at once. Nothing of this is simulated.
@@ -10,19 +10,30 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import InvalidConfig, QuorumlogError
 from ..runtime import Runtime
 from ..runtime.real import run
+from ..settings import DEFAULT, Resolved, Source, flag_source, split_assignments
 from ..storage import DirectoryMeta
-from .config import ANY_HOST, NodeConfig, parse_toml
+from .config import (
+    ANY_HOST,
+    NodeConfig,
+    node_config,
+    node_environment,
+    parse_address,
+    resolve_node,
+    settings,
+    toml_source,
+)
 from .node import Node, NodeAddresses, format_directory, is_formatted
 
 DEV_DATA_DIR = "quorumlog-data"
-LOG_LEVEL_VARIABLE = "QUORUMLOG_LOG"  # DEBUG, INFO, WARNING (default), ERROR
+LOG_LEVEL_VARIABLE = "QUORUMLOG_LOG"
+LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR")  # the first one is the default
 
 _M_TRIM_THRESHOLD = -1  # mallopt's numbers
 _M_MMAP_THRESHOLD = -3
@@ -32,12 +43,13 @@ _FREE_BYTES_MAX = 64 << 20  # free memory above this goes back to the kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevOptions:
-    """What `quorumlog dev` may be told; everything has a default."""
+    """What `quorumlog dev` was told on its command line; None: not given."""
 
-    data_dir: str = DEV_DATA_DIR
-    host: str = "127.0.0.1"
-    grpc_port: int = 9094  # 0 picks a free one
-    controller_port: int = 9093  # 0 picks a free one
+    data_dir: str | None = None
+    host: str | None = None
+    grpc_port: int | None = None  # 0 picks a free one
+    controller_port: int | None = None  # 0 picks a free one
+    assignments: Sequence[str] = ()  # "name=value" of --set
 
 
 def dev(options: DevOptions, *, as_json: bool = False) -> int:
@@ -45,22 +57,64 @@ def dev(options: DevOptions, *, as_json: bool = False) -> int:
 
     Returns the process's exit code: 0 after an orderly stop.
     """
-    return _guarded(lambda: _serve(_dev_config(options), format_new=True, as_json=as_json))
+    return _guarded(lambda: _serve(resolve_dev(options), format_new=True, as_json=as_json))
 
 
-def serve(config_path: str, *, as_json: bool = False) -> int:
-    """Run the node of a configuration file until it is told to stop; returns the exit code."""
-    return _guarded(lambda: _serve(load_config(config_path), format_new=False, as_json=as_json))
+def serve(
+    config_path: str | None, *, assignments: Sequence[str] = (), as_json: bool = False
+) -> int:
+    """Run the node of a configuration file, of the environment and of --set until it is told to
+    stop; returns the exit code."""
+    return _guarded(
+        lambda: _serve(resolve_server(config_path, assignments), format_new=False, as_json=as_json)
+    )
 
 
-def load_config(path: str) -> NodeConfig:
-    """Read and check a configuration file; raises InvalidConfig naming it."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path} cannot be read: {error}; name a TOML file") from None
-    return parse_toml(text, source=path)
+def load_config(path: str | None, assignments: Sequence[str] = ()) -> NodeConfig:
+    """Return the checked configuration of a node; raises InvalidConfig naming the place of what is
+    wrong."""
+    return node_config(resolve_server(path, assignments))
+
+
+def resolve_server(path: str | None, assignments: Sequence[str]) -> Resolved:
+    """Return every setting of `quorumlog server` with where it stands; raises InvalidConfig."""
+    flags = split_assignments(assignments, flag="--set")
+    sources = [flag_source(tuple(settings()), flags), node_environment(os.environ)]
+    if path is not None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidConfig(f"{path} cannot be read: {error}; name a TOML file") from None
+        sources.append(toml_source(text, path=path))
+    return resolve_node(sources)
+
+
+def resolve_dev(options: DevOptions) -> Resolved:
+    """Return every setting of `quorumlog dev` with where it stands; raises InvalidConfig."""
+    below = [node_environment(os.environ), Source(values={"data.dir": (DEV_DATA_DIR, DEFAULT)})]
+    beneath = resolve_node(below)
+    flags = split_assignments(options.assignments, flag="--set")
+    if options.data_dir is not None:
+        flags.append(("data.dir", options.data_dir, "--data-dir"))
+    for name, port, flag in (
+        ("listeners.grpc", options.grpc_port, "--grpc-port"),
+        ("listeners.controller", options.controller_port, "--controller-port"),
+    ):
+        if port is None and options.host is None:
+            continue
+        host, usual = parse_address(name, beneath[name])
+        text = f"{options.host or host}:{usual if port is None else port}"
+        flags.append((name, text, flag if options.host is None else "--host"))
+    found = resolve_node([flag_source(tuple(settings()), flags), *below])
+    host, _ = parse_address("listeners.grpc", found["listeners.grpc"])
+    if host in ANY_HOST and not found["advertised.grpc"]:
+        raise InvalidConfig(
+            f"{host} is every interface and none that clients could be told; name the address of "
+            "one, or say what clients shall use: --set advertised.grpc=HOST:PORT"
+        )
+    values = {**found.values, "data.dir": os.path.abspath(found["data.dir"] or DEV_DATA_DIR)}
+    return Resolved(values=values, origins=found.origins)
 
 
 def format_storage(config: NodeConfig, *, cluster_id: str = "") -> DirectoryMeta:
@@ -93,31 +147,24 @@ def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:
     return f"quorumlog is ready: {', '.join(places)}; data in {addresses.data_dir}"
 
 
-def _dev_config(options: DevOptions) -> NodeConfig:
-    if options.host in ANY_HOST:
-        raise InvalidConfig(
-            f"{options.host} is every interface and none that clients could be told; name the "
-            "address of one, or run `quorumlog server` with advertised.grpc"
-        )
-    return NodeConfig(
-        data_dir=os.path.abspath(options.data_dir),
-        grpc_listener=f"{options.host}:{options.grpc_port}",
-        controller_listener=f"{options.host}:{options.controller_port}",
-    )
-
-
 def _guarded(work: Callable[[], None]) -> int:
     """Run to the end; a refusal becomes one sentence on stderr and exit code 1."""
-    level = os.environ.get(LOG_LEVEL_VARIABLE, "WARNING").upper()
-    logging.basicConfig(
-        stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(message)s"
-    )
     try:
+        logging.basicConfig(
+            stream=sys.stderr, level=_log_level(), format="%(asctime)s %(levelname)s %(message)s"
+        )
         work()
     except QuorumlogError as error:
         print(f"quorumlog: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _log_level() -> str:
+    level = os.environ.get(LOG_LEVEL_VARIABLE, "").upper() or LOG_LEVELS[0]
+    if level not in LOG_LEVELS:
+        raise InvalidConfig(f"{LOG_LEVEL_VARIABLE} is {level!r}; give {', '.join(LOG_LEVELS)}")
+    return level
 
 
 def _keep_freed_memory() -> None:
@@ -137,13 +184,15 @@ def _keep_freed_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES_MAX)
 
 
-def _serve(config: NodeConfig, *, format_new: bool, as_json: bool) -> None:
+def _serve(found: Resolved, *, format_new: bool, as_json: bool) -> None:
+    config = node_config(found)
+
     async def main(runtime: Runtime) -> None:
         stop = asyncio.Event()
         _stop_on_signals(stop)
         if format_new and not is_formatted(runtime, config):
             await format_directory(runtime, config)
-        async with Node(runtime, config) as node:
+        async with Node(runtime, config, origins=found.origins) as node:
             print(ready_line(node.addresses, as_json=as_json), flush=True)
             await stop.wait()
 

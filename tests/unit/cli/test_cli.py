@@ -298,6 +298,7 @@ def test_a_closed_pipe_ends_consume_quietly(address: str, topic: str) -> None:
         (["storage", "format", "--config", "/no/such/file"], "/no/such/file cannot be read"),
         (["topics", "list", "--bootstrap", "nonsense"], "give host:port"),
         (["topics", "list", "--bootstrap", "127.0.0.1:1"], "quorumlog dev"),
+        (["server"], "data.dir is missing"),
     ],
 )
 def test_an_error_is_one_sentence_and_exit_code_1(
@@ -319,7 +320,6 @@ def test_an_error_is_one_sentence_and_exit_code_1(
         ["topics", "create", "t", "--partitions", "0"],
         ["consume", "t", "--from", "whenever"],
         ["produce", "t", "--key-separator", ":", "--key-field", "x"],
-        ["server"],
         ["topics", "list", "--output", "xml"],
         ["produce", "t", "--acks", "most"],
     ],

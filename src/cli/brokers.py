@@ -1,0 +1,142 @@
+"""`quorumlog brokers list|describe` and `quorumlog cluster describe`."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InvalidRequest
+from .options import BootstrapOption, Output, OutputOption
+from .output import print_json, print_table, size_text
+
+if TYPE_CHECKING:
+    from ..clients import Broker, Cluster, LogDir
+
+brokers_app = typer.Typer(
+    help="The brokers of the cluster.", no_args_is_help=True, rich_markup_mode=None
+)
+cluster_app = typer.Typer(help="The cluster.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@cluster_app.command("describe")
+def describe_cluster(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
+    """Show the cluster's id, its active controller, and how many brokers and topics it has."""
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        cluster = log.admin.describe_cluster()
+        topics = log.admin.list_topics()
+    fenced = [broker.id for broker in cluster.brokers if broker.fenced]
+    row = {
+        "cluster_id": cluster.cluster_id,
+        "controller": cluster.controller_id,
+        "brokers": [_broker_json(broker, cluster) for broker in cluster.brokers],
+        "topics": len(topics),
+        "partitions": sum(topic.partitions for topic in topics),
+    }
+    if output is Output.JSON:
+        print_json(row)
+        return
+    controller = "none is elected" if cluster.controller_id is None else cluster.controller_id
+    typer.echo(f"cluster     {cluster.cluster_id}")
+    typer.echo(f"controller  {controller}")
+    out = f" ({', '.join(map(str, fenced))} fenced)" if fenced else ""
+    typer.echo(f"brokers     {len(cluster.brokers)}{out}")
+    typer.echo(f"topics      {len(topics):,} with {row['partitions']:,} partitions")
+
+
+@brokers_app.command("list")
+def list_brokers(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
+    """List the registered brokers by id."""
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        cluster = log.admin.describe_cluster()
+    rows = [_broker_json(broker, cluster) for broker in cluster.brokers]
+    if output is Output.JSON:
+        print_json(rows)
+        return
+    print_table(
+        ("broker", "address", "rack", "state", "controller"),
+        [
+            (
+                row["id"],
+                row["grpc"],
+                row["rack"] or "-",
+                row["state"],
+                "yes" if row["is_controller"] else "",
+            )
+            for row in rows
+        ],
+        empty="No broker is registered.",
+    )
+
+
+@brokers_app.command("describe")
+def describe_broker(
+    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's node id.")],
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Show a broker: its address and state, and what each partition takes on its disk.
+
+    Its settings: quorumlog configs describe --broker ID
+    """
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        cluster = log.admin.describe_cluster()
+        found = next((each for each in cluster.brokers if each.id == broker), None)
+        if found is None:
+            ids = ", ".join(str(each.id) for each in cluster.brokers) or "none"
+            raise InvalidRequest(f"there is no broker {broker}; registered are: {ids}")
+        directories = log.admin.describe_log_dirs(broker=broker)
+    row = _broker_json(found, cluster)
+    if output is Output.JSON:
+        print_json({**row, "directories": [_directory_json(each) for each in directories]})
+        return
+    typer.echo(f"Broker {broker} at {row['grpc']}, {row['state']}")
+    for directory in directories:
+        typer.echo(f"{directory.path}: {size_text(directory.size_bytes)} of records")
+        print_table(
+            ("topic", "partition", "bytes", "log start", "log end", "error"),
+            [
+                (
+                    each.topic,
+                    each.partition,
+                    each.size_bytes,
+                    each.log_start_offset,
+                    each.log_end_offset,
+                    "" if each.error is None else each.error.message,
+                )
+                for each in directory.logs
+            ],
+            empty="It holds no partitions.",
+        )
+
+
+def _broker_json(broker: "Broker", cluster: "Cluster") -> dict[str, Any]:
+    return {
+        "id": broker.id,
+        "grpc": broker.grpc_address,
+        "rack": broker.rack or None,
+        "state": "fenced" if broker.fenced else "active",
+        "is_controller": broker.id == cluster.controller_id,
+    }
+
+
+def _directory_json(directory: "LogDir") -> dict[str, Any]:
+    return {
+        "path": directory.path,
+        "size_bytes": directory.size_bytes,
+        "logs": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "size_bytes": each.size_bytes,
+                "log_start_offset": each.log_start_offset,
+                "log_end_offset": each.log_end_offset,
+                "error": None if each.error is None else each.error.message,
+            }
+            for each in directory.logs
+        ],
+    }

@@ -1,0 +1,118 @@
+"""`quorumlog config show`: every value that would be used here, and where it comes from."""
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from ..settings import Resolved, Setting, variable_of
+from ..settings.quantities import quantity_text
+from .nodes import ConfigOption, SetOption
+from .options import BootstrapOption, Output, OutputOption
+from .output import print_json, print_table
+
+app = typer.Typer(
+    help="What this machine's settings come to.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@app.command(
+    "show",
+    epilog="""\b
+Examples:
+  quorumlog config show --config node.toml       a node's settings
+  quorumlog config show --set node.id=2          ... if it were started with this
+  quorumlog config show --client                 what commands such as `topics list` use
+  quorumlog config show --changed                only what differs from the defaults
+""",
+)
+def show(
+    ctx: typer.Context,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    client: Annotated[
+        bool,
+        typer.Option("--client", help="The command line's own settings in place of a node's."),
+    ] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only what differs from the defaults.")
+    ] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Also what each setting means.")] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Show every setting with its value and where it comes from; nothing is started or asked.
+
+    One order holds everywhere: a flag wins over an environment variable, that over a file, and the
+    file over the default.
+    """
+    if client and (config or assignments):
+        raise typer.BadParameter("--config and --set are a node's; leave out --client")
+    if bootstrap is not None and not client:
+        raise typer.BadParameter("--bootstrap is the command line's; add --client")
+    rows, found = _client(ctx, bootstrap) if client else _node(config, assignments or [])
+    shown = [row for row in rows if not (changed and _origin(row, found)["source"] == "default")]
+    if output is Output.JSON:
+        print_json([_json(row, found) for row in shown])
+        return
+    columns = ["setting", "value", "from", "variable", *(["meaning"] if docs else [])]
+    table = []
+    for row in shown:
+        origin = _origin(row, found)
+        place = " ".join(part for part in (origin["source"], origin["place"]) if part)
+        line = [row.name, _value_text(row, found), place, variable_of(row.name)]
+        table.append([*line, row.doc] if docs else line)
+    print_table(columns, table, empty="Everything has its default.")
+
+
+def _node(config: str | None, assignments: list[str]) -> tuple[list[Setting], Resolved]:
+    from ..server import main as server_main
+    from ..server.config import node_config, settings
+    from .settings import warn_of_unknown_variables
+
+    warn_of_unknown_variables(os.environ)
+    found = server_main.resolve_server(config, assignments)
+    if "data.dir" in found.values:
+        node_config(found)  # refuses what a node would refuse
+    return list(settings()), found
+
+
+def _client(ctx: typer.Context, bootstrap: str | None) -> tuple[list[Setting], Resolved]:
+    from . import settings
+
+    flags = {} if bootstrap is None else {"bootstrap": bootstrap}
+    typed = ctx.get_parameter_source("output")
+    if typed is not None and typed.name == "COMMANDLINE":
+        flags["output"] = str(ctx.params["output"])
+    return list(settings.CLIENT_SETTINGS), settings.resolve_client(flags)
+
+
+def _origin(row: Setting, found: Resolved) -> dict[str, str | None]:
+    origin = found.origins.get(row.name)
+    if origin is None:
+        return {"source": "missing", "place": None}
+    return {"source": origin.kind, "place": origin.place or None}
+
+
+def _json(row: Setting, found: Resolved) -> dict[str, Any]:
+    value = found.values.get(row.name)
+    return {
+        "name": row.name,
+        "value": list(value) if isinstance(value, tuple) else value,
+        "default": list(row.default) if isinstance(row.default, tuple) else row.default,
+        **_origin(row, found),
+        "variable": variable_of(row.name),
+        "doc": row.doc,
+    }
+
+
+def _value_text(row: Setting, found: Resolved) -> str:
+    value = found.values.get(row.name)
+    if value is None:
+        return "must be given"
+    if isinstance(value, tuple):
+        return ",".join(value) or "-"
+    if isinstance(value, int) and row.unit:
+        short = quantity_text(value, row.unit)
+        return str(value) if short == str(value) else f"{value} ({short})"
+    return str(value) or "-"

@@ -1,0 +1,169 @@
+"""`quorumlog configs describe|alter`: the configs of topics, the settings of brokers."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InvalidConfig, UnknownTopicOrPartition
+from ..settings import split_assignments
+from .completion import topic_names
+from .options import BootstrapOption, Output, OutputOption, TopicArgument
+from .output import print_json, print_table
+from .topic_names import unknown_topic
+
+if TYPE_CHECKING:
+    from ..clients import Config
+
+app = typer.Typer(
+    help="See and change the configs of topics; see the settings of brokers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command(
+    "describe",
+    epilog="""\b
+Examples:
+  quorumlog configs describe flights             what is set, and what the rest comes to
+  quorumlog configs describe flights --docs      with what each takes and means
+  quorumlog configs describe --broker 1          a broker's settings, and where each was set
+""",
+)
+def describe(
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names),
+    ] = None,
+    broker: Annotated[
+        int | None, typer.Option("--broker", min=0, help="Describe this broker in its place.")
+    ] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only what differs from the defaults.")
+    ] = False,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Also what each config takes and means.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Show every config of a topic, or every setting of a broker: value, default, who set it."""
+    from . import settings
+
+    if (topic is None) == (broker is None):
+        raise typer.BadParameter("name a topic, or a broker with --broker; one of both")
+    with settings.open_log(bootstrap=bootstrap) as log:
+        try:
+            found = log.admin.describe_configs(topic, broker=broker)
+        except UnknownTopicOrPartition:
+            assert topic is not None, "a broker is no topic"
+            raise unknown_topic(log, topic) from None
+    configs = [config for config in found.values() if not (changed and config.is_default)]
+    if output is Output.JSON:
+        print_json([config_json(config) for config in configs])
+        return
+    columns = ["config", "value", "set by", "default", "changes"]
+    rows = [
+        [
+            config.name,
+            config.value or "-",
+            " ".join(part for part in (config.source, config.place) if part),
+            "" if config.value == config.default else config.default or "-",
+            config.changes,
+        ]
+        for config in configs
+    ]
+    if docs:
+        columns += ["takes", "meaning"]
+        for row, config in zip(rows, configs, strict=True):
+            row += [takes_text(config), config.doc]
+    print_table(columns, rows, empty="Everything has its default.")
+
+
+@app.command(
+    "alter",
+    epilog="""\b
+Examples:
+  quorumlog configs alter flights --set retention.ms=7d --set segment.bytes=256MiB
+  quorumlog configs alter flights --delete retention.ms       back to the default
+  quorumlog configs alter flights --set flush.policy=fsync --validate-only
+""",
+)
+def alter(
+    topic: TopicArgument,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A config's new value; repeatable."),
+    ] = None,
+    deletions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete", metavar="KEY", help="A config that goes back to its default; repeatable."
+        ),
+    ] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Say what would be, change nothing.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Change configs of a topic: all that is named, or nothing. The others stay as they are.
+
+    The brokers take the change without a restart. Units are understood: ms, s, min, h, d; B, KiB,
+    MiB, GiB, TiB.
+    """
+    from . import settings
+
+    if not assignments and not deletions:
+        raise typer.BadParameter("nothing to change: give --set KEY=VALUE or --delete KEY")
+    changes = _changes(assignments or [], deletions or [])
+    with settings.open_log(bootstrap=bootstrap) as log:
+        try:
+            now = log.admin.alter_configs(
+                topic, changes, delete=deletions or (), validate_only=validate_only
+            )
+        except UnknownTopicOrPartition:
+            raise unknown_topic(log, topic) from None
+    if output is Output.JSON:
+        print_json({"topic": topic, "configs": now, "validate_only": validate_only})
+        return
+    listed = ", ".join(f"{name}={value}" for name, value in now.items()) or "nothing, all defaults"
+    typer.echo(f"Topic {topic} {'would have' if validate_only else 'has'} set: {listed}.")
+
+
+def _changes(assignments: list[str], deletions: list[str]) -> dict[str, str]:
+    changes: dict[str, str] = {}
+    for name, value, _ in split_assignments(assignments, flag="--set"):
+        if name in changes or name in deletions:
+            raise InvalidConfig(f"{name} is given twice; give each config once")
+        changes[name] = value
+    return changes
+
+
+def takes_text(config: "Config") -> str:
+    """Return what a config takes: "1024..2147483647 bytes", "replicated, fsync"."""
+    if config.choices:
+        return ", ".join(config.choices)
+    if config.low is None and config.high is None:
+        return config.type
+    low = "" if config.low is None else f"{config.low:,}"
+    high = "" if config.high is None else f"{config.high:,}"
+    return f"{low}..{high} {config.unit}".rstrip()
+
+
+def config_json(config: "Config") -> dict[str, Any]:
+    """Return the JSON contract of one config."""
+    return {
+        "name": config.name,
+        "value": config.value,
+        "default": config.default,
+        "source": config.source,
+        "place": config.place or None,
+        "type": config.type,
+        "unit": config.unit or None,
+        "low": config.low,
+        "high": config.high,
+        "choices": list(config.choices),
+        "changes": config.changes,
+        "doc": config.doc,
+    }
