@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .clients import Delivered as Delivered
     from .clients import DeliveredRange as DeliveredRange
     from .clients import ProducerConfig as ProducerConfig
+    from .clients import TimestampMs as TimestampMs
     from .clients.blocking import Log as Log
     from .clients.blocking import connect as connect
     from .errors import QuorumlogError as QuorumlogError
@@ -42,6 +43,7 @@ _HOMES = {
     "ProducerConfig": ".clients",
     "QuorumlogError": ".errors",
     "Record": ".records.record",
+    "TimestampMs": ".clients",
     "connect": ".clients.blocking",
 }
 _MODULES = ("aio", "errors")

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ..errors import QuorumlogError, Stopping
-from .assignment import Assignment
+from .assignment import Assignment, Wanted
 from .blocking_admin import Admin
 from .blocking_consumer import Consumer
 from .blocking_producer import Producer
@@ -67,7 +67,7 @@ class Log:
 
     def consumer(
         self,
-        topics: str | Sequence[str] = (),
+        topics: Wanted = (),
         *,
         assign: Assignment | None = None,
         start: Position = "earliest",

@@ -263,6 +263,7 @@ class AsyncConsumer:
         await self._parts.ready()
         for reader in self._parts.named(topic, partition):
             reader.is_paused = True
+        self._fetcher.wake()  # what they have read ahead may be given up for others
 
     async def resume(self, topic: str | None = None, partition: int | None = None) -> None:
         """Read what is paused again: a partition, a topic's, or all."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..errors import InvalidRequest, QuorumlogError, Stopping
 from ..runtime import Runtime, Scope
 from .admin import AsyncAdmin
-from .assignment import Assignment, parse_assignment
+from .assignment import Assignment, Wanted, parse_assignment
 from .config import (
     ClientConfig,
     ClientSettings,
@@ -101,7 +101,7 @@ class AsyncLog:
 
     def consumer(
         self,
-        topics: str | Sequence[str] = (),
+        topics: Wanted = (),
         *,
         assign: Assignment | None = None,
         start: Position = "earliest",
@@ -109,6 +109,8 @@ class AsyncLog:
         **settings: Unpack[ConsumerSettings],
     ) -> AsyncConsumer:
         """Return a consumer of all partitions of `topics`, or of those of `assign`, from `start`.
+
+        Partitions by topic may be given as `topics` as well: `log.consumer({"flights": [0, 1]})`.
 
         `start` is "earliest", "latest", an offset, a datetime or a TimestampMs; with `until_end`
         reading ends where the partitions ended when it began. `settings` are the fields of

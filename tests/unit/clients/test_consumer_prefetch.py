@@ -1,0 +1,227 @@
+"""How a consumer reads ahead: few calls, bounded bytes, nobody held up by another partition."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+from quorumlog import simulation
+from quorumlog.clients import AsyncConsumer, ConsumerRecord
+from quorumlog.runtime import Runtime
+
+from .memory_brokers import Brokers, offsets
+
+Main: TypeAlias = Callable[[Brokers], Coroutine[Any, Any, None]]
+
+KIB = 1024
+
+
+def play(main: Main, *, brokers: int = 1) -> None:
+    """Run a test with brokers in memory, on the simulated runtime."""
+
+    async def run(runtime: Runtime) -> None:
+        await main(Brokers(runtime, brokers))
+
+    simulation.run(run)
+
+
+async def read(consumer: AsyncConsumer, count: int) -> list[ConsumerRecord]:
+    """Poll until `count` records are there."""
+    records: list[ConsumerRecord] = []
+    while len(records) < count:
+        found = await consumer.poll(timeout_ms=10_000)
+        assert found, f"{len(records)} of {count} records came"
+        records += found
+    return records
+
+
+def by_partition(records: list[ConsumerRecord]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for record in records:
+        found[record.partition].append(record.offset)
+    return dict(found)
+
+
+def test_one_long_poll_watches_many_partitions() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 100)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            assert await consumer.poll(timeout_ms=10_000) == []
+        assert max(len(asked.offsets) for asked in brokers.asked) == 100
+        assert len(brokers.asked) < 30  # 10 s of polls of half a second, and the first one
+        assert len(brokers.look_ups) == 1
+
+    play(main)
+
+
+def test_the_bytes_read_ahead_are_bounded_in_all() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 40)
+        for partition in range(40):
+            brokers.append(("t", partition), 10, size=100, batches=50)
+        batch_size = len(brokers.logs["t", 0][-1].bytes)
+        total = 256 * KIB
+        async with (
+            brokers.client() as log,
+            log.consumer(
+                "t", prefetch_total_bytes_max=total, prefetch_bytes_max=64 * KIB
+            ) as consumer,
+        ):
+            await asyncio.sleep(5)
+            held = consumer.statistics().buffered_bytes
+            assert total // 2 <= held <= total + batch_size
+            assert held < sum(len(s.bytes) for log in brokers.logs.values() for s in log) // 2
+            records: list[ConsumerRecord] = []
+            while len(records) < 40 * 500:
+                records += await consumer.poll(max_records=100, timeout_ms=10_000)
+                assert consumer.statistics().buffered_bytes <= total + batch_size
+        assert by_partition(records) == {p: list(range(500)) for p in range(40)}
+        assert all(asked.max_bytes <= total for asked in brokers.asked)
+
+    play(main)
+
+
+def test_a_batch_above_every_bound_gets_through() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 3)
+        for partition in range(3):
+            brokers.append(("t", partition), size=30 * KIB, batches=3)
+        async with (
+            brokers.client() as log,
+            log.consumer(
+                "t",
+                prefetch_total_bytes_max=4 * KIB,
+                prefetch_bytes_max=1,
+                fetch_bytes_max=KIB,
+                partition_bytes_max=KIB,
+            ) as consumer,
+        ):
+            assert by_partition(await read(consumer, 9)) == {p: [0, 1, 2] for p in range(3)}
+
+    play(main)
+
+
+def test_no_partition_waits_for_the_long_poll_of_others() -> None:
+    """Each partition comes to its end at another time, while the others are watched."""
+
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 12)
+        clock = brokers.runtime.clock
+        async with (
+            brokers.client() as log,
+            log.consumer("t", fetch_wait_ms_max=60_000) as consumer,
+        ):
+            await asyncio.sleep(1)
+            for turn in range(60):
+                partition = turn * 5 % 12
+                brokers.append(("t", partition), 3)
+                began_ms = clock.now_ms()
+                assert {r.partition for r in await read(consumer, 3)} == {partition}
+                assert clock.now_ms() - began_ms < 50
+                await asyncio.sleep(turn % 4 / 100)
+        assert brokers.waiting_max <= 4
+
+    play(main)
+
+
+def test_a_silent_leader_holds_up_no_other() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 8)
+        for partition in range(8):
+            brokers.append(("t", partition), 10, size=100, batches=40)
+            brokers.lead(("t", partition), 1 + partition % 2)
+        silence = brokers.silences[2] = asyncio.Event()
+        async with (
+            brokers.client() as log,
+            log.consumer("t", prefetch_total_bytes_max=64 * KIB) as consumer,
+        ):
+            records = await read(consumer, 4 * 400)
+            assert by_partition(records) == {p: list(range(400)) for p in (0, 2, 4, 6)}
+            silence.set()
+            records = await read(consumer, 4 * 400)
+            assert by_partition(records) == {p: list(range(400)) for p in (1, 3, 5, 7)}
+
+    play(main, brokers=2)
+
+
+def test_paused_partitions_give_their_room_to_others_and_lose_nothing() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 9)
+        for partition in range(8):
+            brokers.append(("t", partition), 10, size=100, batches=30)
+        async with (
+            brokers.client() as log,
+            log.consumer("t", prefetch_total_bytes_max=64 * KIB) as consumer,
+        ):
+            first = await consumer.poll(max_records=7)
+            await asyncio.sleep(1)
+            for partition in range(8):
+                await consumer.pause("t", partition)
+            brokers.append(("t", 8), 10, size=1_000, batches=20)
+            assert by_partition(await read(consumer, 200)) == {8: list(range(200))}
+            assert await consumer.poll(timeout_ms=100) == []
+            assert consumer.paused() == [("t", partition) for partition in range(8)]
+            await consumer.resume()
+            rest = await read(consumer, 8 * 300 - 7)
+        assert by_partition(first + rest) == {p: list(range(300)) for p in range(8)}
+
+    play(main)
+
+
+def test_partitions_get_equal_shares_of_small_answers() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 6)
+        for partition in range(6):
+            brokers.append(("t", partition), 10, size=100, batches=100)
+        async with (
+            brokers.client() as log,
+            log.consumer(
+                "t", fetch_bytes_max=8 * KIB, partition_bytes_max=8 * KIB, prefetch_bytes_max=KIB
+            ) as consumer,
+        ):
+            counts = Counter(record.partition for record in await read(consumer, 3_000))
+        assert len(counts) == 6
+        assert max(counts.values()) - min(counts.values()) <= 100
+
+    play(main)
+
+
+def test_what_is_under_way_at_a_seek_is_dropped() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 10, batches=10)
+        brokers.fetch_s = 1.0
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            assert await consumer.poll(timeout_ms=500) == []
+            await consumer.seek("t", 0, 95)
+            assert offsets(await consumer.poll(timeout_ms=10_000)) == [95, 96, 97, 98, 99]
+            assert await consumer.poll(timeout_ms=5_000) == []
+
+    play(main)
+
+
+def test_a_broker_that_answers_at_once_with_nothing_is_not_hammered() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 2)
+        async with (
+            brokers.client() as log,
+            log.consumer("t", fetch_wait_ms_max=0) as consumer,
+        ):
+            assert await consumer.poll(timeout_ms=1_000) == []
+        assert len(brokers.asked) < 120
+
+    play(main)
+
+
+def test_a_consumer_that_waits_for_more_bytes_still_gets_the_last_ones() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 5)
+        async with (
+            brokers.client() as log,
+            log.consumer("t", fetch_bytes_min=KIB, fetch_wait_ms_max=200) as consumer,
+        ):
+            assert offsets(await consumer.poll(timeout_ms=1_000)) == [0, 1, 2, 3, 4]
+        assert all(asked.wait_ms <= 200 for asked in brokers.asked)
+
+    play(main)
