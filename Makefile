@@ -55,15 +55,20 @@ proto-check: setup ## fail when src/proto is not what proto/ generates
 	  && for file in "$$fresh"/*; do cmp "$$file" "src/proto/$$(basename "$$file")" || exit 1; done \
 	  && echo "src/proto is fresh"
 
-docs: setup ## write the generated page: docs/configuration.md
-	@page=$$($(BIN)/python -c "from quorumlog.server.reference import configuration_page as page; print(page())") \
+docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, the tables of docs/clients.md
+	@page=$$($(BIN)/python -c "from quorumlog.cli.configuration_page import configuration_page as page; print(page(), end='')") \
 	  && printf '%s\n' "$$page" > docs/configuration.md
+	@page=$$($(BIN)/python -c "from quorumlog.cli.reference import cli_page as page; print(page(), end='')") \
+	  && printf '%s\n' "$$page" > docs/cli.md
+	@page=$$($(BIN)/python -c "import sys; from quorumlog.clients.reference import with_tables as page; \
+	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=node SEEDS=50, or SEED=n to replay one
 	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-bench: setup ## every benchmark, one after the other: ratios beside a peer in the same run
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: ratios beside a peer in the same run
+	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)) benchmarks/page.py; do \
+	  echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 lock: setup ## resolve the dependencies anew into requirements.lock
 	$(BIN)/pip install --quiet uv

@@ -1,0 +1,68 @@
+"""The tables of docs/clients.md: settings and errors, from the code that means them.
+
+Pure text: `make docs` puts them between the page's markers, a test holds the page against them.
+"""
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from typing import Any
+
+from ..errors import ERRORS, QuorumlogError
+from .config import KIB, MIB, ClientConfig, ConsumerConfig, ProducerConfig
+
+MARKED = re.compile(r"(<!-- made by `make docs`: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+# A field of a config with the comment lines above it and the comment beside it.
+FIELD = re.compile(r"((?:^    # .*\n)*)^    (\w+): [^=\n]+ = [^#\n]+(?:# (.*))?$", re.MULTILINE)
+
+
+def with_tables(page: str) -> str:
+    """Return the page with every marked table written anew."""
+    return MARKED.sub(lambda mark: f"{mark[1]}{table(mark[2])}{mark[3]}", page)
+
+
+def table(name: str) -> str:
+    """Return a table: the name of a config class, or `errors`."""
+    configs = {kind.__name__: kind for kind in (ClientConfig, ProducerConfig, ConsumerConfig)}
+    if name == "errors":
+        return _table(("error", "repeat?", "meaning, and what to do"), _error_rows())
+    return _table(("setting", "default", "meaning"), _setting_rows(configs[name]))
+
+
+def _setting_rows(kind: type[Any]) -> Iterator[tuple[str, ...]]:
+    """Name, default and comment of each field, in the order of the code."""
+    comments = {
+        match[2]: match[3] or " ".join(line.strip(" #") for line in match[1].splitlines())
+        for match in FIELD.finditer(inspect.getsource(kind))
+    }
+    for each in fields(kind):
+        assert each.default is not MISSING, f"{each.name} has no default"
+        comment = comments[each.name].replace("|", "\\|")
+        yield f"`{each.name}`", _default(each.default), comment
+
+
+def _default(value: object) -> str:
+    if type(value) is not int:
+        return f"`{value!r}`"
+    size = ""
+    if value >= KIB and value % KIB == 0:
+        size = f" ({value // MIB} MiB)" if value % MIB == 0 else f" ({value // KIB} KiB)"
+    return f"`{value}`{size}"
+
+
+def _error_rows() -> Iterator[tuple[str, ...]]:
+    """Class, whether a repeat may help, and its docstring, in the order of the table of errors."""
+    for error in ERRORS:
+        base = error.__mro__[1]
+        name = f"`{error.__name__}`"
+        if base is not QuorumlogError:
+            name += f", a `{base.__name__}`"
+        meaning = " ".join((error.__doc__ or "").split()).replace("|", "\\|")
+        yield name, "yes" if error.retriable else "no", meaning
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
