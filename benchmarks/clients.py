@@ -13,8 +13,8 @@ Each round is two processes, one for each face of the clients, since several loo
 process disturb each other; the medians of the rounds are printed and stored.
 
 Run: python benchmarks/clients.py [--rounds 5] [--records 300000] [--quick] [--profile]
-`--quick` is a smoke test: one short round, nothing stored. `--profile` says instead where the CPU
-time of each row goes, in nanoseconds a record, by thread and by part of the client.
+`--quick` is a smoke test: one short round, stored only where `--store` says. `--profile` says
+instead where the CPU time of each row goes: nanoseconds a record, by thread and part of the client.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
 ]
+TOPIC_CONFIGS = {"flush.policy": "replicated"}
 CEILINGS = {  # what a row is compared with: (codec, bare stream)
     "produce, each": ("codec: encode each", "bare stream in"),
     "produce, Arrow": ("codec: encode columns", "bare stream in"),
@@ -76,7 +77,7 @@ CEILINGS = {  # what a row is compared with: (codec, bare stream)
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Task:
     """What a measuring process is to do, given as JSON."""
 
@@ -90,7 +91,7 @@ class Task:
     profile: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One measurement."""
 
@@ -115,17 +116,22 @@ class Load:
         data = os.urandom(task.size * SLICE_ROWS)
         ends = pa.array(range(0, len(data) + 1, task.size), pa.int32()).buffers()[1]
         array = pa.Array.from_buffers(pa.binary(), SLICE_ROWS, [None, ends, pa.py_buffer(data)])
-        self.table = pa.table({"value": array})
+        self.rows = pa.record_batch({"value": array})
         self.array = record_columns(array)
 
     def stream(self) -> Iterator[bytes]:
         """Give the values that are sent one by one."""
         return itertools.islice(itertools.cycle(self.values), self.each)
 
-    def tables(self, count: int) -> Iterator[pa.Table]:
-        """Give Arrow tables of `count` rows together."""
+    def lists(self) -> Iterator[list[bytes]]:
+        """Give the same values, a thousand at a time."""
+        for left in range(self.each, 0, -len(self.values)):
+            yield self.values[:left]
+
+    def reader(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Give Arrow batches of `count` rows together."""
         for start in range(0, count, SLICE_ROWS):
-            yield self.table.slice(0, min(SLICE_ROWS, count - start))
+            yield self.rows.slice(0, min(SLICE_ROWS, count - start))
 
     def batches(self) -> list[bytes]:
         """Return one slice as the batches that a producer would send."""
@@ -138,7 +144,6 @@ class Meter:
     def __init__(self, task: Task) -> None:
         self._task = task
         self.rows: list[Row] = []
-        self.only: str | None = None  # the row that is wanted; None: all of them
 
     @contextlib.contextmanager
     def measure(self, group: str, name: str, records: int, *, pid: int | None) -> Iterator[None]:
@@ -147,16 +152,7 @@ class Meter:
         client, began = time.process_time(), time.perf_counter()
         yield
         seconds, cpu = time.perf_counter() - began, time.process_time() - client
-        self.rows.append(
-            Row(
-                group=group,
-                name=name,
-                records=records,
-                seconds=seconds,
-                client_cpu_s=cpu,
-                server_cpu_s=cpu_of(pid) - server,
-            )
-        )
+        self.rows.append(Row(group, name, records, seconds, cpu, cpu_of(pid) - server))
 
     def ours(self, group: str, name: str, records: int) -> Any:
         """Measure the block as one that uses the node, sampling it where that was asked for."""
@@ -228,123 +224,140 @@ async def bare_streams(meter: Meter, load: Load, task: Task) -> None:
 async def aio_rows(task: Task, meter: Meter, load: Load) -> None:
     """Measure the asyncio face."""
     async with quorumlog.aio.connect(task.address) as log:
-        names = topic_names()
-
-        async def new() -> str:
-            name = next(names)
-            await log.admin.create_topic(name, configs={"flush.policy": "replicated"})
-            return name
-
-        await aio_produce(log, meter, load, new)
-        few, many = await new(), await new()
+        names = map("bench-{}-{}".format, itertools.repeat(task.face), itertools.count())
+        for group, name, records, send in aio_sends(load):
+            topic = await aio_topic(log, next(names))
+            async with log.producer() as producer:
+                await producer.send_and_wait(topic, b"warm")
+                with meter.ours(group, name, records):
+                    await send(producer, topic)
+                    await producer.flush()
+        few, many = [await aio_topic(log, next(names)) for _ in range(2)]
         async with log.producer() as producer:
-            for table in load.tables(load.each):
-                await producer.send_arrow(few, table, value="value")
-            for table in load.tables(load.columns):
-                await producer.send_arrow(many, table, value="value")
+            for topic, records in ((few, load.each), (many, load.columns)):
+                await producer.send_arrow(topic, load.reader(records), value="value")
         await aio_consume(log, meter, load, few, many)
 
 
-async def aio_produce(
-    log: quorumlog.aio.AsyncLog, meter: Meter, load: Load, new: Callable[[], Awaitable[str]]
-) -> None:
-    """Measure every way to send."""
-    topic = await new()
-    async with log.producer() as producer:
-        await producer.send_and_wait(topic, b"warm")
-        with meter.ours("produce, each", "send", load.each):
-            for value in load.stream():
+async def aio_topic(log: quorumlog.aio.AsyncLog, name: str) -> str:
+    """Create a topic and return its name."""
+    await log.admin.create_topic(name, configs=TOPIC_CONFIGS)
+    return name
+
+
+def aio_sends(load: Load) -> Sequence[tuple[str, str, int, Callable[[Any, str], Awaitable[None]]]]:
+    """Return every way to send: group, name, records, and the way itself."""
+
+    async def send(producer: Any, topic: str) -> None:
+        for value in load.stream():
+            await producer.send(topic, value)
+
+    async def send_nowait(producer: Any, topic: str) -> None:
+        for value in load.stream():
+            try:
+                producer.send_nowait(topic, value)
+            except quorumlog.errors.Overloaded:
                 await producer.send(topic, value)
-            await producer.flush()
-    topic = await new()
-    async with log.producer() as producer:
-        await producer.send_and_wait(topic, b"warm")
-        with meter.ours("produce, each", "send_nowait", load.each):
-            for value in load.stream():
-                try:
-                    producer.send_nowait(topic, value)
-                except quorumlog.errors.Overloaded:
-                    await producer.send(topic, value)
-            await producer.flush()
-    topic = await new()
-    async with log.producer() as producer:
-        await producer.send_and_wait(topic, b"warm")
-        with meter.ours("produce, Arrow", "send_arrow", load.columns):
-            for table in load.tables(load.columns):
-                await producer.send_arrow(topic, table, value="value")
+
+    async def send_many(producer: Any, topic: str) -> None:
+        for values in load.lists():
+            await producer.send_many(topic, values)
+
+    async def send_arrow(producer: Any, topic: str) -> None:
+        await producer.send_arrow(topic, load.reader(load.columns), value="value")
+
+    return (
+        ("produce, each", "send", load.each, send),
+        ("produce, each", "send_nowait", load.each, send_nowait),
+        ("produce, each", "send_many", load.each, send_many),
+        ("produce, Arrow", "send_arrow", load.columns, send_arrow),
+    )
 
 
 async def aio_consume(
     log: quorumlog.aio.AsyncLog, meter: Meter, load: Load, few: str, many: str
 ) -> None:
     """Measure every way to read."""
+    count = 0
     async with log.consumer(few, until_end=True) as consumer:
-        count = 0
         with meter.ours("consume, each", "async for", load.each):
             async for _ in consumer:
                 count += 1
-        assert count == load.each
     async with log.consumer(few, until_end=True) as consumer:
-        count = 0
         with meter.ours("consume, each", "poll", load.each):
             while records := await consumer.poll(timeout_ms=None):
                 count += len(records)
-        assert count == load.each
+    assert count == 2 * load.each
+    async with log.consumer(many, until_end=True) as consumer:
+        with meter.ours("consume, Arrow", "poll_arrow", load.columns):
+            while rows := (await consumer.poll_arrow(timeout_ms=None)).num_rows:
+                count += rows
     with meter.ours("consume, Arrow", "read_arrow", load.columns):
-        assert (await log.read_arrow(many, columns=("value",))).num_rows == load.columns
+        count += (await log.read_arrow(many, columns=("value",))).num_rows
+    assert count == 2 * (load.each + load.columns)
 
 
 def blocking_rows(task: Task, meter: Meter, load: Load) -> None:
     """Measure the blocking face."""
     with quorumlog.connect(task.address) as log:
-        names = topic_names()
+        names = map("bench-{}-{}".format, itertools.repeat(task.face), itertools.count())
 
         def new() -> str:
-            name = next(names)
-            log.admin.create_topic(name, configs={"flush.policy": "replicated"})
-            return name
+            return log.admin.create_topic(next(names), configs=TOPIC_CONFIGS).name
 
-        topic = new()
-        with log.producer() as producer:
-            producer.send(topic, b"warm").result()
-            with meter.ours("produce, each", "send", load.each):
-                for value in load.stream():
-                    producer.send(topic, value)
-                producer.flush()
-        topic = new()
-        with log.producer() as producer:
-            producer.send(topic, b"warm").result()
-            with meter.ours("produce, Arrow", "send_arrow", load.columns):
-                for table in load.tables(load.columns):
-                    producer.send_arrow(topic, table, value="value")
+        for group, name, records, send in blocking_sends(load):
+            topic = new()
+            with log.producer() as producer:
+                producer.send(topic, b"warm").result()
+                with meter.ours(group, name, records):
+                    send(producer, topic)
+                    producer.flush()
         few, many = new(), new()
         with log.producer() as producer:
-            for table in load.tables(load.each):
-                producer.send_arrow(few, table, value="value")
-            for table in load.tables(load.columns):
-                producer.send_arrow(many, table, value="value")
+            for topic, records in ((few, load.each), (many, load.columns)):
+                producer.send_arrow(topic, load.reader(records), value="value")
         blocking_consume(log, meter, load, few, many)
+
+
+def blocking_sends(load: Load) -> Sequence[tuple[str, str, int, Callable[[Any, str], None]]]:
+    """Return every way to send: group, name, records, and the way itself."""
+
+    def send(producer: Any, topic: str) -> None:
+        for value in load.stream():
+            producer.send(topic, value)
+
+    def send_many(producer: Any, topic: str) -> None:
+        for values in load.lists():
+            producer.send_many(topic, values)
+
+    def send_arrow(producer: Any, topic: str) -> None:
+        producer.send_arrow(topic, load.reader(load.columns), value="value")
+
+    return (
+        ("produce, each", "send", load.each, send),
+        ("produce, each", "send_many", load.each, send_many),
+        ("produce, Arrow", "send_arrow", load.columns, send_arrow),
+    )
 
 
 def blocking_consume(log: quorumlog.Log, meter: Meter, load: Load, few: str, many: str) -> None:
     """Measure every way to read."""
-    with log.consumer(few, until_end=True) as consumer:
-        with meter.ours("consume, each", "for", load.each):
-            count = sum(1 for _ in consumer)
-        assert count == load.each
-    with log.consumer(few, until_end=True) as consumer:
-        count = 0
-        with meter.ours("consume, each", "poll", load.each):
-            while records := consumer.poll(timeout_ms=None):
-                count += len(records)
-        assert count == load.each
+    count = 0
+    each, columns = "consume, each", "consume, Arrow"
+    with log.consumer(few, until_end=True) as consumer, meter.ours(each, "for", load.each):
+        for _ in consumer:
+            count += 1
+    with log.consumer(few, until_end=True) as consumer, meter.ours(each, "poll", load.each):
+        while records := consumer.poll(timeout_ms=None):
+            count += len(records)
+    assert count == 2 * load.each
+    reading = meter.ours(columns, "poll_arrow", load.columns)
+    with log.consumer(many, until_end=True) as consumer, reading:
+        while rows := consumer.poll_arrow(timeout_ms=None).num_rows:
+            count += rows
     with meter.ours("consume, Arrow", "read_arrow", load.columns):
-        assert log.read_arrow(many, columns=("value",)).num_rows == load.columns
-
-
-def topic_names() -> Iterator[str]:
-    """Give names that no other process gives."""
-    return (f"bench-{os.getpid()}-{number}" for number in itertools.count())
+        count += log.read_arrow(many, columns=("value",)).num_rows
+    assert count == 2 * (load.each + load.columns)
 
 
 def measure(task: Task) -> list[Row]:
@@ -480,16 +493,7 @@ def one_round(size: int, records: int, *, profile: bool) -> list[Row]:
         node, peer = ("-c", NODE, f"{folder}/data"), (BARE, "--bare-server", folder)
         with started(*node) as (ours, our_pid), started(*peer) as (bare, bare_pid):
             for face in ALL_FACES:
-                task = Task(
-                    face=face,
-                    address=ours,
-                    server_pid=our_pid,
-                    bare_address=bare,
-                    bare_pid=bare_pid,
-                    size=size,
-                    records=records,
-                    profile=profile,
-                )
+                task = Task(face, ours, our_pid, bare, bare_pid, size, records, profile)
                 command = [sys.executable, __file__, "--task", json.dumps(asdict(task))]
                 told = subprocess.check_output(command, timeout=WAIT_S)
                 rows += [Row(**row) for row in json.loads(told)]
@@ -561,7 +565,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=300_000, help="sent one by one in a round")
-    parser.add_argument("--quick", action="store_true", help="one short round, nothing stored")
+    parser.add_argument("--quick", action="store_true", help="one short round, as a smoke test")
+    parser.add_argument(
+        "--store", type=Path, help="where the result goes; default: with the others"
+    )
     parser.add_argument("--profile", action="store_true", help="where the time of a record goes")
     parser.add_argument("--task", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -581,9 +588,10 @@ def main() -> None:
         ]
         results["sizes"][str(size)] = rows = medians(rounds)
         show(size, rows)
-    if not arguments.quick:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(results | {"records": records}, indent=2) + "\n")
+    store = arguments.store or (None if arguments.quick else RESULTS)
+    if store is not None:
+        store.parent.mkdir(exist_ok=True)
+        store.write_text(json.dumps(results | {"records": records}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,211 @@
+"""Writes docs/benchmarks.md from what the benchmarks stored in benchmarks/results.
+
+Run: python benchmarks/page.py (after the others; `make bench` does). A benchmark that has not run
+on this machine keeps its place, with the command that fills it.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+
+Result: TypeAlias = dict[str, Any]
+
+HEAD = """\
+# Benchmarks
+
+Generated from what the benchmarks stored (`make bench`); nothing here is edited by hand. A figure
+stands beside a ceiling or a peer of the same run on the same machine, since a rate alone says more
+about the machine than about the program. Medians of repeated rounds, client and server on one
+machine.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One benchmark's part of the page."""
+
+    title: str
+    name: str  # of its script and of its result
+    about: str
+    rows: Callable[[Result], Iterator[str]]  # the lines of its tables
+
+
+def clients(result: Result) -> Iterator[str]:
+    """A table for each size of values."""
+    machine = result["machine"]
+    yield f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}."
+    for size, rows in result["sizes"].items():
+        yield ""
+        yield f"Values of {int(size):,} bytes:"
+        yield ""
+        yield from head(
+            "what",
+            "records/s",
+            "client CPU s per million",
+            "server CPU s per million",
+            "of codec",
+            "of bare stream",
+        )
+        for row in rows:
+            name = f"{row['group']}: {row['name']}" if row["group"] else row["name"]
+            yield line(
+                name,
+                f"{row['records_per_s']:,.0f}",
+                f"{row['client_cpu_s_per_million']:.2f}",
+                f"{row['server_cpu_s_per_million']:.2f}",
+                *(ratio(row.get(f"ratio_to_{ceiling}")) for ceiling in ("codec", "bare")),
+            )
+
+
+def grpc_throughput(result: Result) -> Iterator[str]:
+    """Rates and ratios of 1 MiB batches."""
+    yield f"{result['machine']}, Python {result['python']}; goal {result['goal']} for streams."
+    yield ""
+    yield from head("row", "median MB/s", "of the bare stream")
+    for name, rate in result["median_mb_per_s"].items():
+        yield line(name.strip(), f"{rate:,.0f}", ratio(result["ratios"].get(name)))
+
+
+def codec(result: Result) -> Iterator[str]:
+    """Millions of records a second, for each size of batches and for both codecs."""
+    machine = result["machine"]
+    yield f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}; one is used."
+    yield ""
+    blocks = {title: rows for title, rows in result["rows"].items() if title != "ceilings"}
+    yield from head("median, million records/s", *blocks)
+    for name in next(iter(blocks.values())):
+        yield line(name, *(f"{rows[name]['median'] / 1e6:.2f}" for rows in blocks.values()))
+    for name, row in result["rows"]["ceilings"].items():
+        yield line(f"ceiling: {name}", f"{row['median'] / 1e6:.2f}", *[""] * (len(blocks) - 1))
+
+
+def append(result: Result) -> Iterator[str]:
+    """Microseconds of the parts of an append and of a read."""
+    yield f"{result['cores']} cores of {result['machine']}, Python {result['python']}."
+    yield ""
+    yield from head("part", "median µs", "p99 µs", "budget µs")
+    for name, row in result["rows"].items():
+        budget = "" if row["budget_us"] is None else f"{row['budget_us']:.0f}"
+        yield line(name, f"{row['median_us']:.1f}", f"{row['p99_us']:.1f}", budget)
+
+
+def spark_read(result: Result) -> Iterator[str]:
+    """Rows a second of our source, of the tuple source and of the ceiling."""
+    yield (
+        f"{result['cpus']} cores, Python {result['python']}; {result['records']:,} records in "
+        f"{result['partitions']} partitions. {result['ratio_to_tuples']:.2f} times the source that "
+        f"yields tuples (goal {result['goal_ratio_to_tuples']:.0f}), "
+        f"{result['ratio_to_ceiling']:.2f} of the ceiling."
+    )
+    yield ""
+    yield from head("source", "rows/s", "JVM CPU s/M", "Python CPU s/M", "broker CPU s/M")
+    for name, row in result["cases"].items():
+        cpu = (row[f"cpu_{part}_s_per_million_rows"] for part in ("jvm", "python", "broker"))
+        yield line(name, f"{row['rows_per_second']:,.0f}", *(f"{spent:.2f}" for spent in cpu))
+
+
+def startup(result: Result) -> Iterator[str]:
+    """Seconds to the ready line, and memory."""
+    yield f"{result['machine']}, Python {result['python']}."
+    yield ""
+    yield from head("what", "median")
+    yield line("from the command to the ready line", f"{result['ready_s_median']:.2f} s")
+    yield line("a bare Python that imports grpc", f"{result['import_grpc_s_median']:.2f} s")
+    yield line("memory when idle", f"{result['idle_mb_max']:.0f} MB")
+
+
+SECTIONS = (
+    Section(
+        title="Python clients",
+        name="clients",
+        about=(
+            "Record by record and in Arrow, both faces, to and from a topic of one partition with "
+            "`flush.policy=replicated`. *Of codec* and *of bare stream* compare rates with the "
+            "record codec alone and with a bare gRPC stream that carries the same bytes. "
+            "`--profile` says where the CPU time of a record goes."
+        ),
+        rows=clients,
+    ),
+    Section(
+        title="Produce and fetch over gRPC",
+        name="grpc_throughput",
+        about=(
+            "Batches of 1 MiB that are encoded already, beside a bare Python gRPC stream; *and "
+            "written* is the bare stream whose server also writes the bytes to a file."
+        ),
+        rows=grpc_throughput,
+    ),
+    Section(
+        title="Record codec",
+        name="codec",
+        about="Values of 100 bytes, CRC included, on one core, compiled and in plain Python.",
+        rows=codec,
+    ),
+    Section(
+        title="Append and read",
+        name="append",
+        about="The broker's own work for one batch of 16 KB, in microseconds.",
+        rows=append,
+    ),
+    Section(
+        title="Spark",
+        name="spark_read",
+        about=(
+            "A batch read of 100-byte records, beside a Python source that yields tuples and one "
+            "that yields prepared Arrow batches, which is the ceiling of Spark's interface."
+        ),
+        rows=spark_read,
+    ),
+    Section(
+        title="Start",
+        name="startup",
+        about="`quorumlog dev` on a new directory.",
+        rows=startup,
+    ),
+)
+
+
+def page(results: dict[str, Result]) -> str:
+    """Return the page for the results that there are, by benchmark."""
+    parts = [HEAD]
+    for section in SECTIONS:
+        command = f"`python benchmarks/{section.name}.py`"
+        result = results.get(section.name)
+        rows = [f"*Not measured here yet: {command} does.*"]
+        if result is not None:
+            rows = [*section.rows(result), "", f"Measured by {command}."]
+        parts.append("\n".join([f"## {section.title}", "", section.about, "", *rows, ""]))
+    return "\n".join(parts)
+
+
+def head(*cells: str) -> Iterator[str]:
+    """Give the first two lines of a table; all columns but the first hold numbers."""
+    yield line(*cells)
+    yield line("---", *["---:"] * (len(cells) - 1))
+
+
+def line(*cells: str) -> str:
+    """Return one line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def ratio(value: float | None) -> str:
+    """Return a ratio as text; empty for none."""
+    return "" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def main() -> None:
+    """Write the page."""
+    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    PAGE.write_text(page(results))
+    print(f"wrote {PAGE.name} from {len(results)} results")
+
+
+if __name__ == "__main__":
+    main()
