@@ -1,0 +1,97 @@
+"""The examples run, and do what their docstrings promise."""
+
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import quorumlog
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLAYED_ELSEWHERE = {"flights.py"}  # `make demo`
+WAIT_S = 60
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a node listens; each test has topics of its own."""
+    folder = tmp_path_factory.mktemp("node")
+    command = [sys.executable, "-m", "quorumlog.cli", "dev", "--data-dir", str(folder / "data")]
+    command += ["--grpc-port", "0", "--controller-port", "0", "--output", "json"]
+    node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert node.stdout is not None
+    try:
+        assert select.select([node.stdout], [], [], WAIT_S)[0], "no ready line"
+        yield json.loads(node.stdout.readline())["grpc"]
+    finally:
+        node.terminate()
+        node.communicate()
+
+
+def run(example: str, *arguments: str, folder: Path) -> str:
+    """What an example prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / example), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def send(address: str, topic: str, *values: str) -> None:
+    with quorumlog.connect(address) as log:
+        log.admin.create_topic(topic, if_not_exists=True)
+        with log.producer() as producer:
+            for value in values:
+                producer.send(topic, value, key=b"k")
+
+
+def test_tail_goes_on_where_it_ended(address: str, tmp_path: Path) -> None:
+    arguments = ("tailed", "--bootstrap", address, "--until-end")
+    send(address, "tailed", "one", "two")
+    assert run("tail.py", *arguments, folder=tmp_path) == "0:0 one\n0:1 two\n"
+    send(address, "tailed", "three")
+    assert run("tail.py", *arguments, folder=tmp_path) == "0:2 three\n"
+    assert run("tail.py", *arguments, folder=tmp_path) == ""
+
+
+def test_pipeline_changes_what_it_can_and_puts_the_rest_aside(address: str, tmp_path: Path) -> None:
+    late = json.dumps({"carrier": "UA", "dep_delay": 20})
+    send(address, "departed", late, "no JSON", json.dumps({"carrier": "AA"}))
+    arguments = ("departed", "delays", "--bootstrap", address, "--until-end")
+    told = run("pipeline.py", *arguments, folder=tmp_path)
+    assert told == "2 records to delays, 1 to departed.dead\n"
+    with quorumlog.connect(address) as log:
+        found = [json.loads(record.value or b"") for record in read(log, "delays")]
+        assert found == [{"carrier": "UA", "late": True}, {"carrier": "AA", "late": False}]
+        (dead,) = read(log, "departed.dead")
+        assert (dead.key, dead.value) == (b"k", b"no JSON")
+        assert dict(dead.headers)["error"]
+
+
+def read(log: quorumlog.Log, topic: str) -> list[quorumlog.ConsumerRecord]:
+    with log.consumer(topic, until_end=True) as consumer:
+        return list(consumer)
+
+
+def test_arrow_goes_there_and_back_the_second_time_too(address: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        told = run("arrow_roundtrip.py", "--bootstrap", address, "--rows", "3000", folder=tmp_path)
+        assert told.startswith("3,000 rows there and back")
+        assert told.endswith("equal: True\n")
+
+
+def test_every_example_is_run() -> None:
+    text = Path(__file__).read_text()
+    names = {path.name for path in EXAMPLES.glob("*.py")} - PLAYED_ELSEWHERE
+    assert all(f'"{name}"' in text for name in names), names

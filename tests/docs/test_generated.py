@@ -1,0 +1,79 @@
+"""The generated pages and tables (docs/cli.md, docs/clients.md, docs/benchmarks.md) are fresh."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from quorumlog.cli.reference import cli_page
+from quorumlog.clients import ClientConfig, ConsumerConfig, ProducerConfig
+from quorumlog.clients.reference import table, with_tables
+from quorumlog.errors import ERRORS
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+
+
+def test_the_page_of_commands_is_what_help_prints() -> None:
+    assert (ROOT / "docs" / "cli.md").read_text() == cli_page(), "run `make docs`"
+
+
+def test_the_page_of_commands_has_every_command() -> None:
+    titles = re.findall(r"^## (quorumlog.*)$", cli_page(), re.MULTILINE)
+    assert {"quorumlog", "quorumlog topics create", "quorumlog log dump"} <= set(titles)
+    assert len(titles) == len(set(titles)) > 15
+
+
+def test_the_tables_of_the_clients_page_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "clients.md").read_text()
+    assert page == with_tables(page), "run `make docs`"
+    assert page.count("<!-- made by `make docs`: ") == 4
+
+
+@pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig, ConsumerConfig])
+def test_every_setting_has_a_sentence(kind: type[ClientConfig]) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+) \|$", table(kind.__name__), re.MULTILINE)
+    assert [name for name, _, _ in rows] == [each.name for each in fields(kind)]
+    assert all(len(meaning.split()) >= 3 for _, _, meaning in rows)
+
+
+def test_every_error_is_listed_with_a_sentence() -> None:
+    rows = re.findall(r"^\| `(\w+)`.*? \| (yes|no) \| (.+) \|$", table("errors"), re.MULTILINE)
+    assert [name for name, _, _ in rows] == [error.__name__ for error in ERRORS]
+    assert all(len(meaning.split()) >= 5 for _, _, meaning in rows)
+
+
+def test_the_page_of_benchmarks_has_a_place_for_each_of_them() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    scripts = {path.name for path in BENCHMARKS.glob("[a-z]*.py")} - {"page.py"}
+    assert {name for name in scripts if f"benchmarks/{name}`" not in page} == set()
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_the_clients_runs_and_fills_its_place(tmp_path: Path) -> None:
+    """A smoke test: its numbers mean nothing here."""
+    stored = tmp_path / "clients.json"
+    command = [sys.executable, str(BENCHMARKS / "clients.py"), "--quick", "--store", str(stored)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(stored.read_text())["sizes"]["100"]
+    names = [row["name"] for row in rows]
+    for name in ("aio send", "blocking send", "aio poll_arrow", "blocking read_arrow"):
+        assert name in names
+    assert all(row["records_per_s"] > 0 for row in rows)
+    program = (
+        "import json, sys; sys.path.insert(0, sys.argv[1]); import page; "
+        "print(page.page({'clients': json.load(open(sys.argv[2]))}))"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", program, str(BENCHMARKS), str(stored)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "| produce, each: aio send |" in made
+    assert made.count("Not measured here yet") == 5

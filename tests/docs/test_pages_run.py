@@ -1,0 +1,123 @@
+"""Every block of every page is run, or says why not (how: `player.py`)."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLAYER = Path(__file__).with_name("player.py")
+PAGE_S = 300
+
+HELD_ELSEWHERE = {
+    "docs/configuration.md": "tests/unit/server/test_reference.py",
+    "docs/cli.md": "tests/docs/test_generated.py",
+    "docs/benchmarks.md": "tests/docs/test_generated.py",
+    "docs/grpc.md": "tests/cluster/test_grpc_page.py",
+    "docs/raft.md": "tests/unit/raftlog/test_page.py",
+    "docs/storage_format.md": "tests/unit/storage/test_page.py",
+    "docs/testing.md": "tests/simulation/test_page.py",
+}
+"""Pages whose blocks have a test of their own."""
+
+NOT_RUN_MAX = 8
+"""So many blocks of all pages together may be left out."""
+
+
+def pages() -> list[str]:
+    """Every page of the repository, from its root."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    return sorted(str(page.relative_to(ROOT)) for page in found)
+
+
+def played() -> list[str]:
+    """The pages that the player plays."""
+    return [page for page in pages() if page not in HELD_ELSEWHERE]
+
+
+def listed(page: str) -> list[dict[str, Any]]:
+    """The blocks of a page."""
+    command = [sys.executable, str(PLAYER), str(ROOT / page), "--list"]
+    blocks: list[dict[str, Any]] = json.loads(subprocess.check_output(command))
+    return blocks
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(PAGE_S)
+@pytest.mark.parametrize("page", played())
+def test_a_page_does_what_it_says(page: str) -> None:
+    if not any(block["not_run"] == "" for block in listed(page)):
+        return
+    command = [sys.executable, "-W", "error", str(PLAYER), str(ROOT / page)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PAGE_S, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_few_blocks_are_left_out_and_each_says_why() -> None:
+    left_out = [block for page in played() for block in listed(page) if block["not_run"]]
+    assert len(left_out) <= NOT_RUN_MAX, [block["text"] for block in left_out]
+    assert all(len(block["not_run"].split()) >= 3 for block in left_out), "a reason is a sentence"
+
+
+def test_a_page_that_is_not_played_has_a_test_of_its_own() -> None:
+    for page, test in HELD_ELSEWHERE.items():
+        assert (ROOT / page).exists(), page
+        assert Path(page).name in (ROOT / test).read_text(), (page, test)
+
+
+# --- the player itself: each of these must fail --------------------------------------------------
+
+Written = Callable[[str], "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Written:
+    """Plays a page that is written on the spot."""
+
+    def run(text: str) -> "subprocess.CompletedProcess[str]":
+        page = tmp_path / "page.md"
+        page.write_text(text)
+        return subprocess.run(
+            [sys.executable, str(PLAYER), str(page)],
+            capture_output=True,
+            text=True,
+            timeout=PAGE_S,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("```python\nprint(1)\n```\n```text\n2\n```\n", "the page shows"),
+        ("```python\n1 / 0\n```\n", "ZeroDivisionError"),
+        ("```sh\nmake nothing-of-the-kind\n```\n", "no such target"),
+        ("```toml\nnode.idd = 1\n```\n", "node.id"),
+        ("```\nwhat is this\n```\n", "nobody knows how to run"),
+    ],
+)
+def test_the_player_tells_of_a_page_that_lies(play: Written, text: str, told: str) -> None:
+    done = play(text)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "page.md:" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_player_takes_blocks_in_order_and_lets_dots_stand_for_anything(play: Written) -> None:
+    page = (
+        "```python\nimport asyncio\nnumber = 20\n```\n"
+        "```python\nawait asyncio.sleep(0)\nprint(number + 1)\nprint('then')\nprint('x', 7)\n```\n"
+        "```text\n21\n...\nx ...\n```\n"
+        "<!-- not run: it would not end -->\n```sh\nsleep infinity\n```\n"
+    )
+    done = play(page)
+    assert done.returncode == 0, done.stderr
