@@ -26,8 +26,8 @@ from ..errors import (
 )
 from ..proto import admin_pb2
 from ..runtime import Channel, Method, Runtime
-from ..runtime.error_detail import decode_error
 from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS
+from .answers import described_topic
 from .config import ClientConfig
 from .retry import Backoff, Retrier, is_retriable
 from .topology import Leader, TopicLayout, Topology
@@ -71,8 +71,8 @@ class Connection:
             )
         except Lost as error:
             raise type(error)(
-                f"no broker answers at {','.join(self._bootstrap)} ({error.message}): "
-                f"{_remedy(error.message)}"
+                f"no broker answers at {','.join(self._bootstrap)} ({error.message}): check the "
+                "address, or start one with `quorumlog dev`"
             ) from error
         except NotImplementedHere as error:
             raise NotImplementedHere(
@@ -308,10 +308,8 @@ class Connection:
         )
         self.topology.saw_offset(answer.metadata_offset)
         self.topology.saw_brokers(answer.brokers)
-        result = answer.results[0]
-        if result.HasField("error"):
-            raise decode_error(result.error)
-        return self.topology.saw_topic(result.topic, self.runtime.clock.now_ms())
+        described = described_topic(answer, topic)
+        return self.topology.saw_topic(described, self.runtime.clock.now_ms())
 
     def _any_addresses(self) -> tuple[str, ...]:
         """Bootstrap addresses first, then the brokers known beyond them."""
@@ -322,15 +320,3 @@ class Connection:
         if deadline_ms is not None:
             return deadline_ms
         return self.runtime.clock.now_ms() + self.config.call_timeout_ms
-
-
-def _remedy(reason: str) -> str:
-    """Return what to do about a first connection that failed, from what the network says of it."""
-    if "resolv" in reason or "Domain name" in reason:
-        return "the name does not resolve, check its spelling"
-    if any(sign in reason for sign in ("Socket closed", "HTTP/2", "SETTINGS frame")):
-        return (
-            "what listens there does not speak plain gRPC (a TLS, Kafka or HTTP port?), give the "
-            "broker's gRPC address, 127.0.0.1:9094 unless it was changed"
-        )
-    return "check the address, or start one with `quorumlog dev`"

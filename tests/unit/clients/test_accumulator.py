@@ -7,9 +7,15 @@ import pytest
 
 from quorumlog.clients.accumulator import Accumulator
 from quorumlog.clients.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
+from quorumlog.clients.bulk import bulk_of
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.partitioner import KeyPartitioner
-from quorumlog.errors import InvalidRequest, MessageTooLarge, StreamBroken, UnknownTopicOrPartition
+from quorumlog.errors import (
+    MessageTooLarge,
+    PartitionerFailed,
+    StreamBroken,
+    UnknownTopicOrPartition,
+)
 from quorumlog.runtime import Entropy
 from quorumlog.simulation.entropy import SimEntropy
 
@@ -101,7 +107,7 @@ def test_what_is_sent_again_goes_before_everything_younger() -> None:
     first, second = bench.send(), bench.send()
     bench.take()
     third = bench.send()
-    bench.accumulator.put_back(first.queue, InvalidRequest("lost"))
+    bench.accumulator.put_back(first.queue, StreamBroken("lost"))
     assert bench.take() == []  # parked
     bench.accumulator.unpark(first.queue)
     assert bench.take() == [(first, second, third)]
@@ -233,3 +239,67 @@ def test_a_topic_that_takes_less_gets_smaller_batches() -> None:
     batches = [bench.send() for _ in range(9)]
     assert {batch.count for batch in batches} == {3}
     assert bench.accumulator.batch_size("t") < 3 * RECORD + 150
+
+
+def test_a_run_of_records_is_taken_as_one_by_one_would_be() -> None:
+    values: list[bytes | None] = [b"v" * (number % 7) for number in range(500)]
+    values[13] = None
+    bulk = bulk_of("t", values, None, size_max=1 << 20)
+    one, many = Bench(batch_size=600), Bench(batch_size=600)
+    for value in values:
+        assert one.accumulator.accept("t", None, value, 5, (), 1) is not None
+    spans = many.accumulator.accept_many("t", bulk, first=0, partition=1, timestamp_ms=5)
+    assert spans[0].first == 0
+    assert spans[-1].end == 500
+    batches = [one.accumulator.close_all(), many.accumulator.close_all()]
+    assert [(b.values, b.keys, b.timestamps, b.count, b.size, b.held) for b in batches[0]] == [
+        (b.values, b.keys, b.timestamps, b.count, b.size, b.held) for b in batches[1]
+    ]
+    assert one.accumulator.buffered == many.accumulator.buffered
+
+
+def test_a_run_of_records_stops_where_the_buffer_is_full() -> None:
+    bench = Bench(buffer_size=10 * HELD)
+    bulk = bulk_of("t", [VALUE] * 50, None, size_max=1 << 20)
+    spans = bench.accumulator.accept_many("t", bulk, first=0, partition=0, timestamp_ms=5)
+    assert spans[-1].end == 10
+    assert bench.accumulator.accept_many("t", bulk, first=10, partition=0, timestamp_ms=5) == []
+
+
+def test_a_topic_that_shrinks_gives_back_what_waited_for_the_partitions_that_are_gone() -> None:
+    bench = Bench(partitions=3, batch_size=RECORD)
+    kept, gone = bench.send(0), bench.send(2)
+    assert bench.accumulator.shrink("t", 2) == [gone]
+    assert bench.accumulator.partitions("t") == 2
+    assert kept in bench.accumulator.close_all()
+
+
+def test_the_halves_of_a_batch_take_its_place_in_front() -> None:
+    bench = Bench(batch_size=4 * RECORD)
+    batch, *_ = (bench.send() for _ in range(4))
+    following = bench.send()
+    bench.accumulator.close_all()
+    ((flying,),) = [bench.accumulator.take(batch.queue, 1)]
+    assert flying is batch
+    assert bench.accumulator.split(batch.queue)
+    assert [each.count for each in batch.queue.closed] == [2, 2, 1]
+    assert batch.queue.closed[2] is following
+    assert bench.accumulator.buffered == 5 * HELD
+    for part in list(batch.queue.closed)[:2]:
+        assert not batch.is_done
+        bench.accumulator.take(part.queue, 1)
+        bench.accumulator.stored(part.queue)
+        part.complete(10 * part.count)
+    assert batch.is_done
+    assert [batch.delivered(index).offset for index in range(4)] == [20, 21, 20, 21]
+
+
+def test_a_partitioner_that_fails_refuses_the_one_record() -> None:
+    bench = Bench()
+    bench.accumulator.partitioner = lambda topic, key, value, partitions: 1 // len(value or b"")
+    bench.accumulator._sticks_without_key = False
+    assert bench.accumulator.accept("t", None, b"v", 1, (), None) is not None
+    with pytest.raises(PartitionerFailed):
+        bench.accumulator.accept("t", None, b"", 1, (), None)
+    assert bench.accumulator.accept("t", None, b"", 1, (), 2) is not None  # named: not asked
+    assert sum(batch.count for batch in bench.accumulator.close_all()) == 2

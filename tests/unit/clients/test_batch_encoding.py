@@ -21,7 +21,7 @@ def batch_of(*records: tuple[bytes | None, bytes | None, int, Headers]) -> Batch
     return batch
 
 
-CASES = {
+CASES: dict[str, list[tuple[bytes | None, bytes | None, int, Headers]]] = {
     "plain": [(b"k", b"v", 10, ()), (b"", b"", 11, ()), (b"kk", b"vv" * 500, 9, ())],
     "no keys": [(None, b"v%d" % number, number, ()) for number in range(20)],
     "nulls": [(None, None, 1, ()), (b"k", None, 2, ()), (None, b"v", 3, ())],
@@ -50,7 +50,7 @@ def test_what_cannot_be_encoded_is_a_typed_error() -> None:
 
 @pytest.mark.parametrize("is_encoded", [False, True])
 def test_the_halves_of_a_batch_have_its_records_in_order(is_encoded: bool) -> None:
-    batch = batch_of(*CASES["headers"], *CASES["nulls"], *CASES["plain"])
+    batch = batch_of(*(CASES["headers"] + CASES["nulls"] + CASES["plain"]))
     records = decode_all(encode_records(batch, Codec.NONE))
     if is_encoded:
         batch.encoded = encode_records(batch, Codec.ZSTD)

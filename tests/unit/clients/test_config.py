@@ -82,3 +82,32 @@ def test_bootstrap_addresses_are_split() -> None:
 def test_what_is_no_address_is_refused(text: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"host:port"):
         parse_bootstrap(text)
+
+
+@pytest.mark.parametrize(
+    ("compression", "level", "sentence"),
+    [
+        ("zstd", 23, "zstd takes 1 to 22"),
+        ("gzip", 0, "gzip takes 1 to 9"),
+        ("lz4", "3", "lz4 takes 1 to 12"),
+        ("snappy", 1, "snappy has no levels"),
+        ("none", 1, "none has no levels"),
+    ],
+)
+def test_a_level_is_one_of_its_codec(compression: str, level: Any, sentence: str) -> None:
+    with pytest.raises(InvalidConfig, match=sentence):
+        ProducerConfig(compression=compression, compression_level=level)
+
+
+@pytest.mark.parametrize(
+    ("acks", "name"), [(0, "none"), (1, "leader"), (-1, "all"), ("1", "leader"), ("all", "all")]
+)
+def test_acks_may_be_written_as_the_field_does(acks: str | int, name: str) -> None:
+    assert ProducerConfig(acks=acks).acks_name == name
+    with pytest.raises(InvalidConfig, match="acks"):
+        ProducerConfig(acks=2)
+
+
+def test_what_a_full_buffer_does_is_one_of_two() -> None:
+    with pytest.raises(InvalidConfig, match="on_full is 'drop': give one of wait, raise"):
+        ProducerConfig(on_full="drop")

@@ -1,8 +1,11 @@
 """A key's partition is the one that the field's clients choose."""
 
+from typing import Any
+
 import pytest
 
-from quorumlog.clients.partitioner import CACHED_KEYS_MAX, KeyPartitioner
+from quorumlog.clients.partitioner import CACHED_KEYS_MAX, KeyPartitioner, choose, partitioner_of
+from quorumlog.errors import InvalidConfig, PartitionerFailed
 from quorumlog.records.murmur2 import murmur2
 
 
@@ -38,3 +41,42 @@ def test_the_memory_of_keys_is_bounded() -> None:
     for number in range(3 * CACHED_KEYS_MAX):
         partitioner("t", b"%d" % number, None, 5)
     assert len(partitioner._hashes) <= CACHED_KEYS_MAX
+
+
+def test_round_robin_deals_out_a_topics_records_whatever_their_keys() -> None:
+    partitioner = partitioner_of("round_robin")
+    assert [partitioner("t", b"k", b"v", 3) for _ in range(5)] == [0, 1, 2, 0, 1]
+    assert partitioner("u", None, b"v", 3) == 0
+
+
+def test_sticky_leaves_the_choice_to_the_producer_whatever_the_key() -> None:
+    assert partitioner_of("sticky")("t", b"k", b"v", 3) is None
+
+
+def test_crc32_hashes_as_librdkafka_does_by_default() -> None:
+    partitioner = partitioner_of("crc32")
+    assert partitioner("t", b"123456789", None, 1 << 32) == 0xCBF43926  # the CRC's check value
+    assert partitioner("t", b"", None, 100) is None
+    assert partitioner("t", None, None, 100) is None
+
+
+def test_a_name_that_is_none_lists_those_that_are() -> None:
+    with pytest.raises(InvalidConfig, match="murmur2, sticky, round_robin, crc32, or a callable"):
+        partitioner_of("murmur3")
+    with pytest.raises(InvalidConfig, match="partitioner is 5"):
+        partitioner_of(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answer", [3, -1, "0", 1.0, True, b"", object()])
+def test_an_answer_that_is_no_partition_is_a_typed_error(answer: Any) -> None:
+    with pytest.raises(PartitionerFailed, match="one of the 3 partitions"):
+        choose(lambda *record: answer, "t", None, b"v", 3)
+
+
+def test_what_a_partitioner_raises_is_a_typed_error_with_its_cause() -> None:
+    def broken(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        raise KeyError("region")
+
+    with pytest.raises(PartitionerFailed, match="raised KeyError: 'region'") as caught:
+        choose(broken, "t", None, b"v", 3)
+    assert isinstance(caught.value.__cause__, KeyError)

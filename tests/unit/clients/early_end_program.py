@@ -1,0 +1,39 @@
+"""A program whose loop ends while its client and producer are open: nothing may hang or be noisy.
+
+Run by a test in an interpreter of its own: `python early_end_program.py ADDRESS TOPIC`.
+"""
+
+import asyncio
+import sys
+
+import quorumlog
+from quorumlog.clients import AsyncLog, AsyncProducer, Delivery
+from quorumlog.errors import Stopping
+
+
+async def begin(address: str, topic: str) -> tuple[AsyncLog, AsyncProducer, Delivery]:
+    """Leave everything open, a record not sent yet."""
+    log = await quorumlog.aio.connect(address)
+    producer = log.producer(linger_ms=60_000)
+    return log, producer, await producer.send(topic, b"v")
+
+
+async def go_on(log: AsyncLog, producer: AsyncProducer) -> None:
+    """Close it all on another loop, which is too late."""
+    await producer.close()
+    await log.close()
+
+
+def main() -> None:
+    """See the module."""
+    log, producer, delivery = asyncio.run(begin(sys.argv[1], sys.argv[2]))
+    assert delivery.done(), "the record has no outcome"
+    assert isinstance(delivery.exception(), Stopping), delivery.exception()
+    try:
+        producer.send_nowait(sys.argv[2], b"w")
+    except Stopping as error:
+        print(error)
+    asyncio.run(go_on(log, producer))
+
+
+main()

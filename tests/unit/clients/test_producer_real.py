@@ -1,0 +1,228 @@
+"""What only real sockets, threads and interpreters show: foreign ports, loops that end, threads."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+import quorumlog
+from quorumlog.clients import AsyncLog, Delivered
+from quorumlog.errors import InvalidRequest, Lost, NotDelivered, QuorumlogError, TimedOut
+from quorumlog.proto import admin_pb2
+from quorumlog.runtime import Runtime, real
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.node import Node, format_directory
+
+HERE = Path(__file__).parent
+WAIT_S = 30
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node on a thread of its own."""
+    ready: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def main(runtime: Runtime) -> None:
+        config = NodeConfig(
+            data_dir=str(tmp_path_factory.mktemp("node") / "data"),
+            grpc_listener="127.0.0.1:0",
+            controller_listener="127.0.0.1:0",
+        )
+        await format_directory(runtime, config)
+        async with (
+            Node(runtime, config) as node,
+            AsyncLog.open(runtime, node.addresses.grpc) as log,
+        ):
+            await log.admin.create_topic("t")
+            ending = asyncio.Event()
+            ready.set_result((node.addresses.grpc, asyncio.get_running_loop(), ending))
+            await ending.wait()
+
+    thread = threading.Thread(target=lambda: real.run(main))
+    thread.start()
+    address, loop, ending = ready.result(WAIT_S)
+    yield address
+    loop.call_soon_threadsafe(ending.set)
+    thread.join(WAIT_S)
+
+
+# --- what else listens ---------------------------------------------------------------------------
+
+
+@contextmanager
+def listening(answer: bytes) -> Iterator[str]:
+    """A port that answers the first bytes of each connection and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.settimeout(WAIT_S)
+                    connection.recv(1_000)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(WAIT_S)
+
+
+FOREIGN = {
+    # the alert that a TLS server sends for plain bytes
+    "tls": (bytes.fromhex("15030100020246"), "one that wants TLS"),
+    "http": (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "a web server's port"),
+    "nonsense": (bytes(64), "does not speak gRPC"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("answer", "sentence"), FOREIGN.values(), ids=list(FOREIGN))
+def test_a_port_that_speaks_something_else_is_named_as_such(answer: bytes, sentence: str) -> None:
+    with listening(answer) as address, pytest.raises(Lost, match=sentence):
+        quorumlog.connect(address, connect_timeout_ms=800)
+
+
+@pytest.mark.slow
+def test_a_name_that_does_not_resolve_is_told_so() -> None:
+    with pytest.raises(Lost, match="no-such-host"):
+        quorumlog.connect("no-such-host.invalid:9094", connect_timeout_ms=800)
+
+
+def test_bytes_that_are_no_message_are_a_lost_answer_and_then_a_time_out() -> None:
+    """A gRPC server whose answers cannot be parsed."""
+
+    async def main(runtime: Runtime) -> None:
+        address = ""
+
+        async def describe_cluster(request: bytes, context: object) -> bytes:
+            brokers = [admin_pb2.BrokerDescription(id=1, grpc_address=address)]
+            return admin_pb2.DescribeClusterResponse(brokers=brokers).SerializeToString()
+
+        async def describe_topics(request: bytes, context: object) -> bytes:
+            response = admin_pb2.DescribeTopicsResponse()
+            response.results.add(name="t").topic.name = "t"
+            response.results[0].topic.partitions.add(partition=0, leader=1)
+            response.brokers.add(id=1, grpc_address=address)
+            return response.SerializeToString()
+
+        async def produce(requests: AsyncIterator[bytes], context: object) -> AsyncIterator[bytes]:
+            async for _ in requests:
+                yield b"\xff\xff\xff"
+
+        server = grpc.aio.server()
+        unary = grpc.unary_unary_rpc_method_handler
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    "quorumlog.v1.Admin",
+                    {
+                        "DescribeCluster": unary(describe_cluster),
+                        "DescribeTopics": unary(describe_topics),
+                    },
+                ),
+                grpc.method_handlers_generic_handler(
+                    "quorumlog.v1.Log", {"Produce": grpc.stream_stream_rpc_method_handler(produce)}
+                ),
+            )
+        )
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        async with AsyncLog.open(runtime, address) as log:
+            producer = log.producer(delivery_timeout_ms=400)
+            await producer.send("t", b"v")
+            with pytest.raises(NotDelivered) as caught:
+                await producer.close()
+        assert isinstance(caught.value.first, TimedOut)
+        assert caught.value.records[0].may_be_stored
+        await server.stop(None)
+
+    real.run(main)
+
+
+# --- loops and threads ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_loop_that_ends_before_the_client_leaves_outcomes_and_no_noise(address: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(HERE / "early_end_program.py"), address, "t"],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "the producer is closed\n"
+
+
+def test_a_callback_may_send_and_may_not_wait(address: str) -> None:
+    with quorumlog.connect(address) as log:
+        told: list[object] = []
+        again = threading.Event()
+        with log.producer(linger_ms=0) as producer:
+
+            def second(delivered: Delivered | None, error: QuorumlogError | None) -> None:
+                told.append(delivered is not None and error is None)
+                again.set()
+
+            def first(delivered: Delivered | None, error: QuorumlogError | None) -> None:
+                delivery = producer.send("t", b"from a callback", on_delivery=second)
+                with pytest.raises(InvalidRequest, match="would wait for itself"):
+                    delivery.result()
+                told.append(threading.current_thread().name)
+
+            producer.send("t", b"v", on_delivery=first).result(WAIT_S)
+            assert again.wait(WAIT_S)
+        assert told == ["quorumlog-io", True]
+
+
+def test_many_records_in_one_call_of_the_blocking_face(address: str) -> None:
+    with quorumlog.connect(address) as log:
+        log.admin.create_topic("many")
+        with log.producer(buffer_size=100_000) as producer:
+            sent = producer.send_many("many", [b"%d" % number for number in range(5_000)])
+            (place,) = sent.result(WAIT_S)
+            assert (place.first, place.end) == (0, 5_000)
+            assert sent[77].result().offset == 77
+            assert producer.statistics().delivered_records == 5_000
+        records = log.consumer("many", until_end=True)
+        assert [record.value for record in records] == [b"%d" % n for n in range(5_000)]
+
+
+def test_threads_that_send_many_and_one_keep_their_own_order(address: str) -> None:
+    with quorumlog.connect(address) as log:
+        log.admin.create_topic("threads", partitions=2)
+        with log.producer(linger_ms=1, buffer_size=50_000, batch_size=3_000) as producer:
+
+            def work(thread: int) -> None:
+                for burst in range(10):
+                    values = [b"%d:%d" % (thread, burst * 40 + n) for n in range(40)]
+                    if burst % 2:
+                        producer.send_many("threads", values, partition=thread % 2)
+                    else:
+                        for value in values:
+                            producer.send("threads", value, partition=thread % 2)
+
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(WAIT_S)
+        found: dict[bytes, list[int]] = {}
+        for record in log.consumer("threads", until_end=True):
+            name, _, number = (record.value or b"").partition(b":")
+            found.setdefault(name, []).append(int(number))
+        assert found == {b"%d" % thread: list(range(400)) for thread in range(4)}
