@@ -1,17 +1,30 @@
-"""quorumlog: a replicated commit log with a Raft metadata quorum.
+"""A durable, partitioned commit log for Python and Spark.
 
 ```python
 import quorumlog
 
 with quorumlog.connect("127.0.0.1:9094") as log:
-    log.admin.create_topic("flights", partitions=4)
+    log.admin.create_topic("flights", partitions=4, if_not_exists=True)
     with log.producer() as producer:
-        producer.send("flights", key=b"UA", value=b"...")
+        producer.send("flights", key="UA", value="hello")
     for record in log.consumer("flights", until_end=True):
         print(record.offset, record.value)
 ```
 
-Importing this package imports nothing else: each name below is loaded at its first use.
+Start here:
+
+- `connect(bootstrap)` returns a client that blocks; `aio.connect(bootstrap)` one for asyncio, with
+  the same names. From a client come `producer()`, `consumer()`, `admin`, `read_arrow()`,
+  `list_offsets()`.
+- `ClientConfig`, `ProducerConfig`, `ConsumerConfig` hold the settings, which are given by name:
+  `connect(..., connect_timeout_ms=500)`, `producer(linger_ms=20)`, `consumer(..., start="latest")`.
+- `errors` has an exception for everything that can go wrong, each below `QuorumlogError`; each says
+  what to do next, and `retriable` whether to try again.
+- `quorumlog.spark` has `session()` and `configure()` for PySpark.
+
+A node to try it on: `quorumlog dev` on the command line.
+
+Importing this package imports nothing else: each name is loaded at its first use.
 """
 
 from typing import TYPE_CHECKING

@@ -11,8 +11,13 @@ __all__ = ["AsyncLog", "connect"]
 def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings]) -> AsyncLog:
     """Return a client on the running loop, to be entered with `async with` or awaited.
 
+    ```python
+    async with quorumlog.aio.connect("127.0.0.1:9094") as log:
+        print([topic.name for topic in await log.admin.list_topics()])
+    ```
     `bootstrap` is "host:port", or several separated by commas; `settings` are the fields of
-    `quorumlog.clients.ClientConfig`. Entering raises Lost when no broker answers.
+    `ClientConfig`, see `quorumlog.connect`. Entering raises Lost when no broker answers within
+    `connect_timeout_ms`, InvalidConfig for what is no address.
     """
     from .clients.local import local_log
 

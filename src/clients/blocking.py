@@ -32,10 +32,16 @@ _log = logging.getLogger(__name__)
 
 
 def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings]) -> "Log":
-    """Return a client of the cluster behind "host:port", or several of those by commas.
+    """Connect to the cluster behind "host:port", or several of those by commas; return a client.
 
-    Use it in `with`, or close it. `settings` are the fields of `ClientConfig`. Raises Lost when no
-    broker answers within `connect_timeout_ms`.
+    ```python
+    with quorumlog.connect("127.0.0.1:9094") as log:
+        print([topic.name for topic in log.admin.list_topics()])
+    ```
+    Use it in `with`, or close it; any number of threads may share it. `settings` are the fields of
+    `ClientConfig`, all in milliseconds: connect_timeout_ms, request_timeout_ms, call_timeout_ms,
+    retry_backoff_ms_min, retry_backoff_ms_max, metadata_age_ms_max. Raises Lost when no broker
+    answers within `connect_timeout_ms`, InvalidConfig for what is no address.
     """
     log = Log(bootstrap, config_of(ClientConfig, settings))
     log.call(_nothing)
@@ -47,7 +53,11 @@ async def _nothing(log: AsyncLog) -> None:
 
 
 class Log:
-    """A client of one cluster; see `connect`."""
+    """A client of one cluster, made by `connect`; for any number of threads.
+
+    `producer()` and `consumer()` send and read records, `admin` looks after topics, `read_arrow`
+    returns a range of a topic as a table. Closing it closes what came from it, newest first.
+    """
 
     def __init__(self, bootstrap: str, config: ClientConfig) -> None:
         self.admin = Admin(self)

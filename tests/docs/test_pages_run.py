@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import quorumlog
+
 ROOT = Path(__file__).parents[2]
 PLAYER = Path(__file__).with_name("player.py")
 PAGE_S = 300
@@ -121,4 +123,12 @@ def test_the_player_takes_blocks_in_order_and_lets_dots_stand_for_anything(play:
         "<!-- not run: it would not end -->\n```sh\nsleep infinity\n```\n"
     )
     done = play(page)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_first_lines_of_help_run_too(play: Written) -> None:
+    """`help(quorumlog)` begins with a program."""
+    code = (quorumlog.__doc__ or "").partition("```python\n")[2].partition("```")[0]
+    done = play(f"```python\n{code}```\n```text\n0 b'hello'\n```\n")
     assert done.returncode == 0, done.stderr
