@@ -26,6 +26,9 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 RECORD_OVERHEAD = 12  # bytes of the encoded record besides key, value and headers: length varints
 OBJECT_OVERHEAD = 64  # bytes that a record's objects and columns take here besides its content
 
+# What a callback may raise without ending more than itself; a cancellation would end our own task.
+CALLBACK_ERRORS = (Exception, SystemExit, asyncio.CancelledError)
+
 _log = logging.getLogger(__name__)
 
 
@@ -225,9 +228,7 @@ class Batch:
                     callback(None, self.error)
                 else:
                     callback(self._place(index), None)
-            except KeyboardInterrupt:
-                raise
-            except BaseException:  # sys.exit(), another's CancelledError: not ours to obey
+            except CALLBACK_ERRORS:  # another's fault must not stop the delivery of the rest
                 _log.exception("producer.callback_failed callback=%r", callback)
 
     def _drain(self) -> None:
@@ -299,9 +300,7 @@ class Delivery:
         def call() -> None:
             try:
                 callback(self)
-            except KeyboardInterrupt:
-                raise
-            except BaseException:  # another's fault must not stop the delivery of the rest
+            except CALLBACK_ERRORS:  # another's fault must not stop the delivery of the rest
                 _log.exception("producer.callback_failed callback=%r", callback)
 
         self._batch.observe(self._index)

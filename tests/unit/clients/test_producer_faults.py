@@ -4,7 +4,6 @@ A broker of a few lines answers each request as the test says.
 """
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +14,6 @@ import pytest
 from quorumlog.clients import AsyncLog, Delivered
 from quorumlog.errors import (
     InvalidRecord,
-    Lost,
     MessageTooLarge,
     NotDelivered,
     NotLeaderOrFollower,
@@ -419,9 +417,6 @@ def test_a_bad_batch_neither_holds_nor_fails_its_neighbours_of_a_request() -> No
     run(main)
 
 
-# --- callbacks -----------------------------------------------------------------------------------
-
-
 def test_callbacks_come_in_the_order_of_offsets_with_one_of_two_arguments() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
@@ -560,9 +555,6 @@ def test_the_buffer_counts_what_records_hold_and_then_their_encoded_batch() -> N
     run(main)
 
 
-# --- times ---------------------------------------------------------------------------------------
-
-
 def test_the_brokers_time_is_told_where_the_topic_has_it() -> None:
     async def main(runtime: Runtime) -> None:
         def stamp(response: log_pb2.ProduceResponse) -> None:
@@ -577,7 +569,7 @@ def test_the_brokers_time_is_told_where_the_topic_has_it() -> None:
     run(main)
 
 
-# --- statistics ----------------------------------------------------------------------------------
+# --- times and numbers ---------------------------------------------------------------------------
 
 
 def test_statistics_are_a_snapshot_of_what_is_held_and_done() -> None:
@@ -603,27 +595,3 @@ def test_statistics_are_a_snapshot_of_what_is_held_and_done() -> None:
             await producer.close()
 
     run(main)
-
-
-# --- the first connection ------------------------------------------------------------------------
-
-
-def test_nobody_there_at_the_start_is_told_within_the_time_to_connect() -> None:
-    async def main(runtime: Runtime) -> None:
-        began_ms = runtime.clock.now_ms()
-        with pytest.raises(Lost, match="quorumlog dev"):
-            await AsyncLog.open(runtime, "127.0.0.1:1", connect_timeout_ms=300)
-        assert runtime.clock.now_ms() - began_ms < 1_000
-
-    run(main)
-
-
-def test_the_log_of_a_callback_that_fails_has_the_stack(caplog: pytest.LogCaptureFixture) -> None:
-    async def main(runtime: Runtime) -> None:
-        async with cluster(runtime, Broker()) as log, log.producer() as producer:
-            await producer.send("t", b"1", on_delivery=lambda *outcome: 1 / 0)
-
-    with caplog.at_level(logging.ERROR):
-        run(main)
-    (record,) = [each for each in caplog.records if "callback_failed" in each.message]
-    assert "ZeroDivisionError" in (record.exc_text or "")
