@@ -1,61 +1,32 @@
-"""The page of settings (docs/configuration.md), rendered from the two typed tables.
+"""Tables of settings as Markdown, rendered from the typed tables; pure text.
 
-Pure text: `make docs` writes the page, a test holds the page against the tables.
+The page they stand on is made by `cli.configuration_page`, which sees the clients' tables too.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..metadata.topic_configs import INT64_MAX, TOPIC_CONFIGS, ConfigType, TopicConfig
 from ..settings import Setting
+from ..settings.quantities import quantity_text
 from .config import settings
 
-_NODE = """\
-# Configuration
 
-Generated from the tables that check the settings (`make docs`); edit those.
-
-## A node
-
-`quorumlog server --config node.toml` reads TOML. Dotted keys and tables are the same thing. An
-unknown key is refused with the nearest right one, a value out of range with the range.
-`quorumlog dev` needs no file: it uses the defaults, and `./quorumlog-data` unless `--data-dir`
-names another folder.
-
-```toml
-data.dir = "/var/lib/quorumlog"
-node.id = 1
-listeners.grpc = "0.0.0.0:9094"
-advertised.grpc = "broker-1.example.net:9094"
-```
-
-The directory is formatted once, with `quorumlog storage format --config node.toml`.
-"""
-
-_AFTER_NODE = """\
-Two environment variables: `QUORUMLOG_LOG` is the level of what a node writes to stderr (DEBUG,
-INFO, WARNING, ERROR; default WARNING), `QUORUMLOG_BOOTSTRAP` is where the command line finds a
-broker (default 127.0.0.1:9094).
-
-## A topic
-
-Given when the topic is created and kept with it:
-`quorumlog topics create flights --config segment.bytes=67108864`, or `configs` of
-`Admin.CreateTopic`. They cannot be changed later yet. An unknown name is refused with the nearest
-right one. *Not yet* names values that Kafka knows and that are refused here until they work.
-*No effect yet*: the value is checked and kept, and nothing acts on it.
-"""
+def node_table() -> str:
+    """Return the table of a node's settings."""
+    return settings_table(tuple(settings()))
 
 
-def configuration_page() -> str:
-    """Return the whole page."""
-    node = _table(
-        ("setting", "default", "takes", "meaning"), [_node_row(row) for row in settings()]
-    )
-    topic = _table(
-        ("config", "default", "takes", "meaning"),
+def settings_table(rows: Iterable[Setting]) -> str:
+    """Return a table of settings."""
+    return _table(("setting", "default", "takes", "meaning"), [_row(row) for row in rows])
+
+
+def topic_table() -> str:
+    """Return the table of a topic's configs."""
+    return _table(
+        ("config", "default", "takes", "a change takes effect", "meaning"),
         [_topic_row(row) for row in TOPIC_CONFIGS.values()],
     )
-    return f"{_NODE}\n{node}\n{_AFTER_NODE}\n{topic}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -63,30 +34,43 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _node_row(row: Setting) -> tuple[str, str, str, str]:
-    return f"`{row.name}`", _node_default(row), _node_takes(row), row.doc
+def _row(row: Setting) -> tuple[str, str, str, str]:
+    return _code(row.name), _default(row), _takes(row), row.doc + _other_name(row.field_name)
 
 
-def _node_default(row: Setting) -> str:
+def _default(row: Setting) -> str:
     if row.default is None:
         return "must be given"
     if isinstance(row.default, tuple):
         return _code(", ".join(row.default)) if row.default else "none"
+    if isinstance(row.default, int):
+        return _number(row.default, row.unit)
     return _code(row.default) if row.default != "" else "empty"
 
 
-def _node_takes(row: Setting) -> str:
+def _number(number: int, unit: str) -> str:
+    short = quantity_text(number, unit)
+    return _code(number) if short == str(number) else f"{_code(number)} ({short})"
+
+
+def _takes(row: Setting) -> str:
     if row.kind is tuple:
         return "list of text"
     if row.kind is str:
-        return "text"
+        return _codes(row.choices) if row.choices else "text"
     return _words(_range(row.low, row.high), row.unit)
 
 
-def _topic_row(row: TopicConfig) -> tuple[str, str, str, str]:
+def _other_name(name: str | None) -> str:
+    return f" In Kafka: `{name}`." if name else ""
+
+
+def _topic_row(row: TopicConfig) -> tuple[str, str, str, str, str]:
     default = _code(row.default) if row.default else "see there"
-    doc = row.doc if row.since else f"{row.doc} *No effect yet.*"
-    return f"`{row.name}`", default, "; ".join(_topic_takes(row)), doc
+    if row.type is ConfigType.WHOLE and row.default:
+        default = _number(int(row.default), row.unit)
+    doc = row.doc if row.field_name is not None else f"{row.doc} Kafka has none."
+    return _code(row.name), default, "; ".join(_topic_takes(row)), row.changes, doc
 
 
 def _topic_takes(row: TopicConfig) -> Iterator[str]:

@@ -21,7 +21,9 @@ def test_defaults_listen_on_this_machine_alone() -> None:
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_right_one() -> None:
-    with pytest.raises(InvalidConfig, match=r"node\.toml:2: unknown setting listener\.grpc; did you"):
+    with pytest.raises(
+        InvalidConfig, match=r"node\.toml:2: unknown setting listener\.grpc; did you"
+    ):
         parse_toml('data.dir = "/d"\nlistener.grpc = "x:1"', source="node.toml")
 
 

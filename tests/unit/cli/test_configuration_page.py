@@ -1,0 +1,57 @@
+"""docs/configuration.md is what the tables of settings say today."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from quorumlog.cli.configuration_page import configuration_page
+from quorumlog.cli.settings import CLIENT_SETTINGS
+from quorumlog.clients import ClientConfig, ConsumerConfig, ProducerConfig
+from quorumlog.metadata.topic_configs import TOPIC_CONFIGS, check_config
+from quorumlog.server.config import parse_toml, settings
+from quorumlog.settings import file_source
+
+PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """The cells of every row of the tables of nodes, topics and the command line, by name."""
+    part = page.partition("## A node")[2].partition("## A Python client")[0]
+    cells = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
+    return {row[0].strip("`"): row for row in cells}
+
+
+def test_the_page_is_fresh() -> None:
+    assert PAGE.read_text() == configuration_page(), "run `make docs`"
+
+
+def test_every_setting_has_one_row() -> None:
+    found = rows(configuration_page())
+    client = [row.name for row in CLIENT_SETTINGS]
+    assert list(found) == [row.name for row in settings()] + list(TOPIC_CONFIGS) + client
+    assert {name for name, row in found.items() if len(row) == 5} == set(TOPIC_CONFIGS)
+    assert {len(row) for row in found.values()} == {4, 5}
+
+
+def test_every_setting_of_the_python_clients_is_there() -> None:
+    part = configuration_page().partition("## A Python client")[2]
+    for kind in (ClientConfig, ProducerConfig, ConsumerConfig):
+        for each in fields(kind):
+            assert f"\n| `{each.name}` | " in part, each.name
+
+
+def test_every_value_that_the_page_offers_is_taken_and_every_other_refused() -> None:
+    for name, row in rows(configuration_page()).items():
+        if name not in TOPIC_CONFIGS or not row[2].startswith("`"):
+            continue
+        offered = re.findall(r"`([^`]+)`", row[2].partition("not yet")[0])
+        assert offered, name
+        assert [check_config(name, value) for value in offered] == offered
+        assert set(offered).isdisjoint(TOPIC_CONFIGS[name].planned)
+
+
+def test_the_example_files_are_configurations() -> None:
+    node, client = re.findall(r"```toml\n(.*?)```", configuration_page(), re.DOTALL)
+    assert parse_toml(node, source="example").advertised_grpc == "broker-1.example.net:9094"
+    read = file_source(CLIENT_SETTINGS, client, path="example", table="client")
+    assert read.values["connect_timeout_ms"][0] == 10_000

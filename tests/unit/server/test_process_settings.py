@@ -1,0 +1,109 @@
+"""What `dev` and `server` come to: flags, environment, file and default together."""
+
+from pathlib import Path
+
+import pytest
+
+from quorumlog.errors import InvalidConfig
+from quorumlog.server.config import node_config, settings
+from quorumlog.server.main import DevOptions, load_config, resolve_dev, resolve_server
+from quorumlog.settings import variable_of
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for row in settings():
+        monkeypatch.delenv(variable_of(row.name), raising=False)
+
+
+def test_every_setting_has_a_variable_of_its_own() -> None:
+    names = [variable_of(row.name) for row in settings()]
+    assert len(set(names)) == len(names)
+    assert "QUORUMLOG_PRODUCE_INFLIGHT_BYTES_MAX" in names
+
+
+def test_a_server_takes_flags_over_variables_over_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('data.dir = "/f"\nnode.id = 1\nnode.rack = "f"\nfetch.bytes.max = "8MiB"\n')
+    monkeypatch.setenv("QUORUMLOG_NODE_ID", "2")
+    monkeypatch.setenv("QUORUMLOG_NODE_RACK", "e")
+    found = resolve_server(str(file), ["node.id=3"])
+    config = node_config(found)
+    assert (config.node_id, config.rack, config.data_dir) == (3, "e", "/f")
+    assert config.fetch_bytes_max == 8 << 20
+    assert {str(found.origins[name]) for name in ("node.id", "node.rack", "data.dir")} == {
+        "flag --set node.id",
+        "environment QUORUMLOG_NODE_RACK",
+        f"file {file}:1",
+    }
+    assert str(found.origins["shutdown.grace.ms"]) == "default"
+
+
+def test_a_server_needs_no_file_when_the_environment_says_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("QUORUMLOG_DATA_DIR", "/e")
+    assert load_config(None).data_dir == "/e"
+
+
+def test_what_is_missing_is_told_with_every_way_to_give_it() -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        load_config(None)
+    for way in ("data.dir", "--config", "--set data.dir=", "QUORUMLOG_DATA_DIR"):
+        assert way in caught.value.message
+
+
+def test_settings_that_do_not_fit_together_are_told_with_their_place(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('data.dir = "/f"\n[listeners]\ngrpc = "0.0.0.0:1"\n')
+    with pytest.raises(InvalidConfig, match=r"node.toml:3: listeners.grpc is on every interface"):
+        load_config(str(file))
+    assert load_config(str(file), ["advertised.grpc=h:1"]).advertised_grpc == "h:1"
+
+
+def test_the_table_of_the_command_line_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "quorumlog.toml"
+    file.write_text('data.dir = "/f"\n[client]\nbootstrap = "h:1"\n')
+    assert load_config(str(file)).data_dir == "/f"
+
+
+def test_dev_has_a_default_for_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = resolve_dev(DevOptions())
+    assert found["data.dir"] == str(tmp_path / "quorumlog-data")
+    assert set(map(str, found.origins.values())) == {"default"}
+    assert node_config(found).grpc_listener == "127.0.0.1:9094"
+
+
+def test_devs_flags_win_and_keep_what_they_do_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUORUMLOG_LISTENERS_GRPC", "127.0.0.5:7000")
+    monkeypatch.setenv("QUORUMLOG_DATA_DIR", "/e")
+    found = resolve_dev(DevOptions(grpc_port=0, assignments=["node.rack=r"]))
+    assert found["listeners.grpc"] == "127.0.0.5:0"
+    assert str(found.origins["listeners.grpc"]) == "flag --grpc-port"
+    assert (found["data.dir"], found["node.rack"]) == ("/e", "r")
+    moved = resolve_dev(DevOptions(host="127.0.0.9", data_dir="/flag"))
+    assert moved["listeners.grpc"] == "127.0.0.9:7000"
+    assert moved["listeners.controller"] == "127.0.0.9:9093"
+    assert moved["data.dir"] == "/flag"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (DevOptions(host="0.0.0.0"), "0.0.0.0 is every interface"),
+        (DevOptions(data_dir="/a", assignments=["data.dir=/b"]), "data.dir is given twice"),
+        (DevOptions(grpc_port=1, assignments=["listeners.grpc=h:2"]), "listeners.grpc is given"),
+        (DevOptions(assignments=["node.idd=3"]), "did you mean node.id"),
+    ],
+)
+def test_devs_flags_that_cannot_be_are_refused(options: DevOptions, sentence: str) -> None:
+    with pytest.raises(InvalidConfig, match=sentence):
+        resolve_dev(options)
+
+
+def test_dev_may_listen_everywhere_if_clients_are_told_where() -> None:
+    found = resolve_dev(DevOptions(host="0.0.0.0", assignments=["advertised.grpc=me:9094"]))
+    assert node_config(found).advertised_grpc == "me:9094"
