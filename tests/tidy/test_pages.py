@@ -1,6 +1,7 @@
 """The pages lead somewhere: links and the paths that they name exist."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,17 @@ def test_the_lanes_of_the_architecture_are_those_of_the_runtime() -> None:
     assert {lane.partition(":")[0] for lane, _ in rows} == {"write", "read", "cpu"}
     for lane, threads in rows:
         assert lane_limits(lane).threads == int(threads), lane
+
+
+def test_the_picture_of_the_layers_has_those_that_the_contracts_hold() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = [
+        re.sub(r"\(\w+\)", "", layer).replace("|", " ").split()
+        for layer in contracts["contracts"][0]["layers"]
+    ]
+    picture = (ROOT / "ARCHITECTURE.md").read_text().partition("```\n")[2].partition("```")[0]
+    drawn = [re.split(r"\s{2,}", line)[0].split() for line in picture.splitlines()]
+    ranks = {name: rank for rank, row in enumerate(layers) for name in row if name != "aio"}
+    assert sorted(name for row in drawn for name in row if name != "|") == sorted(ranks)
+    order = [ranks[row[0]] for row in drawn]
+    assert order == sorted(order), "top down, as imports go"
