@@ -8,7 +8,11 @@ BIN := $(CURDIR)/$(VENV)/bin
 LEVEL ?= node
 SEEDS ?= 50
 
-.PHONY: help setup demo test test-all lint format types proto proto-check docs simulate bench lock clean
+# What touches the record codec: run once more on the one in plain Python.
+PLAIN_TESTS := tests/unit/records tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/clients \
+  tests/unit/spark tests/property/records
+
+.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs simulate bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -29,6 +33,9 @@ test: setup ## every test but the long ones: what decides a landing
 	$(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=20
+
+test-plain: setup ## the tests of what touches the record codec, on the plain Python one
+	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile $(PLAIN_TESTS)
 
 test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" --numprocesses 2 --dist loadfile
@@ -70,9 +77,12 @@ bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: r
 	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)) benchmarks/page.py; do \
 	  echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
-lock: setup ## resolve the dependencies anew into requirements.lock
-	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra spark --extra kafka --extra dev --python-version 3.11 \
+dist: setup ## build the source distribution, and from it the wheel, into dist/
+	rm -rf dist build .pkg/quorumlog.egg-info
+	$(BIN)/python -m build --no-isolation .
+
+lock: setup ## resolve the dependencies anew into requirements.lock, for every system and Python
+	$(BIN)/uv pip compile pyproject.toml --extra spark --extra kafka --extra dev --universal --python-version 3.11 \
 	  --no-emit-index-url --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
 
 clean: ## remove what the other targets made
