@@ -291,8 +291,9 @@ class Fetcher:
         try:
             layout = await self._connection.layout(topic)
         except UnknownTopicOrPartition as error:  # the metadata says so: it is not on its way
-            for reader, generation in parts:
-                self._gone(reader, generation, error)
+            for reader in self.readers.values():
+                if reader.topic == topic:  # those that wait for another attempt too: told at once
+                    self._gone(reader, reader.generation, error)
         except QuorumlogError as error:
             for reader, generation in parts:
                 self._failed(reader, generation, error)

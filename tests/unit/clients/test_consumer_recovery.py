@@ -1,0 +1,329 @@
+"""What a consumer does when partitions go, move, come back, or cannot be read."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.clients import AsyncConsumer, AsyncLog
+from quorumlog.errors import (
+    CorruptionError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    QuorumlogError,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedCompression,
+)
+from quorumlog.proto import log_pb2
+from quorumlog.runtime import Runtime
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.node import Node, format_directory
+
+from .memory_brokers import Brokers, batch, offsets
+
+Main: TypeAlias = Callable[[Brokers], Coroutine[Any, Any, None]]
+
+
+def play(main: Main, *, brokers: int = 1) -> None:
+    """Run a test with brokers in memory, on the simulated runtime."""
+
+    async def run(runtime: Runtime) -> None:
+        await main(Brokers(runtime, brokers))
+
+    simulation.run(run)
+
+
+async def told_and_read(
+    consumer: AsyncConsumer, *, polls: int = 10, timeout_ms: int = 1_000
+) -> tuple[list[QuorumlogError], dict[tuple[str, int], list[int]]]:
+    """What some polls raise, and the offsets that they return by partition."""
+    errors: list[QuorumlogError] = []
+    read: dict[tuple[str, int], list[int]] = {}
+    for _ in range(polls):
+        try:
+            for record in await consumer.poll(timeout_ms=timeout_ms):
+                read.setdefault((record.topic, record.partition), []).append(record.offset)
+        except QuorumlogError as error:
+            errors.append(error)
+    return errors, read
+
+
+def rotten(data: bytes) -> bytes:
+    """The batch with a bit of its records flipped."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+# --- what cannot be read -------------------------------------------------------------------------
+
+
+def test_what_precedes_a_rotten_batch_is_handed_out_and_the_error_says_where_it_is() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 2)
+        brokers.append(("t", 0), 5)
+        brokers.put(("t", 0), rotten(batch(5, 3)), 3)
+        brokers.append(("t", 0), 4)
+        brokers.append(("t", 1), 6)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            errors, read = await told_and_read(consumer)
+            assert read == {("t", 0): [0, 1, 2, 3, 4], ("t", 1): [0, 1, 2, 3, 4, 5]}
+            assert len(errors) > 2  # again and again: nothing is skipped
+            for error in errors:
+                assert isinstance(error, CorruptionError)
+                assert str(error).startswith("t-0: offsets 5 to 7 cannot be read")
+            assert await consumer.position("t", 0) == 5
+            await consumer.seek("t", 0, 8)  # as the sentence says
+            assert await told_and_read(consumer, polls=2) == ([], {("t", 0): [8, 9, 10, 11]})
+
+    play(main)
+
+
+def test_what_was_rotten_on_its_way_is_read_when_it_comes_well() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 2)
+        brokers.put(("t", 0), rotten(batch(2, 2)), 2)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            assert offsets(await consumer.poll()) == [0, 1]
+            with pytest.raises(CorruptionError):
+                await consumer.poll()
+            stored = brokers.logs["t", 0].pop()
+            brokers.put(("t", 0), batch(stored.first, 2), 2)
+            assert offsets(await consumer.poll(timeout_ms=5_000)) == [2, 3]
+
+    play(main)
+
+
+def test_a_codec_that_is_unknown_is_told_with_its_place() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 2)
+        strange = bytearray(batch(2, 1))
+        strange[22] |= 7
+        from crc32c import crc32c
+
+        strange[17:21] = crc32c(bytes(strange[21:])).to_bytes(4, "big")
+        brokers.put(("t", 0), bytes(strange), 1)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            assert offsets(await consumer.poll()) == [0, 1]
+            with pytest.raises(UnsupportedCompression, match=r"t-0: offsets 2 to 2 cannot be read"):
+                await consumer.poll()
+            assert await consumer.position("t", 0) == 2
+
+    play(main)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (batch(0, 3)[:-4], "are there"),
+        (batch(4, 2) + batch(2, 2), "follows what ends at 6"),
+        (batch(0, 2), "ends at offset 2, from 4 was asked for"),
+        (b"x" * 10, "from offset 4 on cannot be read"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_told_and_never_believed(
+    data: bytes, sentence: str
+) -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 4)
+        brokers.put(("t", 0), data, 2)
+        async with brokers.client() as log, log.consumer("t", start=4) as consumer:
+            for _ in range(3):
+                with pytest.raises(CorruptionError, match=sentence):
+                    await consumer.poll(timeout_ms=5_000)
+                assert await consumer.position("t", 0) == 4
+
+    play(main)
+
+
+def test_an_answer_about_other_partitions_is_told() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 2)
+        brokers.append(("t", 0), 4)
+        honest = brokers._answer
+
+        def swapped(
+            broker: int, request: log_pb2.FetchRequest
+        ) -> tuple[log_pb2.FetchResponse, bool]:
+            response, is_news = honest(broker, request)
+            return log_pb2.FetchResponse(results=reversed(response.results)), is_news
+
+        brokers._answer = swapped  # type: ignore[method-assign]
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            with pytest.raises(UnknownServerError, match="is it a broker of this version"):
+                await consumer.poll(timeout_ms=5_000)
+            assert consumer.positions() == {("t", 0): 0, ("t", 1): 0}
+
+    play(main)
+
+
+# --- what goes, moves and comes back -------------------------------------------------------------
+
+
+def test_a_deleted_topic_is_told_once_and_the_others_go_on() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("gone", 3)
+        brokers.create("kept")
+        async with brokers.client() as log, log.consumer(["gone", "kept"]) as consumer:
+            await asyncio.sleep(1)
+            brokers.delete("gone")
+            brokers.append(("kept", 0), 3)
+            errors, read = await told_and_read(consumer, polls=20)
+            assert read == {("kept", 0): [0, 1, 2]}
+            assert [(type(error), error.topic) for error in errors] == [
+                (UnknownTopicOrPartition, "gone")
+            ]
+            brokers.append(("kept", 0), 1)
+            assert (await told_and_read(consumer, polls=2))[1] == {("kept", 0): [3]}
+
+    play(main)
+
+
+def test_records_read_ahead_of_a_deleted_topic_are_handed_out_before_it_is_told() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 10)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            assert offsets(await consumer.poll(max_records=1)) == [0]
+            brokers.delete("t")
+            await asyncio.sleep(5)
+            assert offsets(await consumer.poll()) == list(range(1, 10))
+            with pytest.raises(UnknownTopicOrPartition):
+                await consumer.poll()
+
+    play(main)
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize("policy", ["raise", "earliest"])
+def test_offsets_of_a_topic_made_anew_are_out_of_range(policy: str, is_seen: bool) -> None:
+    """Whether its absence was noticed or not, and though the new one is longer."""
+
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 5)
+        async with (
+            brokers.client() as log,
+            log.consumer("t", on_out_of_range=policy) as consumer,
+        ):
+            assert len(await consumer.poll()) == 5
+            brokers.delete("t")
+            if is_seen:
+                with pytest.raises(UnknownTopicOrPartition):
+                    await consumer.poll(timeout_ms=10_000)
+            else:
+                brokers.errors["t", 0] = NotLeaderOrFollower("it moves")
+            brokers.create("t")
+            brokers.append(("t", 0), 8)
+            if not is_seen:
+                await asyncio.sleep(1)
+                brokers.errors.clear()
+            errors, read = await told_and_read(consumer, polls=10, timeout_ms=2_000)
+            if policy == "raise":
+                assert not read
+                assert isinstance(errors[0], OffsetOutOfRange)
+                assert "made anew" in str(errors[0])
+                await consumer.seek_to_beginning()
+                errors, read = await told_and_read(consumer, polls=2)
+            assert (errors, read) == ([], {("t", 0): list(range(8))})
+
+    play(main)
+
+
+def test_reading_follows_a_leader_that_moves() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 4)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            read: dict[int, list[int]] = {partition: [] for partition in range(4)}
+            for turn in range(12):
+                for partition in range(4):
+                    brokers.append(("t", partition), 2)
+                    brokers.lead(("t", partition), 1 + (turn + partition) % 3)
+                for record in await consumer.poll(timeout_ms=2_000):
+                    read[record.partition].append(record.offset)
+            for _ in range(8):
+                for record in await consumer.poll(timeout_ms=500):
+                    read[record.partition].append(record.offset)
+        assert read == {partition: list(range(24)) for partition in range(4)}
+
+    play(main, brokers=3)
+
+
+def test_reading_that_was_promised_an_end_is_given_up_in_time() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 2)
+        brokers.append(("t", 0), 3)
+        brokers.append(("t", 1), 3)
+        async with (
+            brokers.client(call_timeout_ms=4_000) as log,
+            log.consumer("t", until_end=True) as consumer,
+        ):
+            brokers.errors["t", 1] = NotLeaderOrFollower("nobody leads it")
+            clock = brokers.runtime.clock
+            began_ms = clock.now_ms()
+            assert [(await anext(consumer)).partition for _ in range(3)] == [0, 0, 0]
+            with pytest.raises(NotLeaderOrFollower, match="nobody leads it"):
+                await anext(consumer)
+            assert 3_500 < clock.now_ms() - began_ms < 4_500
+            brokers.errors.clear()
+            assert [record.offset async for record in consumer] == [0, 1, 2]
+
+    play(main)
+
+
+def test_a_restart_of_the_node_changes_nothing_for_the_reader(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = NodeConfig(
+            data_dir=str(tmp_path / "data"),
+            grpc_listener="127.0.0.1:9094",
+            controller_listener="127.0.0.1:9095",
+        )
+        await format_directory(runtime, config)
+        seen: list[int] = []
+        async with Restarting() as node:
+            await node.begin(runtime, config)
+            async with AsyncLog.open(runtime, "127.0.0.1:9094") as log:
+                await log.admin.create_topic("t")
+                async with log.consumer("t") as consumer:
+                    for life in range(3):
+                        async with log.producer(linger_ms=0) as producer:
+                            for number in range(5):
+                                await producer.send_and_wait("t", b"%d" % (5 * life + number))
+                        while len(seen) < 5 * life + 3:
+                            seen += offsets(await consumer.poll(max_records=1, timeout_ms=30_000))
+                        await node.end()
+                        for _ in range(3):
+                            seen += offsets(await consumer.poll(max_records=1, timeout_ms=500))
+                        await node.begin(runtime, config)
+                    while len(seen) < 15:
+                        seen += offsets(await consumer.poll(timeout_ms=30_000))
+        assert seen == list(range(15))
+
+    simulation.run(main)
+
+
+class Restarting:
+    """A place for a node that ends and begins again."""
+
+    def __init__(self) -> None:
+        self._node: Node | None = None
+
+    async def begin(self, runtime: Runtime, config: NodeConfig) -> None:
+        self._node = Node(runtime, config)
+        await self._node.__aenter__()
+
+    async def end(self) -> None:
+        node, self._node = self._node, None
+        if node is not None:
+            await node.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> "Restarting":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
