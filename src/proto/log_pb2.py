@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from . import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16quorumlog/v1/log.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"\x92\x01\n\x0eProduceRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x03\x12 \n\x04\x61\x63ks\x18\x02 \x01(\x0e\x32\x12.quorumlog.v1.Acks\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x32\n\npartitions\x18\x04 \x03(\x0b\x32\x1e.quorumlog.v1.PartitionRecords\"q\n\x10PartitionRecords\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x19\n\x0cleader_epoch\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07records\x18\x04 \x01(\x0c\x42\x0f\n\r_leader_epoch\"p\n\x0fProduceResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x03\x12,\n\x07results\x18\x02 \x03(\x0b\x32\x1b.quorumlog.v1.ProduceResult\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x03\"\xa0\x01\n\rProduceResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x12\x1a\n\x12log_append_time_ms\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\"\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x13.quorumlog.v1.Error\"3\n\x06Header\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xa3\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12%\n\x07headers\x18\x03 \x03(\x0b\x32\x14.quorumlog.v1.Header\x12\x19\n\x0ctimestamp_ms\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x42\x06\n\x04_keyB\x08\n\x06_valueB\x0f\n\r_timestamp_ms\"\xd2\x01\n\x0ePublishRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12%\n\x07records\x18\x03 \x03(\x0b\x32\x14.quorumlog.v1.Record\x12 \n\x04\x61\x63ks\x18\x04 \x01(\x0e\x32\x12.quorumlog.v1.Acks\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x05\x12.\n\x0b\x63ompression\x18\x06 \x01(\x0e\x32\x19.quorumlog.v1.CompressionB\x0c\n\n_partition\"R\n\x0fPublishResponse\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x02 \x01(\x03\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x03\"\xc4\x01\n\x0c\x46\x65tchRequest\x12\x13\n\x0bmax_wait_ms\x18\x01 \x01(\x05\x12\x11\n\tmin_bytes\x18\x02 \x01(\x05\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\x12*\n\tisolation\x18\x04 \x01(\x0e\x32\x17.quorumlog.v1.Isolation\x12\x30\n\npartitions\x18\x05 \x03(\x0b\x32\x1c.quorumlog.v1.FetchPartition\x12\x1b\n\x13min_metadata_offset\x18\x06 \x01(\x03\"\x81\x01\n\x0e\x46\x65tchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\x12\x19\n\x0cleader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x0f\n\r_leader_epoch\"T\n\rFetchResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.quorumlog.v1.FetchResult\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\xb2\x01\n\x0b\x46\x65tchResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x0f\n\x07records\x18\x06 \x01(\x0c\x12\"\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\xbc\x01\n\x10SubscribeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x17\n\nend_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12*\n\tisolation\x18\x06 \x01(\x0e\x32\x17.quorumlog.v1.Isolation\x12\x0f\n\x07\x64\x65\x63oded\x18\x07 \x01(\x08\x42\r\n\x0b_end_offset\"\x91\x01\n\x11SubscribeResponse\x12\x0f\n\x07\x62\x61tches\x18\x01 \x01(\x0c\x12%\n\x07records\x18\x02 \x03(\x0b\x32\x14.quorumlog.v1.Record\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x17\n\x0fmetadata_offset\x18\x05 \x01(\x03\"\x95\x01\n\x12ListOffsetsRequest\x12\x36\n\npartitions\x18\x01 \x03(\x0b\x32\".quorumlog.v1.ListOffsetsPartition\x12*\n\tisolation\x18\x02 \x01(\x0e\x32\x17.quorumlog.v1.Isolation\x12\x1b\n\x13min_metadata_offset\x18\x03 \x01(\x03\"N\n\x14ListOffsetsPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\"`\n\x13ListOffsetsResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.quorumlog.v1.ListOffsetsResult\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\x95\x01\n\x11ListOffsetsResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\"\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x13.quorumlog.v1.Error\"^\n\x1bOffsetForLeaderEpochRequest\x12?\n\npartitions\x18\x01 \x03(\x0b\x32+.quorumlog.v1.OffsetForLeaderEpochPartition\"\x93\x01\n\x1dOffsetForLeaderEpochPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12!\n\x14\x63urrent_leader_epoch\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x17\n\x15_current_leader_epoch\"r\n\x1cOffsetForLeaderEpochResponse\x12\x39\n\x07results\x18\x01 \x03(\x0b\x32(.quorumlog.v1.OffsetForLeaderEpochResult\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\x8c\x01\n\x1aOffsetForLeaderEpochResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x12\n\nend_offset\x18\x04 \x01(\x03\x12\"\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x13.quorumlog.v1.Error*4\n\x04\x41\x63ks\x12\x0c\n\x08\x41\x43KS_ALL\x10\x00\x12\r\n\tACKS_NONE\x10\x01\x12\x0f\n\x0b\x41\x43KS_LEADER\x10\x02*|\n\x0b\x43ompression\x12\x14\n\x10\x43OMPRESSION_NONE\x10\x00\x12\x14\n\x10\x43OMPRESSION_GZIP\x10\x01\x12\x16\n\x12\x43OMPRESSION_SNAPPY\x10\x02\x12\x13\n\x0f\x43OMPRESSION_LZ4\x10\x03\x12\x14\n\x10\x43OMPRESSION_ZSTD\x10\x04*I\n\tIsolation\x12\x1e\n\x1aISOLATION_READ_UNCOMMITTED\x10\x00\x12\x1c\n\x18ISOLATION_READ_COMMITTED\x10\x01\x32\xee\x03\n\x03Log\x12J\n\x07Produce\x12\x1c.quorumlog.v1.ProduceRequest\x1a\x1d.quorumlog.v1.ProduceResponse(\x01\x30\x01\x12\x46\n\x07Publish\x12\x1c.quorumlog.v1.PublishRequest\x1a\x1d.quorumlog.v1.PublishResponse\x12@\n\x05\x46\x65tch\x12\x1a.quorumlog.v1.FetchRequest\x1a\x1b.quorumlog.v1.FetchResponse\x12N\n\tSubscribe\x12\x1e.quorumlog.v1.SubscribeRequest\x1a\x1f.quorumlog.v1.SubscribeResponse0\x01\x12R\n\x0bListOffsets\x12 .quorumlog.v1.ListOffsetsRequest\x1a!.quorumlog.v1.ListOffsetsResponse\x12m\n\x14OffsetForLeaderEpoch\x12).quorumlog.v1.OffsetForLeaderEpochRequest\x1a*.quorumlog.v1.OffsetForLeaderEpochResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16quorumlog/v1/log.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"\x92\x01\n\x0eProduceRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x03\x12 \n\x04\x61\x63ks\x18\x02 \x01(\x0e\x32\x12.quorumlog.v1.Acks\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x32\n\npartitions\x18\x04 \x03(\x0b\x32\x1e.quorumlog.v1.PartitionRecords\"q\n\x10PartitionRecords\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x19\n\x0cleader_epoch\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07records\x18\x04 \x01(\x0c\x42\x0f\n\r_leader_epoch\"p\n\x0fProduceResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x03\x12,\n\x07results\x18\x02 \x03(\x0b\x32\x1b.quorumlog.v1.ProduceResult\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x03\"\xa0\x01\n\rProduceResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x12\x1a\n\x12log_append_time_ms\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\"\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x13.quorumlog.v1.Error\"3\n\x06Header\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xa3\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12%\n\x07headers\x18\x03 \x03(\x0b\x32\x14.quorumlog.v1.Header\x12\x19\n\x0ctimestamp_ms\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x42\x06\n\x04_keyB\x08\n\x06_valueB\x0f\n\r_timestamp_ms\"\xd2\x01\n\x0ePublishRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12%\n\x07records\x18\x03 \x03(\x0b\x32\x14.quorumlog.v1.Record\x12 \n\x04\x61\x63ks\x18\x04 \x01(\x0e\x32\x12.quorumlog.v1.Acks\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x05\x12.\n\x0b\x63ompression\x18\x06 \x01(\x0e\x32\x19.quorumlog.v1.CompressionB\x0c\n\n_partition\"\x80\x01\n\x0fPublishResponse\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x02 \x01(\x03\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x03\x12,\n\x07results\x18\x04 \x03(\x0b\x32\x1b.quorumlog.v1.PublishResult\"l\n\rPublishResult\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x03 \x03(\x05\x12\"\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\xc4\x01\n\x0c\x46\x65tchRequest\x12\x13\n\x0bmax_wait_ms\x18\x01 \x01(\x05\x12\x11\n\tmin_bytes\x18\x02 \x01(\x05\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\x12*\n\tisolation\x18\x04 \x01(\x0e\x32\x17.quorumlog.v1.Isolation\x12\x30\n\npartitions\x18\x05 \x03(\x0b\x32\x1c.quorumlog.v1.FetchPartition\x12\x1b\n\x13min_metadata_offset\x18\x06 \x01(\x03\"\x81\x01\n\x0e\x46\x65tchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\x12\x19\n\x0cleader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x0f\n\r_leader_epoch\"T\n\rFetchResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.quorumlog.v1.FetchResult\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\xb2\x01\n\x0b\x46\x65tchResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x0f\n\x07records\x18\x06 \x01(\x0c\x12\"\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\xea\x01\n\x10SubscribeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x17\n\nend_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12*\n\tisolation\x18\x06 \x01(\x0e\x32\x17.quorumlog.v1.Isolation\x12\x0f\n\x07\x64\x65\x63oded\x18\x07 \x01(\x08\x12\x1a\n\rstart_time_ms\x18\x08 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_end_offsetB\x10\n\x0e_start_time_ms\"\x91\x01\n\x11SubscribeResponse\x12\x0f\n\x07\x62\x61tches\x18\x01 \x01(\x0c\x12%\n\x07records\x18\x02 \x03(\x0b\x32\x14.quorumlog.v1.Record\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x17\n\x0fmetadata_offset\x18\x05 \x01(\x03\"\x95\x01\n\x12ListOffsetsRequest\x12\x36\n\npartitions\x18\x01 \x03(\x0b\x32\".quorumlog.v1.ListOffsetsPartition\x12*\n\tisolation\x18\x02 \x01(\x0e\x32\x17.quorumlog.v1.Isolation\x12\x1b\n\x13min_metadata_offset\x18\x03 \x01(\x03\"N\n\x14ListOffsetsPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\"`\n\x13ListOffsetsResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.quorumlog.v1.ListOffsetsResult\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\x95\x01\n\x11ListOffsetsResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\"\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x13.quorumlog.v1.Error\"^\n\x1bOffsetForLeaderEpochRequest\x12?\n\npartitions\x18\x01 \x03(\x0b\x32+.quorumlog.v1.OffsetForLeaderEpochPartition\"\x93\x01\n\x1dOffsetForLeaderEpochPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12!\n\x14\x63urrent_leader_epoch\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x17\n\x15_current_leader_epoch\"r\n\x1cOffsetForLeaderEpochResponse\x12\x39\n\x07results\x18\x01 \x03(\x0b\x32(.quorumlog.v1.OffsetForLeaderEpochResult\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\x8c\x01\n\x1aOffsetForLeaderEpochResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x12\n\nend_offset\x18\x04 \x01(\x03\x12\"\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x13.quorumlog.v1.Error*4\n\x04\x41\x63ks\x12\x0c\n\x08\x41\x43KS_ALL\x10\x00\x12\r\n\tACKS_NONE\x10\x01\x12\x0f\n\x0b\x41\x43KS_LEADER\x10\x02*|\n\x0b\x43ompression\x12\x14\n\x10\x43OMPRESSION_NONE\x10\x00\x12\x14\n\x10\x43OMPRESSION_GZIP\x10\x01\x12\x16\n\x12\x43OMPRESSION_SNAPPY\x10\x02\x12\x13\n\x0f\x43OMPRESSION_LZ4\x10\x03\x12\x14\n\x10\x43OMPRESSION_ZSTD\x10\x04*I\n\tIsolation\x12\x1e\n\x1aISOLATION_READ_UNCOMMITTED\x10\x00\x12\x1c\n\x18ISOLATION_READ_COMMITTED\x10\x01\x32\xee\x03\n\x03Log\x12J\n\x07Produce\x12\x1c.quorumlog.v1.ProduceRequest\x1a\x1d.quorumlog.v1.ProduceResponse(\x01\x30\x01\x12\x46\n\x07Publish\x12\x1c.quorumlog.v1.PublishRequest\x1a\x1d.quorumlog.v1.PublishResponse\x12@\n\x05\x46\x65tch\x12\x1a.quorumlog.v1.FetchRequest\x1a\x1b.quorumlog.v1.FetchResponse\x12N\n\tSubscribe\x12\x1e.quorumlog.v1.SubscribeRequest\x1a\x1f.quorumlog.v1.SubscribeResponse0\x01\x12R\n\x0bListOffsets\x12 .quorumlog.v1.ListOffsetsRequest\x1a!.quorumlog.v1.ListOffsetsResponse\x12m\n\x14OffsetForLeaderEpoch\x12).quorumlog.v1.OffsetForLeaderEpochRequest\x1a*.quorumlog.v1.OffsetForLeaderEpochResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ACKS']._serialized_start=3048
-  _globals['_ACKS']._serialized_end=3100
-  _globals['_COMPRESSION']._serialized_start=3102
-  _globals['_COMPRESSION']._serialized_end=3226
-  _globals['_ISOLATION']._serialized_start=3228
-  _globals['_ISOLATION']._serialized_end=3301
+  _globals['_ACKS']._serialized_start=3251
+  _globals['_ACKS']._serialized_end=3303
+  _globals['_COMPRESSION']._serialized_start=3305
+  _globals['_COMPRESSION']._serialized_end=3429
+  _globals['_ISOLATION']._serialized_start=3431
+  _globals['_ISOLATION']._serialized_end=3504
   _globals['_PRODUCEREQUEST']._serialized_start=68
   _globals['_PRODUCEREQUEST']._serialized_end=214
   _globals['_PARTITIONRECORDS']._serialized_start=216
@@ -52,36 +52,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECORD']._serialized_end=825
   _globals['_PUBLISHREQUEST']._serialized_start=828
   _globals['_PUBLISHREQUEST']._serialized_end=1038
-  _globals['_PUBLISHRESPONSE']._serialized_start=1040
-  _globals['_PUBLISHRESPONSE']._serialized_end=1122
-  _globals['_FETCHREQUEST']._serialized_start=1125
-  _globals['_FETCHREQUEST']._serialized_end=1321
-  _globals['_FETCHPARTITION']._serialized_start=1324
-  _globals['_FETCHPARTITION']._serialized_end=1453
-  _globals['_FETCHRESPONSE']._serialized_start=1455
-  _globals['_FETCHRESPONSE']._serialized_end=1539
-  _globals['_FETCHRESULT']._serialized_start=1542
-  _globals['_FETCHRESULT']._serialized_end=1720
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=1723
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=1911
-  _globals['_SUBSCRIBERESPONSE']._serialized_start=1914
-  _globals['_SUBSCRIBERESPONSE']._serialized_end=2059
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=2062
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=2211
-  _globals['_LISTOFFSETSPARTITION']._serialized_start=2213
-  _globals['_LISTOFFSETSPARTITION']._serialized_end=2291
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2293
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2389
-  _globals['_LISTOFFSETSRESULT']._serialized_start=2392
-  _globals['_LISTOFFSETSRESULT']._serialized_end=2541
-  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_start=2543
-  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_end=2637
-  _globals['_OFFSETFORLEADEREPOCHPARTITION']._serialized_start=2640
-  _globals['_OFFSETFORLEADEREPOCHPARTITION']._serialized_end=2787
-  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_start=2789
-  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_end=2903
-  _globals['_OFFSETFORLEADEREPOCHRESULT']._serialized_start=2906
-  _globals['_OFFSETFORLEADEREPOCHRESULT']._serialized_end=3046
-  _globals['_LOG']._serialized_start=3304
-  _globals['_LOG']._serialized_end=3798
+  _globals['_PUBLISHRESPONSE']._serialized_start=1041
+  _globals['_PUBLISHRESPONSE']._serialized_end=1169
+  _globals['_PUBLISHRESULT']._serialized_start=1171
+  _globals['_PUBLISHRESULT']._serialized_end=1279
+  _globals['_FETCHREQUEST']._serialized_start=1282
+  _globals['_FETCHREQUEST']._serialized_end=1478
+  _globals['_FETCHPARTITION']._serialized_start=1481
+  _globals['_FETCHPARTITION']._serialized_end=1610
+  _globals['_FETCHRESPONSE']._serialized_start=1612
+  _globals['_FETCHRESPONSE']._serialized_end=1696
+  _globals['_FETCHRESULT']._serialized_start=1699
+  _globals['_FETCHRESULT']._serialized_end=1877
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=1880
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=2114
+  _globals['_SUBSCRIBERESPONSE']._serialized_start=2117
+  _globals['_SUBSCRIBERESPONSE']._serialized_end=2262
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=2265
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=2414
+  _globals['_LISTOFFSETSPARTITION']._serialized_start=2416
+  _globals['_LISTOFFSETSPARTITION']._serialized_end=2494
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2496
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2592
+  _globals['_LISTOFFSETSRESULT']._serialized_start=2595
+  _globals['_LISTOFFSETSRESULT']._serialized_end=2744
+  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_start=2746
+  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_end=2840
+  _globals['_OFFSETFORLEADEREPOCHPARTITION']._serialized_start=2843
+  _globals['_OFFSETFORLEADEREPOCHPARTITION']._serialized_end=2990
+  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_start=2992
+  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_end=3106
+  _globals['_OFFSETFORLEADEREPOCHRESULT']._serialized_start=3109
+  _globals['_OFFSETFORLEADEREPOCHRESULT']._serialized_end=3249
+  _globals['_LOG']._serialized_start=3507
+  _globals['_LOG']._serialized_end=4001
 # @@protoc_insertion_point(module_scope)

@@ -126,14 +126,28 @@ class PublishRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., acks: _Optional[_Union[Acks, str]] = ..., timeout_ms: _Optional[int] = ..., compression: _Optional[_Union[Compression, str]] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
-    __slots__ = ("partition", "base_offset", "metadata_offset")
+    __slots__ = ("partition", "base_offset", "metadata_offset", "results")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     partition: int
     base_offset: int
     metadata_offset: int
-    def __init__(self, partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+    results: _containers.RepeatedCompositeFieldContainer[PublishResult]
+    def __init__(self, partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., results: _Optional[_Iterable[_Union[PublishResult, _Mapping[str, object]]]] = ...) -> None: ...
+
+class PublishResult(_message.Message):
+    __slots__ = ("partition", "base_offset", "records", "error")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    base_offset: int
+    records: _containers.RepeatedScalarFieldContainer[int]
+    error: _errors_pb2.Error
+    def __init__(self, partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., records: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("max_wait_ms", "min_bytes", "max_bytes", "isolation", "partitions", "min_metadata_offset")
@@ -192,7 +206,7 @@ class FetchResult(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
-    __slots__ = ("topic", "partition", "offset", "end_offset", "max_bytes", "isolation", "decoded")
+    __slots__ = ("topic", "partition", "offset", "end_offset", "max_bytes", "isolation", "decoded", "start_time_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +214,7 @@ class SubscribeRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_FIELD_NUMBER: _ClassVar[int]
     DECODED_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     offset: int
@@ -207,7 +222,8 @@ class SubscribeRequest(_message.Message):
     max_bytes: int
     isolation: Isolation
     decoded: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., decoded: _Optional[bool] = ...) -> None: ...
+    start_time_ms: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., decoded: _Optional[bool] = ..., start_time_ms: _Optional[int] = ...) -> None: ...
 
 class SubscribeResponse(_message.Message):
     __slots__ = ("batches", "records", "next_offset", "high_watermark", "metadata_offset")

@@ -156,6 +156,14 @@ class NodeConfig:
         high=60 * MIB,
         field_name="fetch.max.bytes",
     )
+    subscribe_streams_max: int = _setting(
+        "subscribe.streams.max",
+        1_000,
+        "Subscribe streams of this node at once; each may hold two answers in memory.",
+        unit="streams",
+        low=1,
+        high=1_000_000,
+    )
     subscribe_heartbeat_ms: int = _setting(
         "subscribe.heartbeat.ms",
         5_000,

@@ -270,6 +270,7 @@ class Node:
             produce_inflight_bytes_max=config.produce_inflight_bytes_max,
             fetch_bytes_max=config.fetch_bytes_max,
             subscribe_heartbeat_ms=config.subscribe_heartbeat_ms,
+            subscribe_streams_max=config.subscribe_streams_max,
         )
 
     async def _listen(

@@ -194,6 +194,21 @@ class ReplicaManager:
             raise _unknown(topic, None)
         return len(image.partitions)
 
+    def led_here(self, topic: str, start: int) -> int:
+        """Return the first partition from `start` on, in a circle, that this node leads.
+
+        Raises UnknownTopicOrPartition, or NotLeaderOrFollower when it leads none of them.
+        """
+        count = self.partition_count(topic)
+        image = self._image.topic(topic)
+        assert image is not None, f"{topic} has {count} partitions"
+        for step in range(count):
+            index = (start + step) % count
+            if image.partitions[index].leader == self._node_id:
+                return index
+        index = start % count
+        raise self._not_leader(topic, index, image.partitions[index])
+
     async def log_sizes(self, topics: Collection[str]) -> list[LogSize]:
         """Return what partitions take here, of some topics or (none named) of all, by ascending
         topic and index. Logs that nobody has used yet are opened for it."""

@@ -14,16 +14,16 @@ from typing import Any, Protocol, cast
 from ...broker import Acks, FetchSpec, OffsetSpec
 from ...broker.shell.appends import PendingAppend
 from ...broker.shell.replicas import ReplicaManager
-from ...errors import InvalidRequest, QuorumlogError, Stopping
+from ...errors import InvalidRequest, Overloaded, QuorumlogError, Stopping
 from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
-from ...records import partition_for_key
 from ...runtime import CallContext, Handler, Method, Runtime
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from . import validation as check
 from .envelopes import Encoded, ProduceBatches, encode_fetch
 from .pipeline import Pipeline
+from .publishing import Share, Spread
 from .subscription import SubscribeStream, Subscription, read_request
 from .translation import (
     built_batch,
@@ -53,6 +53,7 @@ class LogLimits:
     produce_inflight_bytes_max: int  # the same in bytes of batches; one request may exceed it
     fetch_bytes_max: int  # of one answer
     subscribe_heartbeat_ms: int  # an idle subscription says so this often
+    subscribe_streams_max: int  # subscriptions at once; reaching it is Overloaded
 
 
 @dataclass(slots=True)
@@ -78,6 +79,7 @@ class LogService:
         self._replicas = replicas
         self._metadata = metadata
         self._limits = limits
+        self._spread = Spread(replicas)
         self._stopping = False
         self._subscriptions: dict[Subscription, None] = {}  # being served
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams between two requests
@@ -208,40 +210,61 @@ class LogService:
     async def publish(
         self, request: log_pb2.PublishRequest, context: CallContext
     ) -> log_pb2.PublishResponse:
-        """Build one batch of plain records and append it."""
+        """Build one batch of plain records for each partition concerned, and append them.
+
+        Raises what stopped the first of them when none was stored; when some were, each failure is
+        in its result.
+        """
         if self._stopping:
             raise _stopping()
         acks = check.read_acks(request.acks)
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         check_topic_name(request.topic)
         check.check_publish(request)
-        partition = self._partition_of(request)
-        batch = built_batch(request, wall_ms=self._runtime.clock.wall_ms())
-        pending = await self._replicas.submit(
-            request.topic, partition, batch, acks=acks, leader_epoch=None
-        )
-        outcome = await pending.settle(self._runtime.clock.now_ms() + timeout_ms)
-        return log_pb2.PublishResponse(
-            partition=partition,
-            base_offset=-1 if acks is Acks.NONE else outcome.base_offset,
-            metadata_offset=self._metadata.image.offset,
-        )
+        shares = self._spread.shares(request)
+        deadline_ms = self._runtime.clock.now_ms() + timeout_ms
+        pending = [await self._submit_share(request, share, acks) for share in shares]
+        response = log_pb2.PublishResponse()
+        failures: list[QuorumlogError] = []
+        for share, append in zip(shares, pending, strict=True):
+            result = response.results.add(partition=share.partition, records=share.indexes)
+            try:
+                if isinstance(append, QuorumlogError):
+                    raise append
+                outcome = await append.settle(deadline_ms)
+                result.base_offset = -1 if acks is Acks.NONE else outcome.base_offset
+            except QuorumlogError as error:
+                result.base_offset = -1
+                fill_error(result.error, error, request.topic, share.partition)
+                failures.append(error)
+        if len(failures) == len(shares):
+            raise failures[0]
+        first = response.results[0]
+        response.partition, response.base_offset = first.partition, first.base_offset
+        response.metadata_offset = self._metadata.image.offset
+        return response
 
-    def _partition_of(self, request: log_pb2.PublishRequest) -> int:
-        if request.HasField("partition"):
-            check.check_partition(request.topic, request.partition)
-            return request.partition
-        first = request.records[0]
-        if not first.HasField("key"):
-            return 0
-        return partition_for_key(first.key, self._replicas.partition_count(request.topic))
+    async def _submit_share(
+        self, request: log_pb2.PublishRequest, share: Share, acks: Acks
+    ) -> PendingAppend | QuorumlogError:
+        try:
+            return await self._replicas.submit(
+                request.topic,
+                share.partition,
+                built_batch(request, share.indexes, wall_ms=self._runtime.clock.wall_ms()),
+                acks=acks,
+                leader_epoch=None,
+            )
+        except QuorumlogError as error:
+            return error
 
     # --- out ----------------------------------------------------------------------------------
 
     async def fetch(
         self, request: log_pb2.FetchRequest, context: CallContext
     ) -> Encoded[log_pb2.FetchResponse]:
-        """Read many partitions, waiting for `min_bytes` up to `max_wait_ms`."""
+        """Read many partitions, waiting for `min_bytes` up to `max_wait_ms`, and never so long that
+        the answer would miss the caller's deadline."""
         max_wait_ms = check.read_max_wait_ms(request.max_wait_ms)
         min_bytes = check.read_min_bytes(request.min_bytes)
         limit = self._limits.fetch_bytes_max
@@ -256,7 +279,7 @@ class LogService:
         )
         outcomes = await self._replicas.fetch(
             specs,
-            max_wait_ms=max_wait_ms,
+            max_wait_ms=check.wait_within(max_wait_ms, context, self._runtime.clock.now_ms()),
             min_bytes=min(min_bytes, max_bytes),  # more could never come
             max_bytes=max_bytes,
         )
@@ -289,6 +312,11 @@ class LogService:
             raise InvalidRequest("the stream ended without a SubscribeRequest; send one first")
         if self._stopping:
             raise _stopping()
+        if len(self._subscriptions) >= self._limits.subscribe_streams_max:
+            raise Overloaded(
+                f"{len(self._subscriptions)} subscriptions are served, subscribe.streams.max is "
+                f"{self._limits.subscribe_streams_max}; end some, or repeat after a moment"
+            )
         subscription = Subscription(
             self._runtime,
             self._replicas,

@@ -7,9 +7,9 @@ error comes after everything that was read before it.
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...broker import FetchOutcome, FetchSpec, OffsetSpec
+from ...broker import LATEST, FetchOutcome, FetchSpec, OffsetSpec
 from ...broker.shell.replicas import ReplicaManager
-from ...errors import QuorumlogError
+from ...errors import InvalidRequest, QuorumlogError
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...runtime import Runtime
@@ -37,6 +37,7 @@ class Wanted:
     topic: str
     partition: int
     offset: int  # or -1 latest, -2 earliest
+    start_time_ms: int | None  # in place of `offset`: the first record at or after it
     end_offset: int | None  # exclusive; None: for ever
     max_bytes: int  # of one answer; one batch comes even if larger
     decoded: bool  # records, in place of batches
@@ -47,6 +48,14 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted
     check.check_partition(request.topic, request.partition)
     check.check_offset("offset", request.offset, lowest=-2)
     check.check_isolation(request.isolation)
+    time = request.start_time_ms if request.HasField("start_time_ms") else None
+    if time is not None:
+        if request.offset:
+            raise InvalidRequest(
+                f"offset is {request.offset} and start_time_ms is {time}; give one of them"
+            )
+        if time < 0:
+            raise InvalidRequest(f"start_time_ms is {time}; give milliseconds since 1970")
     end = request.end_offset if request.HasField("end_offset") else None
     if end is not None:
         check.check_offset("end_offset", end)
@@ -54,6 +63,7 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted
         topic=request.topic,
         partition=request.partition,
         offset=request.offset,
+        start_time_ms=time,
         end_offset=end,
         max_bytes=check.read_max_bytes(
             "max_bytes",
@@ -134,9 +144,18 @@ class Subscription:
 
     async def _first_offset(self) -> int:
         wanted = self._wanted
+        if wanted.start_time_ms is not None:
+            # Latest first: what is appended in between is then read, not jumped over.
+            latest = await self._look_up(LATEST)
+            found = await self._look_up(wanted.start_time_ms)
+            return found if found >= 0 else latest
         if wanted.offset >= 0:
             return wanted.offset
-        spec = OffsetSpec(wanted.topic, wanted.partition, wanted.offset)
+        return await self._look_up(wanted.offset)
+
+    async def _look_up(self, position: int) -> int:
+        """Return the offset of a time or special position, -1 where there is none."""
+        spec = OffsetSpec(self._wanted.topic, self._wanted.partition, position)
         (outcome,) = await self._replicas.list_offsets([spec])
         if outcome.error is not None:
             raise outcome.error
@@ -152,7 +171,7 @@ class Subscription:
         if not outcome.records:
             await stream.send(last)
         elif self._wanted.decoded:
-            for response in decoded_responses(outcome, last):
+            for response in decoded_responses(outcome, last, bytes_max=self._wanted.max_bytes):
                 await stream.send(response)
         else:
             await stream.send(encode_batches(last, outcome.records))

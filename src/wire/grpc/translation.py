@@ -1,15 +1,16 @@
 """Between the broker's values and the messages of `quorumlog.v1`; no decision, no waiting."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...broker import FetchOutcome, LogSize, OffsetOutcome
 from ...errors import QuorumlogError
 from ...metadata import BrokerImage, TopicImage
 from ...proto import admin_pb2, errors_pb2, log_pb2
-from ...records import Codec, Record, decode_all, encode_batch
+from ...records import Codec, Record, decode_all, encode_batch, iterate_batches
 from ...runtime.error_detail import encode_error
 
-DECODED_BYTES_MAX = 1 << 20  # of one decoded response, by its keys and values
+RECORD_OVERHEAD = 40  # bytes of a record's message beside its key, value and headers, at most
+HEADER_OVERHEAD = 12  # the same of a header's
 
 
 def fill_error(
@@ -49,8 +50,9 @@ def offset_result(outcome: OffsetOutcome) -> log_pb2.ListOffsetsResult:
     return result
 
 
-def built_batch(request: log_pb2.PublishRequest, *, wall_ms: int) -> bytes:
-    """Build one record batch of plain records; those without a timestamp get `wall_ms`."""
+def built_batch(request: log_pb2.PublishRequest, indexes: Sequence[int], *, wall_ms: int) -> bytes:
+    """Build one record batch of some plain records; those without a timestamp get `wall_ms`."""
+    chosen = [request.records[index] for index in indexes]
     records = [
         Record(
             offset=index,
@@ -62,34 +64,48 @@ def built_batch(request: log_pb2.PublishRequest, *, wall_ms: int) -> bytes:
                 for header in record.headers
             ),
         )
-        for index, record in enumerate(request.records)
+        for index, record in enumerate(chosen)
     ]
     return encode_batch(records, codec=Codec(request.compression))
 
 
 def decoded_responses(
-    outcome: FetchOutcome, last: log_pb2.SubscribeResponse
+    outcome: FetchOutcome, last: log_pb2.SubscribeResponse, *, bytes_max: int
 ) -> Iterator[log_pb2.SubscribeResponse]:
-    """Decode the records of [offset asked for, last.next_offset) into responses of bounded size.
+    """Decode the records of [offset asked for, last.next_offset) into responses of at most
+    `bytes_max` by their records, one record at least.
 
-    Each says where its successor continues; the last one is `last`.
+    Each says where its successor continues; the last one is `last`. One batch is decoded at a
+    time, when its turn comes: what it inflates to is all that is held.
     """
     size = 0
     response = log_pb2.SubscribeResponse()
-    records = decode_all(
-        outcome.records, start_offset=outcome.spec.offset, end_offset=last.next_offset
-    )
-    for record in records:
-        if size > DECODED_BYTES_MAX:
-            response.next_offset = record.offset
-            response.high_watermark = last.high_watermark
-            response.metadata_offset = last.metadata_offset
-            yield response
-            response, size = log_pb2.SubscribeResponse(), 0
-        _add_record(response, record)
-        size += len(record.key or b"") + len(record.value or b"") + 32
+    view = memoryview(outcome.records)
+    for position, header in iterate_batches(view):
+        for record in decode_all(
+            view[position : position + header.size],
+            start_offset=outcome.spec.offset,
+            end_offset=last.next_offset,
+        ):
+            needed = _size_of(record)
+            if size and size + needed > bytes_max:
+                response.next_offset = record.offset
+                response.high_watermark = last.high_watermark
+                response.metadata_offset = last.metadata_offset
+                yield response
+                response, size = log_pb2.SubscribeResponse(), 0
+            _add_record(response, record)
+            size += needed
     response.MergeFrom(last)
     yield response
+
+
+def _size_of(record: Record) -> int:
+    """Return about how many bytes a record's message has, rather more."""
+    size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    return size + sum(
+        HEADER_OVERHEAD + len(name) * 4 + len(value or b"") for name, value in record.headers
+    )
 
 
 def broker_description(broker: BrokerImage) -> admin_pb2.BrokerDescription:

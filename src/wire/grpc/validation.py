@@ -18,6 +18,7 @@ TIMEOUT_MS_MAX: Final = 600_000
 MAX_WAIT_MS_MAX: Final = 60_000
 PARTITION_BYTES_DEFAULT: Final = 1 << 20
 PARTITIONS_MAX: Final = 10_000  # in one request
+ANSWER_MS: Final = 50  # what an answer may take on its way: long polls end that much earlier
 RECORDS_MAX: Final = 10_000  # in one Publish: building the batch must not stall the loop
 
 _ACKS: Final[dict[int, Acks]] = {
@@ -129,6 +130,11 @@ def check_isolation(value: int) -> None:
 def left_ms(context: CallContext, now_ms: int) -> int:
     """Return how long a handler may still wait: to the caller's deadline, at most ten minutes."""
     return max(1, min(context.deadline_ms - now_ms, TIMEOUT_MS_MAX))
+
+
+def wait_within(max_wait_ms: int, context: CallContext, now_ms: int) -> int:
+    """Return how long a long poll may wait so that its answer is there before the deadline."""
+    return max(0, min(max_wait_ms, context.deadline_ms - now_ms - ANSWER_MS))
 
 
 def check_publish(request: log_pb2.PublishRequest) -> None:

@@ -1,0 +1,439 @@
+"""Publish and Subscribe as callers without a batch codec use them: plain records in and out, of a
+whole node, on the real and the simulated runtime."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.errors import (
+    InvalidRequest,
+    MessageTooLarge,
+    Overloaded,
+    UnknownTopicOrPartition,
+)
+from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.records import Codec, Record, encode_batch, partition_for_key
+from quorumlog.runtime import Channel, Runtime, real
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.node import Node, format_directory
+from quorumlog.services import (
+    ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_TOPIC,
+    LOG_FETCH,
+    LOG_LIST_OFFSETS,
+    LOG_PRODUCE,
+    LOG_PUBLISH,
+    LOG_SUBSCRIBE,
+)
+
+Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
+Run: TypeAlias = Callable[[Main], None]
+WAIT_MS = 20_000
+
+
+@pytest.fixture(params=["real", "simulated"])
+def run(request: pytest.FixtureRequest) -> Run:
+    return real.run if request.param == "real" else simulation.run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "data")
+
+
+@asynccontextmanager
+async def serving(runtime: Runtime, folder: str, **settings: Any) -> AsyncIterator[Channel]:
+    config = NodeConfig(
+        data_dir=folder,
+        grpc_listener="127.0.0.1:0",
+        controller_listener="127.0.0.1:0",
+        **settings,
+    )
+    await format_directory(runtime, config)
+    async with Node(runtime, config) as node:
+        assert node.addresses.grpc is not None
+        channel = runtime.network.channel(node.addresses.grpc)
+        try:
+            yield channel
+        finally:
+            await channel.close()
+
+
+async def create(channel: Channel, name: str, partitions: int = 1, **configs: str) -> None:
+    request = admin_pb2.CreateTopicRequest(name=name, partitions=partitions)
+    for key, value in configs.items():
+        request.configs.add(name=key.replace("_", "."), value=value)
+    assert (await channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)).usable
+
+
+async def publish(
+    channel: Channel, *keys: bytes | None, topic: str = "t", **fields: Any
+) -> log_pb2.PublishResponse:
+    """Publish one record for each key; its value is its place in the request."""
+    request = log_pb2.PublishRequest(topic=topic, **fields)
+    for index, key in enumerate(keys):
+        request.records.add(key=key, value=b"%d" % index)
+    return await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
+
+
+async def responses_of(channel: Channel, **wanted: Any) -> list[log_pb2.SubscribeResponse]:
+    """Every response of a decoded subscription that ends."""
+    stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+    await stream.send(log_pb2.SubscribeRequest(topic="t", decoded=True, **wanted))
+    await stream.finish()
+    responses = []
+    while (response := await stream.receive()) is not None:
+        responses.append(response)
+    return responses
+
+
+async def records_of(channel: Channel, **wanted: Any) -> list[log_pb2.Record]:
+    return [record for each in await responses_of(channel, **wanted) for record in each.records]
+
+
+# --- where records go ----------------------------------------------------------------------------
+
+
+def test_keyless_requests_go_round_the_partitions_of_each_topic(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t", partitions=3)
+            await create(channel, "u", partitions=2)
+            taken: dict[str, list[int]] = {"t": [], "u": []}
+            for _ in range(6):
+                for topic, partitions in taken.items():
+                    answer = await publish(channel, None, None, topic=topic)
+                    (result,) = answer.results
+                    assert list(result.records) == [0, 1], "a request is not torn apart"
+                    partitions.append(answer.partition)
+            assert taken == {"t": [0, 1, 2, 0, 1, 2], "u": [0, 1, 0, 1, 0, 1]}
+
+    run(main)
+
+
+def test_each_keyed_record_goes_to_its_own_keys_partition(run: Run, folder: str) -> None:
+    """One request may hold many keys: none is stored where no client would look for it."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t", partitions=4)
+            keys = [b"k%d" % number for number in range(20)]
+            answer = await publish(channel, *keys)
+            assert len(answer.results) > 1
+            placed: dict[bytes, int] = {}
+            for result in answer.results:
+                assert result.base_offset == 0
+                found = await records_of(
+                    channel, partition=result.partition, end_offset=len(result.records)
+                )
+                assert [record.value for record in found] == [b"%d" % n for n in result.records]
+                placed |= dict.fromkeys([record.key for record in found], result.partition)
+            assert placed == {key: partition_for_key(key, 4) for key in keys}
+            first = answer.results[0]
+            assert (answer.partition, answer.base_offset) == (first.partition, first.base_offset)
+            assert first.records[0] == 0
+
+    run(main)
+
+
+def test_a_partition_asked_for_takes_all_records_whatever_their_keys(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t", partitions=4)
+            answer = await publish(channel, b"a", b"b", None, b"c", partition=2)
+            (result,) = answer.results
+            assert (result.partition, list(result.records)) == (2, [0, 1, 2, 3])
+
+    run(main)
+
+
+def test_a_partition_that_refuses_stops_no_other_and_says_which_records(
+    run: Run, folder: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t", partitions=2, max_message_bytes="500")
+            keys = {partition_for_key(b"%d" % n, 2): b"%d" % n for n in range(20)}
+            request = log_pb2.PublishRequest(topic="t")
+            request.records.add(key=keys[0], value=b"small")
+            request.records.add(key=keys[1], value=bytes(1000))
+            answer = await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
+            stored, refused = answer.results
+            assert (stored.partition, stored.base_offset, stored.HasField("error")) == (0, 0, False)
+            assert (refused.partition, list(refused.records)) == (1, [1])
+            assert (refused.base_offset, refused.error.name) == (-1, "MESSAGE_TOO_LARGE")
+            assert (refused.error.topic, refused.error.partition) == ("t", 1)
+            del request.records[0]
+            with pytest.raises(MessageTooLarge):  # nothing was stored: the call fails
+                await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
+
+    run(main)
+
+
+def test_records_of_an_unknown_topic_are_refused_with_or_without_keys(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            for key in (None, b"k"):
+                with pytest.raises(UnknownTopicOrPartition):
+                    await publish(channel, key, topic="no-such")
+
+    simulation.run(main)
+
+
+# --- what comes out ------------------------------------------------------------------------------
+
+
+def test_a_subscription_begins_at_a_time(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            request = log_pb2.PublishRequest(topic="t")
+            for time in (100, 200, 300):
+                request.records.add(timestamp_ms=time)
+            await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
+            for start, offsets in [(0, [0, 1, 2]), (101, [1, 2]), (300, [2])]:
+                found = await records_of(channel, start_time_ms=start, end_offset=3)
+                assert [record.offset for record in found] == offsets
+            (nothing,) = [await records_of(channel, start_time_ms=301, end_offset=3)]
+            assert nothing == []
+
+    run(main)
+
+
+def test_a_time_after_all_records_means_what_comes_next(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder, subscribe_heartbeat_ms=100) as channel:
+            await create(channel, "t")
+            await publish(channel, None)
+            stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+            later = (1 << 63) - 1
+            await stream.send(
+                log_pb2.SubscribeRequest(topic="t", start_time_ms=later, decoded=True)
+            )
+            idle = await stream.receive()
+            assert idle is not None
+            assert (idle.next_offset, len(idle.records)) == (1, 0)
+            await publish(channel, b"new")
+            while (response := await stream.receive()) is not None and not response.records:
+                pass
+            assert response is not None
+            assert [record.offset for record in response.records] == [1]
+            stream.abort("seen enough")
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ({"start_time_ms": 5, "offset": 3}, "offset is 3 and start_time_ms is 5"),
+        ({"start_time_ms": -5}, "start_time_ms is -5"),
+    ],
+)
+def test_a_start_that_makes_no_sense_names_the_field(
+    folder: str, wanted: dict[str, int], sentence: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            with pytest.raises(InvalidRequest, match=sentence):
+                await records_of(channel, **wanted)
+
+    simulation.run(main)
+
+
+def test_decoded_responses_keep_the_bound_with_headers_and_all(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            headers = tuple((f"header {n}", bytes(50)) for n in range(20))
+            records = [Record(n, 1, b"k" * 10, b"v" * 200, headers) for n in range(200)]
+            request = log_pb2.ProduceRequest()
+            batch = encode_batch(records, codec=Codec.ZSTD)
+            request.partitions.add(topic="t", records=batch)
+            stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+            await stream.send(request)
+            await stream.receive()
+            stream.abort("done")
+            responses = await responses_of(channel, end_offset=200, max_bytes=10_000)
+            assert len(responses) > 20
+            assert max(each.ByteSize() for each in responses) <= 10_000 + 50  # the three numbers
+            offsets = [record.offset for each in responses for record in each.records]
+            assert offsets == list(range(200))
+            for before, after in itertools.pairwise(responses):
+                assert before.next_offset == after.records[0].offset
+            tiny = await responses_of(channel, end_offset=3, max_bytes=1)
+            assert [len(each.records) for each in tiny] == [1, 1, 1]
+
+    run(main)
+
+
+def test_a_deleted_topic_ends_its_subscriptions_with_its_error(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            await publish(channel, None)
+            stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+            await stream.send(log_pb2.SubscribeRequest(topic="t", decoded=True))
+            first = await stream.receive()
+            assert first is not None
+            assert len(first.records) == 1
+            request = admin_pb2.DeleteTopicRequest(name="t")
+            await channel.call(ADMIN_DELETE_TOPIC, request, timeout_ms=WAIT_MS)
+            with pytest.raises(UnknownTopicOrPartition) as caught:
+                await stream.receive()
+            assert (caught.value.topic, caught.value.partition) == ("t", 0)
+
+    run(main)
+
+
+# --- deadlines, cancellation, slow readers -------------------------------------------------------
+
+
+def waiting_fetch(max_wait_ms: int = 60_000) -> log_pb2.FetchRequest:
+    request = log_pb2.FetchRequest(max_wait_ms=max_wait_ms)
+    request.partitions.add(topic="t")
+    return request
+
+
+def test_a_long_poll_answers_before_the_callers_deadline(run: Run, folder: str) -> None:
+    """With what there is: an answer with positions in it is worth more than a failure."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            before = runtime.clock.now_ms()
+            answer = await channel.call(LOG_FETCH, waiting_fetch(), timeout_ms=300)
+            assert answer.results[0].high_watermark == 0
+            assert 200 <= runtime.clock.now_ms() - before < 300
+
+    run(main)
+
+
+def test_a_cancelled_long_poll_gives_its_place_back_at_once(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder, fetch_waits_max=1) as channel:
+            await create(channel, "t")
+            async with runtime.tasks.scope("polls") as scope:
+                first = scope.spawn(
+                    channel.call(LOG_FETCH, waiting_fetch(), timeout_ms=WAIT_MS), name="first"
+                )
+                await until_overloaded(channel)
+                first.cancel()
+                await asyncio.gather(first, return_exceptions=True)
+                begin = runtime.clock.now_ms()
+                while True:
+                    try:
+                        await channel.call(LOG_FETCH, waiting_fetch(50), timeout_ms=WAIT_MS)
+                        break
+                    except Overloaded:
+                        assert runtime.clock.now_ms() - begin < WAIT_MS / 2
+
+    run(main)
+
+
+async def until_overloaded(channel: Channel) -> None:
+    """Return once another fetch holds the only place."""
+    while True:
+        try:
+            await channel.call(LOG_FETCH, waiting_fetch(1), timeout_ms=WAIT_MS)
+        except Overloaded:
+            return
+
+
+def test_a_cancelled_wait_for_metadata_holds_nobody_up(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            request = log_pb2.ListOffsetsRequest(min_metadata_offset=10_000)
+            request.partitions.add(topic="t", timestamp_ms=-1)
+            async with runtime.tasks.scope("waits") as scope:
+                waits = [
+                    scope.spawn(
+                        channel.call(LOG_LIST_OFFSETS, request, timeout_ms=WAIT_MS), name="wait"
+                    )
+                    for _ in range(20)
+                ]
+                await asyncio.sleep(0)
+                for wait in waits:
+                    wait.cancel()
+                ends = await asyncio.gather(*waits, return_exceptions=True)
+            assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+            assert (await publish(channel, None)).base_offset == 0
+
+    run(main)
+
+
+@pytest.mark.slow
+def test_a_reader_that_stops_taking_stops_the_brokers_reading(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured on the real network: what the broker has read for it and cannot have been taken."""
+    from quorumlog.broker.shell.reads import Reads
+
+    read = 0
+    original = Reads.fetch
+
+    async def counted(self: Reads, *arguments: Any, **keywords: Any) -> Any:
+        nonlocal read
+        outcomes = await original(self, *arguments, **keywords)
+        read += sum(len(outcome.records) for outcome in outcomes)
+        return outcomes
+
+    monkeypatch.setattr(Reads, "fetch", counted)
+
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            request = log_pb2.PublishRequest(topic="t")
+            request.records.add(value=bytes(1_000_000))
+            for _ in range(32):
+                await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
+            stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+            await stream.send(log_pb2.SubscribeRequest(topic="t", end_offset=32, decoded=True))
+            assert await stream.receive() is not None
+            before = -1
+            while read != before:  # at rest: nothing was read for a while
+                before = read
+                await asyncio.sleep(0.3)
+            assert read <= 12 << 20, "two answers, one under way, and the windows of HTTP/2"
+            seen = 1
+            while (response := await stream.receive()) is not None:
+                seen += len(response.records)
+            assert seen == 32
+
+    real.run(main)
+
+
+def test_subscriptions_beyond_the_bound_are_refused_and_a_place_comes_back(
+    run: Run, folder: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder, subscribe_streams_max=2) as channel:
+            await create(channel, "t")
+            await publish(channel, None)
+            request = log_pb2.SubscribeRequest(topic="t", decoded=True)
+            streams = []
+            for _ in range(2):
+                stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+                await stream.send(request)
+                await stream.receive()
+                streams.append(stream)
+            with pytest.raises(Overloaded, match=r"subscribe\.streams\.max"):
+                await responses_of(channel, end_offset=1)
+            streams[0].abort("makes room")
+            while True:
+                try:
+                    assert len(await records_of(channel, end_offset=1)) == 1
+                    break
+                except Overloaded:
+                    continue
+            streams[1].abort("done")
+
+    run(main)
