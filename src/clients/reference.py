@@ -39,7 +39,7 @@ def _setting_rows(kind: type[Any]) -> Iterator[tuple[str, ...]]:
     }
     for each in fields(kind):
         assert each.default is not MISSING, f"{each.name} has no default"
-        comment = comments[each.name].replace("|", "\\|")
+        comment = comments[each.name].replace("|", "\\|").replace("<", "\\<")
         yield f"`{each.name}`", _default(each.default), comment
 
 
