@@ -28,9 +28,12 @@ from quorumlog.runtime import Channel, Method, Runtime, real
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
 from quorumlog.services import (
+    ADMIN_ALTER_CONFIGS,
     ADMIN_CREATE_TOPIC,
     ADMIN_DELETE_TOPIC,
     ADMIN_DESCRIBE_CLUSTER,
+    ADMIN_DESCRIBE_CONFIGS,
+    ADMIN_DESCRIBE_LOG_DIRS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
     LOG_FETCH,
@@ -283,5 +286,148 @@ def test_a_call_that_does_not_exist_is_unimplemented(run: Run, folder: str) -> N
             )
             with pytest.raises(NotImplementedHere):
                 await channel.call(method, admin_pb2.ListTopicsRequest(), timeout_ms=WAIT_MS)
+
+    run(main)
+
+
+# --- configs and log directories ---------------------------------------------------------------
+
+
+def test_each_resource_is_answered_or_refused_in_its_place(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, name="t")
+            resources = [
+                admin_pb2.ConfigResource(topic="none"),
+                admin_pb2.ConfigResource(broker=1),
+                admin_pb2.ConfigResource(topic="t"),
+                admin_pb2.ConfigResource(broker=2),
+            ]
+            request = admin_pb2.DescribeConfigsRequest(resources=resources)
+            answer = await channel.call(ADMIN_DESCRIBE_CONFIGS, request, timeout_ms=WAIT_MS)
+            assert [result.resource for result in answer.results] == resources
+            none, broker, topic, other = answer.results
+            assert none.error.topic == "none"
+            assert "data.dir" in [entry.name for entry in broker.configs]
+            assert "flush.policy" in [entry.name for entry in topic.configs]
+            assert "ask broker 2 itself" in other.error.message
+            assert not none.configs
+            assert not other.configs
+
+    run(main)
+
+
+def test_an_altered_config_is_seen_at_the_offset_of_the_answer(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, name="t")
+            altered = await channel.call(
+                ADMIN_ALTER_CONFIGS,
+                admin_pb2.AlterConfigsRequest(
+                    topic="t", changes=[{"name": "segment.bytes", "value": "64KiB"}]
+                ),
+                timeout_ms=WAIT_MS,
+            )
+            assert altered.applied
+            request = admin_pb2.DescribeConfigsRequest(
+                resources=[admin_pb2.ConfigResource(topic="t")],
+                min_metadata_offset=altered.metadata_offset,
+            )
+            answer = await channel.call(ADMIN_DESCRIBE_CONFIGS, request, timeout_ms=WAIT_MS)
+            by_name = {entry.name: entry for entry in answer.results[0].configs}
+            assert by_name["segment.bytes"].value == "65536"
+            assert by_name["segment.bytes"].source == admin_pb2.CONFIG_SOURCE_TOPIC
+            assert answer.metadata_offset >= altered.metadata_offset
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "kind", "words"),
+    [
+        (ADMIN_DESCRIBE_CONFIGS, admin_pb2.DescribeConfigsRequest(), InvalidRequest, "0 entries"),
+        (
+            ADMIN_DESCRIBE_CONFIGS,
+            admin_pb2.DescribeConfigsRequest(resources=[admin_pb2.ConfigResource()]),
+            InvalidRequest,
+            "neither a topic nor a broker",
+        ),
+        (
+            ADMIN_DESCRIBE_CONFIGS,
+            admin_pb2.DescribeConfigsRequest(resources=[{"broker": 1}] * 1_001),
+            InvalidRequest,
+            "1001 entries",
+        ),
+        (
+            ADMIN_DESCRIBE_CONFIGS,
+            admin_pb2.DescribeConfigsRequest(resources=[{"topic": "a/b"}]),
+            InvalidTopic,
+            "a/b",
+        ),
+        (
+            ADMIN_ALTER_CONFIGS,
+            admin_pb2.AlterConfigsRequest(topic="t"),
+            InvalidRequest,
+            "changes has 0 entries",
+        ),
+        (
+            ADMIN_ALTER_CONFIGS,
+            admin_pb2.AlterConfigsRequest(topic="", changes=[{"name": "retention.ms"}]),
+            InvalidTopic,
+            "topic name",
+        ),
+        (
+            ADMIN_ALTER_CONFIGS,
+            admin_pb2.AlterConfigsRequest(topic="none", changes=[{"name": "retention.ms"}]),
+            UnknownTopicOrPartition,
+            "no such topic",
+        ),
+        (
+            ADMIN_DESCRIBE_LOG_DIRS,
+            admin_pb2.DescribeLogDirsRequest(topics=["none"]),
+            UnknownTopicOrPartition,
+            "no such topic",
+        ),
+    ],
+)
+def test_a_senseless_request_for_configs_is_refused(
+    run: Run,
+    folder: str,
+    method: Method[Any, Any],
+    request_: Any,
+    kind: type[QuorumlogError],
+    words: str,
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            with pytest.raises(kind, match=words):
+                await channel.call(method, request_, timeout_ms=WAIT_MS)
+
+    run(main)
+
+
+def test_log_directories_name_what_cannot_be_read(run: Run, folder: str) -> None:
+    """A partition that is damaged is told in its place, and the others as ever."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, name="good")
+            await create(channel, name="bad")
+            for topic in ("good", "bad"):
+                assert (await produce(channel, topic, b"x" * 200)).base_offset == 0
+        files = runtime.files
+        name = f"{folder}/bad-0/{0:020}.log"
+        files.remove(f"{folder}/.kafka_cleanshutdown")
+        file = files.open(name)
+        file.write(8, [bytes(4)])  # its length
+        file.close()
+        async with serving(runtime, folder) as channel:
+            answer = await channel.call(
+                ADMIN_DESCRIBE_LOG_DIRS, admin_pb2.DescribeLogDirsRequest(), timeout_ms=WAIT_MS
+            )
+            assert (answer.broker, [each.path for each in answer.directories]) == (1, [folder])
+            bad, good = answer.directories[0].logs
+            assert (good.topic, good.log_end_offset, good.HasField("error")) == ("good", 1, False)
+            assert (bad.topic, bad.error.topic) == ("bad", "bad")
 
     run(main)
