@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .options import BootstrapOption, Output, OutputOption
-from .produce import Acks, Compression
+from .produce_options import Acks, Compression
 
 app = typer.Typer(
     help="Measure producing, fetching and latency.", no_args_is_help=True, rich_markup_mode=None

@@ -97,23 +97,18 @@ def bench_topic(
         replication=replication,
         configs=parse_configs(list(configs)),
     )
+    is_whole = False
     try:
         yield name
-    except QuorumlogError:
-        if not keep:
-            with suppress(QuorumlogError):  # the first failure is the one to tell
-                log.admin.delete_topic(name)
-        raise
-    except BaseException:
-        if not keep:
-            log.admin.delete_topic(name)
-        raise
-    else:
-        if not keep:
-            log.admin.delete_topic(name)
+        is_whole = True
     finally:
         if keep:
             typer.echo(f"The topic {name} is kept.", err=True)
+        elif is_whole:
+            log.admin.delete_topic(name)
+        else:
+            with suppress(QuorumlogError):  # the first failure is the one to tell
+                log.admin.delete_topic(name)
 
 
 def values_of(size: int, *, seed: int = 0) -> list[bytes]:
@@ -429,12 +424,12 @@ class _Reader:
 
 def _in_threads(works: "Sequence[Any]") -> None:
     """Run each in a thread of its own, one in this one; raise the first failure of any."""
-    failures: list[BaseException] = []
+    failures: list[Exception] = []
 
     def guarded(work: Any) -> None:
         try:
             work()
-        except BaseException as error:
+        except Exception as error:
             failures.append(error)
 
     threads = [

@@ -2,14 +2,27 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from .completion import topic_names
-from .failures import IS_JSON
-from .options import BootstrapOption, resolve_output
+from .consume_options import (
+    DelimiterOption,
+    EndOption,
+    MaxRecordsOption,
+    OverwriteOption,
+    PartitionOption,
+    RecordOutput,
+    RecordOutputOption,
+    StartOption,
+    TemplateOption,
+    TimeoutOption,
+    ToFileOption,
+    TopicsArgument,
+    UntilEndOption,
+    VerboseOption,
+)
+from .options import BootstrapOption
 from .output import count_text
 from .pieces import encode_escaped, unescape
 from .reading import Stretch, choose_partitions, read
@@ -44,103 +57,21 @@ otherwise), milliseconds since 1970 (1735689600000ms).
 """
 
 
-class RecordOutput(StrEnum):
-    """How records are printed."""
-
-    HUMAN = "human"
-    JSON = "json"
-    RAW = "raw"
-
-
-def _resolve_output(ctx: typer.Context, value: RecordOutput | None) -> Any:
-    if value is RecordOutput.RAW:
-        ctx.meta[IS_JSON] = False
-        return value
-    found = resolve_output(ctx, value)  # type: ignore[arg-type] # its other values are the same
-    return None if found is None else RecordOutput(found)
-
-
 def consume(
-    topics: Annotated[
-        list[str],
-        typer.Argument(metavar="TOPIC", help="One topic, or several.", autocompletion=topic_names),
-    ],
-    start: Annotated[
-        str,
-        typer.Option("--from", metavar="PLACE", help="Where to begin; places are listed below."),
-    ] = "earliest",
-    end: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="PLACE",
-            help="Stop before this place in each partition; an offset that is not reached yet is "
-            "waited for.",
-        ),
-    ] = None,
-    until_end: Annotated[
-        bool,
-        typer.Option(
-            "--until-end", "--exit-at-end", "-e", help="Stop at the end of what is there now."
-        ),
-    ] = False,
-    max_records: Annotated[
-        int | None,
-        typer.Option("--max", "-n", metavar="RECORDS", min=1, help="Stop after so many records."),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=0.001, help="Stop when nothing came for so long."
-        ),
-    ] = None,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--partition", "-p", metavar="NUMBER", min=0, help="Only this partition; repeatable."
-        ),
-    ] = None,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="TEMPLATE",
-            help="Print so: {topic} {partition} {offset} {timestamp} {timestamp_ms} {key} {value} "
-            "{headers}, and escapes \\n \\t \\r \\0 \\\\ \\xHH. Content is not changed.",
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "--delimiter",
-            metavar="TEXT",
-            help="What ends a record of --format and of -o raw.  [default: \\n]",
-        ),
-    ] = None,
-    to_file: Annotated[
-        str | None,
-        typer.Option(
-            "--to-file", metavar="FILE", help="Write a .parquet, .arrow, .csv or .jsonl file."
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="--to-file may replace a file.")
-    ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="Show partition, offset, time and key too."),
-    ] = False,
+    topics: TopicsArgument,
+    start: StartOption = "earliest",
+    end: EndOption = None,
+    until_end: UntilEndOption = False,
+    max_records: MaxRecordsOption = None,
+    timeout: TimeoutOption = None,
+    partition: PartitionOption = None,
+    template: TemplateOption = None,
+    delimiter: DelimiterOption = None,
+    to_file: ToFileOption = None,
+    overwrite: OverwriteOption = False,
+    verbose: VerboseOption = False,
     bootstrap: BootstrapOption = None,
-    output: Annotated[
-        RecordOutput | None,
-        typer.Option(
-            "--output",
-            "-o",
-            callback=_resolve_output,
-            help="human: values as lines; json: an object a line; raw: values byte for byte.  "
-            "[env var: QUORUMLOG_OUTPUT; default: human]",
-        ),
-    ] = None,
+    output: RecordOutputOption = None,
 ) -> None:
     """Print records, waiting for new ones until Ctrl-C, --until-end, --to, --max or --timeout.
 

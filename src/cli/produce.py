@@ -3,8 +3,7 @@ records."""
 
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,6 +13,30 @@ from .formats import Form, Format, read_entries
 from .inputs import STDIN, Input, check_readable, inputs, progress_of
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
 from .pieces import encode_escaped, unescape
+from .produce_options import (
+    Acks,
+    AcksOption,
+    BatchSizeOption,
+    Compression,
+    CompressionLevelOption,
+    CompressionOption,
+    DelimiterOption,
+    FileOption,
+    FormatOption,
+    HeaderOption,
+    KeyFieldOption,
+    KeySeparatorOption,
+    LingerOption,
+    NullValueOption,
+    OnError,
+    OnErrorOption,
+    PartitionerOption,
+    PartitionOption,
+    QuoteOption,
+    Spread,
+    TimestampFieldOption,
+    VerboseOption,
+)
 from .record_json import Headers, NewRecord
 from .report import Place, Report
 from .topic_names import partitions_of
@@ -35,150 +58,26 @@ Examples:
 OF_ONE_RECORD = (InvalidRequest, InvalidTimestamp, MessageTooLarge)  # the next ones may do
 
 
-class Acks(StrEnum):
-    """Whose acknowledgement a record waits for."""
-
-    ALL = "all"
-    LEADER = "leader"
-    NONE = "none"
-
-
-class Compression(StrEnum):
-    """How batches are compressed."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-class Spread(StrEnum):
-    """How records find their partition."""
-
-    KEY = "murmur2"
-    CRC32 = "crc32"
-    STICKY = "sticky"
-    ROUND_ROBIN = "round_robin"
-
-
-class OnError(StrEnum):
-    """What a record that cannot be sent means for those behind it."""
-
-    CONTINUE = "continue"
-    STOP = "stop"
-
-
 def produce(
     topic: TopicArgument,
-    file: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--file", "-f", metavar="FILE", help="Read this file, - for stdin; repeatable."
-        ),
-    ] = None,
-    format_: Annotated[
-        Format,
-        typer.Option(
-            "--format",
-            help="lines: a record a line. json: an object a line, as `consume -o json` prints. "
-            "csv: a header line, then a JSON object a row. raw: bytes between delimiters.",
-        ),
-    ] = Format.LINES,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "--delimiter",
-            metavar="TEXT",
-            help="raw: what ends a record, '' for none (each input is one record); csv: what is "
-            "between fields. Escapes: \\n \\t \\r \\0 \\\\ \\xHH.  [default: \\n; csv: a comma]",
-        ),
-    ] = None,
-    quote: Annotated[
-        str, typer.Option("--quote", metavar="CHARACTER", help="csv: what fields are quoted with.")
-    ] = '"',
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            "--key-separator",
-            "-K",
-            metavar="TEXT",
-            help="lines, raw: a record is KEY, this text, VALUE. Escapes as above.",
-        ),
-    ] = None,
-    key_field: Annotated[
-        str | None,
-        typer.Option(
-            "--key-field",
-            metavar="NAME",
-            help="The key is this member of the JSON on a line, or this column of a CSV.",
-        ),
-    ] = None,
-    timestamp_field: Annotated[
-        str | None,
-        typer.Option(
-            "--timestamp-field",
-            metavar="NAME",
-            help="The timestamp is this member or column: milliseconds since 1970, or ISO 8601.",
-        ),
-    ] = None,
-    null_value: Annotated[
-        str | None,
-        typer.Option(
-            "--null-value",
-            metavar="TEXT",
-            help="A key, value or CSV field that is this text is null (a tombstone).",
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable."),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(
-            "--partition", "-p", metavar="NUMBER", min=0, help="Send everything to this partition."
-        ),
-    ] = None,
-    partitioner: Annotated[
-        Spread | None,
-        typer.Option(
-            "--partitioner",
-            help="murmur2, crc32: by the key's hash, without a key as sticky. sticky: one until a "
-            "batch is full. round_robin: one after the other. Goes before what JSON records say.  "
-            "[default: murmur2]",
-        ),
-    ] = None,
-    acks: Annotated[
-        Acks,
-        typer.Option("--acks", help="Whose acknowledgement to wait for."),
-    ] = Acks.ALL,
-    compression: Annotated[
-        Compression, typer.Option("--compression", help="How batches are compressed.")
-    ] = Compression.NONE,
-    compression_level: Annotated[
-        int | None,
-        typer.Option(
-            "--compression-level",
-            metavar="LEVEL",
-            help="How hard gzip (1 to 9) or zstd (1 to 22) try.  [default: the codec's own]",
-        ),
-    ] = None,
-    linger: Annotated[
-        int,
-        typer.Option("--linger", metavar="MS", min=0, help="A batch waits so long for more, ms."),
-    ] = 5,
-    batch_size: Annotated[
-        int,
-        typer.Option("--batch-size", metavar="BYTES", min=1, help="A full batch, bytes."),
-    ] = 983_040,
-    on_error: Annotated[
-        OnError,
-        typer.Option("--on-error", help="Whether a record that cannot be sent ends the rest."),
-    ] = OnError.CONTINUE,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print where each record is stored.")
-    ] = False,
+    file: FileOption = None,
+    format_: FormatOption = Format.LINES,
+    delimiter: DelimiterOption = None,
+    quote: QuoteOption = '"',
+    key_separator: KeySeparatorOption = None,
+    key_field: KeyFieldOption = None,
+    timestamp_field: TimestampFieldOption = None,
+    null_value: NullValueOption = None,
+    header: HeaderOption = None,
+    partition: PartitionOption = None,
+    partitioner: PartitionerOption = None,
+    acks: AcksOption = Acks.ALL,
+    compression: CompressionOption = Compression.NONE,
+    compression_level: CompressionLevelOption = None,
+    linger: LingerOption = 5,
+    batch_size: BatchSizeOption = 983_040,
+    on_error: OnErrorOption = OnError.CONTINUE,
+    verbose: VerboseOption = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -222,11 +121,7 @@ def produce(
             )
             _invite(paths, as_json=as_json)
             sending.run(paths, form, show_progress=not (verbose or as_json))
-    report.print_summary(interrupted_at=sending.interrupted_at)
-    if sending.interrupted_at:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if report.errors:
-        raise typer.Exit(EXIT_ERROR)
+    sending.end()
 
 
 @dataclass(slots=True)
@@ -239,11 +134,12 @@ class Sending:
     partition: int | None  # for all records
     on_error: OnError
     keeps_partition: bool  # whether records may name their own
-    interrupted_at: str = ""  # how far it came, where Ctrl-C ended it
+    _interrupted_at: str = ""  # how far it came, where Ctrl-C ended it
     _place: Place | None = None  # of the newest entry
 
     def run(self, paths: list[str], form: Form, *, show_progress: bool) -> None:
         """Send everything; returns when each record has its outcome, or is known to have none."""
+        is_told = False
         try:
             try:
                 with progress_of(paths, wanted=show_progress) as progress:
@@ -253,14 +149,22 @@ class Sending:
             except InvalidRequest as error:  # of an input as a whole: what was read is sent
                 self.report.refused(error)
             self.report.finish(self.producer)
+            is_told = True
         except KeyboardInterrupt:
             unread = "nothing was read" if self._place is None else f"read up to {self._place}"
-            self.interrupted_at = unread
+            self._interrupted_at = unread
             self.report.interrupt(self.producer)
-            self.producer.close(flush=False)
-        except BaseException:  # the reader of our output has gone, or worse: do not wait for more
-            self.producer.close(flush=False)
-            raise
+        finally:
+            if not is_told:  # nobody waits for what is left
+                self.producer.close(flush=False)
+
+    def end(self) -> None:
+        """Print the summary and leave with the exit code that belongs to it."""
+        self.report.print_summary(interrupted_at=self._interrupted_at)
+        if self._interrupted_at:
+            raise typer.Exit(EXIT_INTERRUPTED)
+        if self.report.errors:
+            raise typer.Exit(EXIT_ERROR)
 
     def _send_all(self, source: Input, form: Form) -> bool:
         """Send an input's entries; whether the next input is wanted."""

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import quorumlog
@@ -322,6 +324,21 @@ def test_an_error_is_one_sentence_and_exit_code_1(
         ["produce", "t", "--key-separator", ":", "--key-field", "x"],
         ["topics", "list", "--output", "xml"],
         ["produce", "t", "--acks", "most"],
+        ["produce", "t", "--format", "csv", "--delimiter", "ab"],
+        ["produce", "t", "--format", "csv", "--quote", ""],
+        ["produce", "t", "--format", "json", "--key-field", "x"],
+        ["produce", "t", "--format", "raw", "--key-field", "x"],
+        ["produce", "t", "--delimiter", ";"],
+        ["produce", "t", "--format", "raw", "--delimiter", "\\q"],
+        ["produce", "t", "--key-separator", ""],
+        ["produce", "t", "--partition", "0", "--partitioner", "sticky"],
+        ["consume", "t", "--to", "whenever"],
+        ["consume", "t", "--format", "{vlaue}"],
+        ["consume", "t", "--format", "{value}", "-o", "raw"],
+        ["consume", "t", "--delimiter", ","],
+        ["completion", "tcsh"],
+        ["bench"],
+        ["bench", "produce", "-n", "0"],
     ],
 )
 def test_a_usage_error_is_exit_code_2(address: str, arguments: list[str]) -> None:
@@ -455,19 +472,63 @@ def test_version_is_the_packages() -> None:
     assert (result.exit_code, result.stdout) == (0, f"quorumlog {__version__}\n")
 
 
-def test_every_command_has_help() -> None:
-    for command in (
-        ["dev"],
-        ["server"],
-        ["storage", "format"],
-        ["topics", "create"],
-        ["topics", "list"],
-        ["topics", "describe"],
-        ["topics", "delete"],
-        ["produce"],
-        ["consume"],
-        ["log", "dump"],
-    ):
-        result = invoke(*command, "--help")
+def commands() -> list[tuple[str, ...]]:
+    """Return every command of the tree, by its words."""
+    found: list[tuple[str, ...]] = []
+
+    def walk(command: Any, words: tuple[str, ...]) -> None:
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, (*words, name))
+        if not hasattr(command, "commands"):
+            found.append(words)
+
+    walk(get_command(app), ())
+    return found
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_says_what_it_does_and_refuses_what_it_does_not_know(
+    words: tuple[str, ...],
+) -> None:
+    for flag in ("--help", "-h"):
+        result = invoke(*words, flag)
         assert result.exit_code == 0
-        assert "Usage: " in result.stdout
+        usage, description = result.stdout.split("\n\n")[:2]
+        assert usage.startswith(f"Usage: quorumlog {' '.join(words)}")
+        assert description.strip().endswith((".", ":"))
+    wrong = invoke(*words, "--outptu", "json")
+    assert wrong.exit_code == 2
+    assert "No such option: --outptu" in wrong.stderr
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_option_has_a_help_of_its_own(words: tuple[str, ...]) -> None:
+    command: Any = get_command(app)
+    for word in words:
+        command = command.commands[word]
+    for parameter in command.params:
+        assert parameter.help, (words, parameter.name)
+
+
+def test_a_mistyped_command_names_the_nearest() -> None:
+    assert "Did you mean 'produce'?" in invoke("prodcue").stderr
+    assert "Did you mean 'describe'?" in invoke("topics", "descirbe").stderr
+    assert "--acks" in invoke("produce", "t", "--ack", "all").stderr
+
+
+def test_an_unforeseen_error_is_one_line_that_names_the_way_to_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from quorumlog.cli.failures import unexpected
+
+    assert unexpected(RuntimeError("two\nlines")) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("quorumlog: unexpected RuntimeError: two lines: this is a bug; ")
+    assert "QUORUMLOG_DEBUG=1" in told
+    assert told.count("\n") == 1
+
+
+def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUORUMLOG_DEBUG", "1")
+    result = invoke("topics", "list", "--bootstrap", "127.0.0.1:1")
+    assert isinstance(result.exception, quorumlog.QuorumlogError)

@@ -321,6 +321,7 @@ def test_timestamps_are_numbers_or_times() -> None:
         17,
         2_000,
     ]
+    wrong: object
     for wrong in (True, -2, 1.5, "x", []):
         with pytest.raises(InvalidRequest, match="timestamp is"):
             timestamp_of(wrong)

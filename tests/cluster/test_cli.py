@@ -1,0 +1,417 @@
+"""The command as a process: pipes, Ctrl-C at any point, shells, and what goes through it whole."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import quorumlog
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "quorumlog.cli"]
+WAIT_S = 40.0
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+def start_dev(folder: Path) -> "tuple[subprocess.Popen[str], str]":
+    process = subprocess.Popen(
+        [
+            *(*COMMAND, "dev", "--data-dir", str(folder), "--output", "json"),
+            *("--grpc-port", "0", "--controller-port", "0"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())["grpc"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of the shared node."""
+    return tmp_path_factory.mktemp("cli") / "data"
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    """The gRPC address of a node that all tests of this file share; it has a topic `numbers`."""
+    process, grpc = start_dev(folder)
+    with process:
+        try:
+            with quorumlog.connect(grpc) as log:
+                log.admin.create_topic("numbers", partitions=2)
+                with log.producer() as producer:
+                    for number in range(1_000):
+                        producer.send("numbers", str(number), partition=number % 2)
+            yield grpc
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+
+
+@pytest.fixture
+def environment(address: str) -> dict[str, str]:
+    return {**os.environ, "QUORUMLOG_BOOTSTRAP": address}
+
+
+def run(
+    *arguments: str, environment: dict[str, str], stdin: bytes = b""
+) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [*COMMAND, *arguments], input=stdin, capture_output=True, env=environment, timeout=WAIT_S
+    )
+
+
+def succeed(*arguments: str, environment: dict[str, str], stdin: bytes = b"") -> bytes:
+    done = run(*arguments, environment=environment, stdin=stdin)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def end_offset(address: str, topic: str) -> int:
+    with quorumlog.connect(address) as log:
+        return sum(log.list_offsets(topic).values())
+
+
+# --- through pipes -------------------------------------------------------------------------------
+
+
+def test_a_topic_goes_through_a_pipe_as_it_is(address: str, environment: dict[str, str]) -> None:
+    with quorumlog.connect(address) as log:
+        for name in ("pipe.a", "pipe.b"):
+            log.admin.create_topic(name, partitions=3)
+        with log.producer() as producer:
+            contents = (None, b"", b"text", "ünï".encode(), b"\xff\x00", b'{"a":\n1}')
+            for number, (key, value) in enumerate((k, v) for k in contents for v in contents):
+                headers = [("h", value), ("h", key), ("ü", b"x")]
+                producer.send("pipe.a", value, key=key, headers=headers, timestamp_ms=number)
+    reader = subprocess.Popen(
+        [*COMMAND, "consume", "pipe.a", "-e", "-o", "json"], stdout=subprocess.PIPE, env=environment
+    )
+    with reader:
+        done = subprocess.run(
+            [*COMMAND, "produce", "pipe.b", "--format", "json", "-o", "json"],
+            stdin=reader.stdout,
+            capture_output=True,
+            env=environment,
+            timeout=WAIT_S,
+        )
+    assert (done.returncode, json.loads(done.stdout)["records"]) == (0, 36), done
+    with quorumlog.connect(address) as log:
+        found = [
+            sorted(
+                (r.partition, r.offset, r.timestamp_ms, repr((r.key, r.value, r.headers)))
+                for r in log.consumer(name, until_end=True)
+            )
+            for name in ("pipe.a", "pipe.b")
+        ]
+    assert len(found[0]) == 36
+    assert found[0] == found[1]
+
+
+def test_bytes_go_in_and_out_with_a_delimiter(environment: dict[str, str]) -> None:
+    succeed("topics", "create", "raw", environment=environment)
+    content = b"\xff\n\0\0b\r\n\0"
+    options = ["--format", "raw", "--delimiter", r"\0"]
+    succeed("produce", "raw", *options, environment=environment, stdin=content)
+    read = ["consume", "raw", "-e", "-o", "raw", "--delimiter", r"\0"]
+    assert succeed(*read, environment=environment) == content
+
+
+def test_an_answer_comes_while_the_input_is_still_open(environment: dict[str, str]) -> None:
+    succeed("topics", "create", "typed", environment=environment)
+    with subprocess.Popen(
+        [*COMMAND, "produce", "typed", "-v"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number in (1, 2):
+            process.stdin.write(b"word\n")
+            process.stdin.flush()
+            expected = f"line {number}: typed-0 offset {number - 1}\n"
+            assert process.stdout.readline().decode() == expected
+        process.stdin.close()
+        assert process.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["completion", "bash"],
+        ["topics", "list"],
+        ["topics", "describe", "numbers"],
+        ["consume", "numbers"],
+        ["consume", "numbers", "-o", "json"],
+        ["produce", "numbers", "-v"],
+        ["bench", "latency", "-n", "1", "--warm-up", "0"],
+    ],
+    ids=" ".join,
+)
+def test_a_closed_pipe_ends_every_command_quietly(
+    environment: dict[str, str], arguments: list[str]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            input=b"x\n",
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            env=environment,
+            timeout=WAIT_S,
+        )
+    assert (done.returncode, done.stderr) == (EXIT_BROKEN_PIPE, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("arguments", [["topics", "list"], ["consume", "numbers", "-e"]])
+def test_an_output_without_room_is_told(environment: dict[str, str], arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment,
+            timeout=WAIT_S,
+        )
+    told = b"quorumlog: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_lived_with(environment: dict[str, str], closed: str) -> None:
+    for command in ("topics list", "produce numbers"):
+        shell = f'exec "$0" -m quorumlog.cli {command} {closed}'
+        done = subprocess.run(
+            ["sh", "-c", shell, sys.executable],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment,
+            timeout=WAIT_S,
+        )
+        assert (done.returncode, done.stderr) == (0, b""), (command, closed)
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+INTERRUPTED_AFTER = """
+import os, signal, sys, threading, time
+from quorumlog.cli.__main__ import main
+def interrupt(seconds):
+    while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        time.sleep(0.0001)  # until the program's own first lines have run
+    time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, args=(float(sys.argv[1]),), daemon=True).start()
+sys.argv = ["quorumlog", *sys.argv[2:]]
+main()
+"""
+SILENT = "10.255.255.1:9"  # nobody answers there, not even with a refusal
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "list"],
+        ["topics", "list", "--bootstrap", SILENT],
+        ["consume", "numbers"],
+        ["consume", "numbers", "--to", "999999"],
+        ["produce", "numbers"],
+        ["bench", "produce"],
+        ["dev", "--data-dir", "{folder}", "--grpc-port", "0", "--controller-port", "0"],
+    ],
+    ids=" ".join,
+)
+def test_ctrl_c_ends_a_command_at_any_point(
+    environment: dict[str, str], tmp_path: Path, arguments: list[str]
+) -> None:
+    processes = []
+    endless = subprocess.Popen(["yes", "a line"], stdout=subprocess.PIPE)
+    for number, seconds in enumerate((0.0, 0.1, 0.3, 0.8)):
+        words = [word.format(folder=tmp_path / str(number)) for word in arguments]
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", INTERRUPTED_AFTER, str(seconds), *words],
+                stdin=endless.stdout,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment,
+            )
+        )
+    try:
+        for process in processes:
+            _, told = process.communicate(timeout=WAIT_S)
+            assert process.returncode in (0, 1, EXIT_INTERRUPTED), told.decode()
+            assert b"Traceback" not in told
+            assert told.count(b"\n") <= 1
+    finally:
+        for process in (*processes, endless):
+            process.kill()
+            process.communicate()
+
+
+def test_a_bench_that_is_interrupted_leaves_no_topic(
+    address: str, environment: dict[str, str]
+) -> None:
+    with (
+        subprocess.Popen(
+            [*COMMAND, "bench", "latency", "-n", "1000000"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+        ) as process,
+        quorumlog.connect(address) as log,
+    ):
+        while not (names := bench_topics(log)):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == EXIT_INTERRUPTED
+        assert not set(bench_topics(log)) & set(names)
+
+
+def bench_topics(log: "quorumlog.Log") -> list[str]:
+    names = (topic.name for topic in log.admin.list_topics())
+    return [name for name in names if name.startswith("quorumlog-bench-")]
+
+
+def test_after_ctrl_c_produce_says_what_is_stored(
+    address: str, environment: dict[str, str]
+) -> None:
+    succeed("topics", "create", "cut", environment=environment)
+    endless = subprocess.Popen(["yes", "a line"], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*COMMAND, "produce", "cut", "-o", "json"],
+        stdin=endless.stdout,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    with endless, process:
+        try:
+            while end_offset(address, "cut") == 0:
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            told, errors = process.communicate(timeout=WAIT_S)
+        finally:
+            endless.kill()
+            process.kill()
+    assert (process.returncode, errors) == (EXIT_INTERRUPTED, b"")
+    summary = json.loads(told)
+    assert summary["interrupted"] is True
+    stored = end_offset(address, "cut")
+    assert summary["records"] <= stored <= summary["records"] + summary["unknown"]
+
+
+def test_ctrl_c_ends_a_flush_that_waits_for_a_silent_broker(tmp_path: Path) -> None:
+    node, grpc = start_dev(tmp_path / "data")
+    with node:
+        try:
+            environment = {**os.environ, "QUORUMLOG_BOOTSTRAP": grpc}
+            succeed("topics", "create", "t", environment=environment)
+            with subprocess.Popen(
+                [*COMMAND, "produce", "t", "-v"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+            ) as process:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write(b"first\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == b"line 1: t-0 offset 0\n"
+                node.send_signal(signal.SIGSTOP)
+                process.stdin.write(b"second\n")
+                process.stdin.flush()
+                process.stdin.close()
+                process.stdin = None  # for communicate()
+                process.send_signal(signal.SIGINT)
+                _, told = process.communicate(timeout=WAIT_S)
+            assert process.returncode == EXIT_INTERRUPTED
+            assert told.startswith(b"interrupted, read up to line ")
+            assert b": 1 record, 5 B in " in told
+        finally:
+            node.send_signal(signal.SIGCONT)
+            node.terminate()
+            node.wait(WAIT_S)
+
+
+# --- shells --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script for bash."""
+    path = tmp_path_factory.mktemp("script") / "quorumlog"
+    path.write_bytes(succeed("completion", "bash", environment=dict(os.environ)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `quorumlog` of its own name, as a shell finds it."""
+    path = tmp_path_factory.mktemp("bin") / "quorumlog"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -m quorumlog.cli "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+DRIVE = """
+source "$1"
+COMP_LINE="$2" COMP_POINT=${#2} COMP_CWORD=$(($# - 3))
+shift 2
+COMP_WORDS=("$@")
+_quorumlog_complete
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["topics", "de"], ["delete", "describe"]),
+        (["ben"], ["bench"]),
+        (["consume", "num"], ["numbers"]),
+        (["consume", "numbers", "num"], ["numbers"]),
+        (["topics", "describe", "numbers", "num"], []),
+        (["consume", "--bootstrap", "127.0.0.1", ":", "1", "num"], []),
+        (["produce", "numbers", "--compression", "z"], ["zstd"]),
+        (["produce", "numbers", "--compression", "=", "z"], ["zstd"]),
+        (["produce", "numbers", "--compression-"], ["--compression-level"]),
+        (["nonsense", "x"], []),
+    ],
+)
+def test_bash_completes(
+    program: Path, script: Path, environment: dict[str, str], words: list[str], expected: list[str]
+) -> None:
+    line = " ".join(["quorumlog", *words]).replace(" : ", ":").replace(" = ", "=")
+    done = subprocess.run(
+        ["bash", "--norc", "-c", DRIVE, "bash", str(script), line, str(program), *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=WAIT_S,
+    )
+    assert sorted(filter(None, done.stdout.split("\n"))) == expected
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_read_its_script(shell: str, environment: dict[str, str]) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    script = succeed("completion", shell, environment=environment)
+    done = subprocess.run([shell, "-n"], input=script, capture_output=True, timeout=WAIT_S)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,261 @@
+"""What goes through `produce` and `consume`; what `topics` and `bench` say, with a real node."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from quorumlog.cli.main import app
+
+COMMAND = [sys.executable, "-m", "quorumlog.cli"]
+WAIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The gRPC address of a node that all tests of this file share."""
+    folder = str(tmp_path_factory.mktemp("cli") / "data")
+    ports = ["--grpc-port", "0", "--controller-port", "0"]
+    with subprocess.Popen(
+        [*COMMAND, "dev", "--data-dir", folder, *ports, "--output", "json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["grpc"]
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of the test's own."""
+    name: str = request.node.name
+    return name.replace("[", ".").replace("]", "")[:200]
+
+
+def invoke(*arguments: str, address: str, stdin: str | bytes = "") -> Result:
+    environment = {"QUORUMLOG_BOOTSTRAP": address}
+    return CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
+
+
+def succeed(*arguments: str, address: str, stdin: str | bytes = "") -> str:
+    result = invoke(*arguments, address=address, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def json_lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_formats_keys_times_and_partitions_are_as_told(
+    address: str, topic: str, tmp_path: Path
+) -> None:
+    succeed("topics", "create", topic, "-p", "3", address=address)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,at\n7,1970-01-01T00:00:01\n8,5\n")
+    csv = ["--format", "csv", "--key-field", "id", "--timestamp-field", "at", "-p", "1"]
+    succeed("produce", topic, *csv, "--file", str(rows), "-H", "a=b", address=address)
+    template = "{partition}|{offset}|{timestamp_ms}|{key}|{headers}"
+    text = succeed("consume", topic, "-e", "--format", template, address=address)
+    assert text == "1|0|1000|7|a=b\n1|1|5|8|a=b\n"
+    spread = ["--partitioner", "round_robin"]
+    succeed("produce", topic, *spread, address=address, stdin="x\ny\nz\n")
+    ends = json.loads(succeed("topics", "describe", topic, "-o", "json", address=address))
+    assert [part["high_watermark"] for part in ends["partitions"]] == [1, 3, 1]
+
+
+def test_several_files_are_read_and_lines_named_by_theirs(
+    address: str, topic: str, tmp_path: Path
+) -> None:
+    succeed("topics", "create", topic, address=address)
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text('{"value": "1"}\n')
+    second.write_text('{"value": "2"}\n{"vlaue": 3}\n{"value": "4"}\n')
+    files = ["--format", "json", "-f", str(first), "-f", str(second)]
+    result = invoke("produce", topic, *files, address=address)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"quorumlog: {second} line 2: a record has no member 'vlaue': did you mean 'value'?\n"
+    )
+    assert succeed("consume", topic, "-e", address=address) == "1\n2\n4\n"
+    stopped = invoke("produce", topic, *files, "--on-error", "stop", address=address)
+    assert (stopped.exit_code, stopped.stdout[:9]) == (1, "2 records")
+
+
+def test_failures_are_objects_where_the_output_is_json(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    options = ["-o", "json", "-K", ":"]
+    result = invoke("produce", topic, *options, address=address, stdin="a:1\nb\n")
+    assert result.exit_code == 1
+    summary = json.loads(result.stdout)
+    assert (summary["records"], summary["errors"]) == (1, 1)
+    told = json.loads(result.stderr)
+    assert (told["error"], told["line"], told["last_line"]) == ("INVALID_REQUEST", 2, 2)
+    absent = invoke("topics", "describe", "nope", "-o", "json", address=address)
+    error = json.loads(absent.stderr)
+    assert absent.exit_code == 1
+    assert (error["error"], error["topic"]) == ("UNKNOWN_TOPIC_OR_PARTITION", "nope")
+
+
+def test_a_partition_that_does_not_exist_fails_those_records_alone(
+    address: str, topic: str
+) -> None:
+    succeed("topics", "create", topic, address=address)
+    result = invoke("consume", topic, "--partition", "3", address=address)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"quorumlog: {topic}-3: there is no such partition, there is 0 only\n",
+    )
+    stdin = '{"value": "a"}\n{"value": "b", "partition": 7}\n'
+    mixed = invoke("produce", topic, "--format", "json", address=address, stdin=stdin)
+    assert mixed.exit_code == 1
+    assert "line 2: " in mixed.stderr
+    assert "1 record," in mixed.stdout
+
+
+def test_stretches_begin_and_end_where_they_are_told(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, "-p", "2", address=address)
+    for partition, letters in (("0", "abcdef"), ("1", "uvwxyz")):
+        text = "\n".join(letters)
+        succeed("produce", topic, "--partition", partition, address=address, stdin=text)
+
+    def read(*options: str) -> str:
+        return "".join(sorted(succeed("consume", topic, *options, address=address).split()))
+
+    assert read("--from", "-2", "-e") == "efyz"
+    assert read("--from", "2", "--to", "4") == "cdwx"
+    assert read("--from", "-3", "--to", "-1") == "dexy"
+    assert read("--from", "1", "--to", "9", "-e") == "bcdefvwxyz"
+    assert read("--to", "latest", "-n", "12") == "abcdefuvwxyz"
+    assert read("--from", "-1h", "--timeout", "0.3") == "abcdefuvwxyz"
+    assert read("--from", "latest", "--timeout", "0.05") == ""
+    assert read("--from", "3", "--to", "3") == ""
+    assert read("--to", "2", "--partition", "1") == "uv"
+    assert len(read("--to", "5", "-n", "3")) == 3
+
+
+def test_records_go_into_files(address: str, topic: str, tmp_path: Path) -> None:
+    from pyarrow import ipc, parquet
+
+    succeed("topics", "create", topic, address=address)
+    stdin = b"k=v\n\xff=\n"
+    succeed("produce", topic, "-K", "=", "-H", "h=1", address=address, stdin=stdin)
+
+    def path(ending: str) -> str:
+        return str(tmp_path / f"records{ending}")
+
+    for ending in (".parquet", ".arrow", ".csv", ".jsonl"):
+        result = invoke("consume", topic, "-e", "--to-file", path(ending), address=address)
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr == f"2 records in {path(ending)}\n"
+    stored = parquet.read_table(path(".parquet"))
+    assert stored.equals(ipc.open_file(path(".arrow")).read_all())
+    assert stored.column("key").to_pylist() == [b"k", b"\xff"]
+    assert stored.column("headers").to_pylist() == [[{"key": "h", "value": b"1"}]] * 2
+    assert str(stored.schema.field("timestamp").type) == "timestamp[us, tz=UTC]"
+    lines = json_lines(Path(path(".jsonl")).read_text())
+    assert [row["value"] for row in lines] == ["v", ""]
+    assert ",k,v," in Path(path(".csv")).read_text().splitlines()[1]
+    again = invoke("consume", topic, "-e", "--to-file", path(".csv"), address=address)
+    assert (again.exit_code, "--overwrite replaces it" in again.stderr) == (1, True)
+    wrong = invoke("consume", topic, "-e", "--to-file", path(".xls"), address=address)
+    assert (wrong.exit_code, ".parquet, .arrow" in wrong.stderr) == (1, True)
+
+
+def test_an_unknown_topic_is_told_with_the_nearest(address: str, topic: str) -> None:
+    succeed("topics", "create", "departures", address=address)
+    for command in (["consume"], ["produce"], ["topics", "describe"], ["topics", "delete"]):
+        result = invoke(*command, "depatures", address=address)
+        assert (result.exit_code, result.stderr) == (
+            1,
+            "quorumlog: depatures: there is no such topic: did you mean departures?\n",
+        )
+    result = invoke("consume", "qqq", address=address)
+    assert "`quorumlog topics create qqq` makes it" in result.stderr
+    gone = succeed("topics", "delete", "qqq", "--if-exists", address=address)
+    assert gone == "There is no topic qqq.\n"
+
+
+def test_offsets_are_counted_on_demand(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, "-p", "2", address=address)
+    succeed("produce", topic, address=address, stdin="a\nb\nc\n")
+    listed = json.loads(succeed("topics", "list", "--counts", "-o", "json", address=address))
+    assert [each["offsets"] for each in listed if each["name"] == topic] == [3]
+    assert "offsets" in succeed("topics", "list", "--counts", address=address)
+
+
+def test_whoever_sits_at_a_terminal_is_asked_before_a_topic_is_deleted(
+    address: str, topic: str
+) -> None:
+    import pty
+
+    succeed("topics", "create", topic, address=address)
+    for answer, code in ((b"n\n", 1), (b"maybe\ny\n", 0)):
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            [*COMMAND, "topics", "delete", topic, "--bootstrap", address],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+        ) as process:
+            os.close(theirs)
+            asked = b""
+            while b"[y/N]" not in asked:
+                asked += os.read(ours, 1_000)
+            assert f"Delete {topic} with all records of its 1 partition?".encode() in asked
+            os.write(ours, answer)
+            assert process.wait(WAIT_S) == code
+        os.close(ours)
+    assert topic not in succeed("topics", "list", address=address)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["produce", "--producers", "2", "-c", "retention.ms=1000"],
+        ["produce", "--api", "arrow", "--warm-up", "0"],
+        ["produce", "--rate", "5000", "--linger", "0", "-n", "200"],
+        ["fetch", "--partitions", "2"],
+        ["fetch", "--api", "arrow", "--compression", "lz4"],
+        ["latency", "-n", "50", "--rate", "1000"],
+    ],
+    ids=" ".join,
+)
+def test_a_bench_says_what_came_out_and_on_what(address: str, options: list[str]) -> None:
+    small = ["-n", "2000", "--warm-up", "100", "--size", "50"]
+    text = succeed("bench", options[0], *small, *options[1:], "-o", "json", address=address)
+    row = json.loads(text)
+    settings = row["settings"]
+    assert row["bench"] == options[0]
+    assert row["records"] >= min(settings["records"], 1_500)  # a fetch measures what is left
+    assert row["bytes"] >= row["records"] * 50
+    assert row["records_per_second"] > 0
+    for measured in row["latency"].values():
+        assert measured["samples"] > 0
+        quantiles = list(measured["ms"].values())
+        assert quantiles == sorted(quantiles)
+        assert quantiles[0] > 0
+    assert (settings["size"], row["machine"]["cpus"]) == (50, os.cpu_count())
+    names = [
+        each["name"]
+        for each in json.loads(succeed("topics", "list", "-o", "json", address=address))
+    ]
+    assert not [name for name in names if name.startswith("quorumlog-bench")]
+
+
+def test_percentiles_are_nearest_ranks() -> None:
+    from quorumlog.cli.bench_report import percentile
+
+    values = list(range(1, 1_001))
+    assert [percentile(values, p) for p in (0.1, 50, 99, 99.9, 100)] == [1, 500, 990, 999, 1_000]
+    assert percentile([7], 50) == 7
