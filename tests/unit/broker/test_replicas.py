@@ -358,6 +358,43 @@ def test_a_changed_config_takes_effect_on_the_open_log() -> None:
     simulate(main)
 
 
+def test_a_config_that_changes_while_the_log_opens_is_taken() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            for step in range(30):  # at every moment of the opening
+                name, topic_id = f"t{step}", bytes([1 + step]) * 16
+                b.apply(*topic(name, topic_id))
+                first = asyncio.create_task(b.append(b"x", topic=name))  # it opens the log
+                await asyncio.sleep(step * 0.0001)
+                config = pb.TopicConfigRecord(
+                    topic_id=topic_id, name="max.message.bytes", value="300"
+                )
+                b.apply(pb.MetadataRecord(topic_config=config))
+                await first
+                with pytest.raises(QuorumlogError, match="at most 300"):
+                    await b.append(bytes(500), topic=name)
+
+    simulate(main)
+
+
+def test_what_was_appended_before_a_change_to_fsync_is_acknowledged_once_it_is_durable() -> None:
+    """The high watermark may be ahead of the disk; new acknowledgements may not."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, flush_policy="replicated"))
+            for _ in range(5):
+                await b.append(b"fast")
+            log = await b.replicas.replica_of("t", 0).opened()
+            assert log.flushed_end_offset < 5
+            config = pb.TopicConfigRecord(topic_id=T, name="flush.policy", value="fsync")
+            b.apply(pb.MetadataRecord(topic_config=config))
+            assert await b.append(b"sure") == 5
+            assert log.flushed_end_offset == 6
+
+    simulate(main)
+
+
 def test_a_stray_that_cannot_be_deleted_does_not_keep_the_node_from_starting() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
