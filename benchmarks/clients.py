@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -54,7 +55,6 @@ SLICE_ROWS = 50_000  # of an Arrow table that is sent at a time
 QUICK_RECORDS = 20_000
 SAMPLE_S = 0.001
 WAIT_S = 600
-ALL_FACES = ("aio", "blocking")
 TICKS = os.sysconf("SC_CLK_TCK")
 RESULTS = Path(__file__).parent / "results" / "clients.json"
 BARE = str(Path(__file__).with_name("grpc_throughput.py"))  # has a bare server
@@ -64,11 +64,12 @@ import sys
 from quorumlog.server.main import DevOptions, dev
 sys.exit(dev(DevOptions(data_dir=sys.argv[1], grpc_port=0, controller_port=0), as_json=True))
 """
-OPTIONS = [
-    ("grpc.max_receive_message_length", 64 << 20),
-    ("grpc.max_send_message_length", 64 << 20),
-]
+OPTIONS = [(f"grpc.max_{way}_message_length", 64 << 20) for way in ("receive", "send")]
 TOPIC_CONFIGS = {"flush.policy": "replicated"}
+BUDGET_US = {  # client CPU a record of 100 bytes, by way: what a change must not exceed unnoticed
+    "send": 2.5, "send_nowait": 2.5, "send_many": 0.8, "for": 2.5, "async for": 2.5, "poll": 2.5,
+    "send_arrow": 0.5, "poll_arrow": 0.4, "read_arrow": 0.4,
+}  # fmt: skip
 CEILINGS = {  # what a row is compared with: (codec, bare stream)
     "produce, each": ("codec: encode each", "bare stream in"),
     "produce, Arrow": ("codec: encode columns", "bare stream in"),
@@ -226,23 +227,18 @@ async def aio_rows(task: Task, meter: Meter, load: Load) -> None:
     async with quorumlog.aio.connect(task.address) as log:
         names = map("bench-{}-{}".format, itertools.repeat(task.face), itertools.count())
         for group, name, records, send in aio_sends(load):
-            topic = await aio_topic(log, next(names))
+            topic = (await log.admin.create_topic(next(names), configs=TOPIC_CONFIGS)).name
             async with log.producer() as producer:
                 await producer.send_and_wait(topic, b"warm")
                 with meter.ours(group, name, records):
                     await send(producer, topic)
                     await producer.flush()
-        few, many = [await aio_topic(log, next(names)) for _ in range(2)]
+        few, many = next(names), next(names)
         async with log.producer() as producer:
             for topic, records in ((few, load.each), (many, load.columns)):
+                await log.admin.create_topic(topic, configs=TOPIC_CONFIGS)
                 await producer.send_arrow(topic, load.reader(records), value="value")
         await aio_consume(log, meter, load, few, many)
-
-
-async def aio_topic(log: quorumlog.aio.AsyncLog, name: str) -> str:
-    """Create a topic and return its name."""
-    await log.admin.create_topic(name, configs=TOPIC_CONFIGS)
-    return name
 
 
 def aio_sends(load: Load) -> Sequence[tuple[str, str, int, Callable[[Any, str], Awaitable[None]]]]:
@@ -314,8 +310,8 @@ def blocking_rows(task: Task, meter: Meter, load: Load) -> None:
                     producer.flush()
         few, many = new(), new()
         with log.producer() as producer:
-            for topic, records in ((few, load.each), (many, load.columns)):
-                producer.send_arrow(topic, load.reader(records), value="value")
+            producer.send_arrow(few, load.reader(load.each), value="value")
+            producer.send_arrow(many, load.reader(load.columns), value="value")
         blocking_consume(log, meter, load, few, many)
 
 
@@ -388,7 +384,6 @@ PARTS = (  # (name, paths): the innermost frame that has one of them names the p
     ("requests and answers", ("quorumlog/clients/", "quorumlog/runtime/", "/proto/", "/grpc/")),
 )
 NATIVE = "the loop and gRPC: native code"
-OTHERS = "native threads of gRPC and Arrow"
 
 
 class Sampler:
@@ -415,7 +410,7 @@ class Sampler:
         self._thread.join()
         self._note()
         rest = time.process_time() - self._process - sum(self.cpu_s.values()) - self._own_s
-        self.cpu_s[OTHERS, NATIVE] = max(0.0, rest)
+        self.cpu_s["native threads of gRPC and Arrow", NATIVE] = max(0.0, rest)
         sys.setswitchinterval(self._interval)
 
     def _look(self) -> None:
@@ -492,7 +487,7 @@ def one_round(size: int, records: int, *, profile: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         node, peer = ("-c", NODE, f"{folder}/data"), (BARE, "--bare-server", folder)
         with started(*node) as (ours, our_pid), started(*peer) as (bare, bare_pid):
-            for face in ALL_FACES:
+            for face in ("aio", "blocking"):
                 task = Task(face, ours, our_pid, bare, bare_pid, size, records, profile)
                 command = [sys.executable, __file__, "--task", json.dumps(asdict(task))]
                 told = subprocess.check_output(command, timeout=WAIT_S)
@@ -514,6 +509,7 @@ def medians(rounds: list[list[Row]]) -> list[dict[str, Any]]:
             * statistics.median(row.client_cpu_s for row in same),
             "server_cpu_s_per_million": per_million
             * statistics.median(row.server_cpu_s for row in same),
+            "budget_us": BUDGET_US.get(first.name.partition(" ")[2]) if first.group else None,
             "rounds_records_per_s": [row.records / row.seconds for row in same],
         }
     for row in found.values():
@@ -526,33 +522,39 @@ def medians(rounds: list[list[Row]]) -> list[dict[str, Any]]:
 def show(size: int, rows: list[dict[str, Any]]) -> None:
     """Print one table."""
     table = Table(title=f"values of {size:,} bytes")
-    for name in ("what", "records/s", "client CPU s/M", "server CPU s/M", "of codec", "of bare"):
+    columns = (
+        "what",
+        "records/s",
+        "client CPU µs",
+        "budget",
+        "server CPU µs",
+        "of codec",
+        "of bare",
+    )
+    for name in columns:
         table.add_column(name, justify="left" if name == "what" else "right")
     group = ""
     for row in rows:
         if row["group"] != group:
-            group = row["group"]
             table.add_section()
+        group = row["group"]
         ratios = [row.get(f"ratio_to_{ceiling}") for ceiling in ("codec", "bare")]
         table.add_row(
             f"{group}: {row['name']}" if group else row["name"],
             f"{row['records_per_s']:,.0f}",
-            f"{row['client_cpu_s_per_million']:.2f}",
+            f"{row['client_cpu_s_per_million']:.2f}",  # seconds a million are microseconds each
+            "" if row["budget_us"] is None or size != SIZES[0] else f"{row['budget_us']:.1f}",
             f"{row['server_cpu_s_per_million']:.2f}",
             *("" if ratio is None else f"{ratio:.3f}" for ratio in ratios),
         )
-    Console(width=110).print(table)
+    Console(width=120).print(table)
 
 
 def machine() -> dict[str, Any]:
     """Return what the numbers depend on."""
-    cpu = "unknown"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            cpu = line.partition(":")[2].strip()
-            break
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
-        "cpu": cpu,
+        "cpu": model[1] if model else "unknown",
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "system": platform.platform(),
