@@ -24,6 +24,7 @@ from ..services import (
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
 )
+from .answers import check_topic, described_topic, senseless
 from .configs import (
     Config,
     ConfigValue,
@@ -158,7 +159,7 @@ class AsyncAdmin:
             raise
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.doubt(name)
-        return _topic(answer.topic)
+        return _topic(check_topic(answer.topic, name))
 
     async def list_topics(self) -> list[TopicListing]:
         """Return all topics by name."""
@@ -184,11 +185,9 @@ class AsyncAdmin:
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.topology.saw_brokers(answer.brokers)
-        result = answer.results[0]
-        if result.HasField("error"):
-            raise decode_error(result.error)
-        self._connection.topology.saw_topic(result.topic, self._connection.runtime.clock.now_ms())
-        return _topic(result.topic)
+        described = described_topic(answer, name)
+        self._connection.topology.saw_topic(described, self._connection.runtime.clock.now_ms())
+        return _topic(described)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records; raises UnknownTopicOrPartition.
@@ -240,6 +239,8 @@ class AsyncAdmin:
         else:
             answer = await self._connection.call_broker(broker, ADMIN_DESCRIBE_CONFIGS, request)
         self._connection.topology.saw_offset(answer.metadata_offset)
+        if len(answer.results) != 1:
+            raise senseless(f"answers {len(answer.results)} parts where 1 was asked for")
         result = answer.results[0]
         if result.HasField("error"):
             raise decode_error(result.error)

@@ -19,6 +19,7 @@ from ..errors import (
     StreamBroken,
 )
 from ..proto import log_pb2
+from ..records.batch import iterate_batches
 from ..runtime import Stream
 from ..services import LOG_SUBSCRIBE
 from .arrow_rows import decode_rows, table_schema
@@ -293,6 +294,13 @@ class _Reading:
                             topic=self._topic,
                             partition=self._partition,
                         )
+                    if not _is_in_order(response):
+                        raise CorruptionError(
+                            f"the batches from offset {self._next_offset} on are not in order, or "
+                            f"end before offset {response.next_offset}",
+                            topic=self._topic,
+                            partition=self._partition,
+                        )
                     if response.next_offset > self._next_offset:
                         return response
         except TimeoutError:
@@ -322,3 +330,17 @@ class _Reading:
             start_offset=start,
             end_offset=end,
         )
+
+
+def _is_in_order(response: log_pb2.SubscribeResponse) -> bool:
+    """Whether each batch follows the one before and the last one reaches where it is said; a torn
+    one is told when it is decoded."""
+    end = 0
+    try:
+        for _, header in iterate_batches(response.batches):
+            if header.base_offset < end:
+                return False
+            end = header.next_offset
+    except CorruptionError:
+        return True
+    return not response.batches or response.next_offset <= end

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from ..errors import InvalidRequest, QuorumlogError, UnknownServerError, UnknownTopicOrPartition
+from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
 from ..proto import log_pb2
 from ..runtime.error_detail import decode_error
 from ..services import LOG_LIST_OFFSETS
+from .answers import senseless
 from .connection import Connection
 from .retry import is_retriable
 
@@ -157,14 +158,23 @@ async def ask_leader(
     try:
         channel = connection.channel(address)
         answer = await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=timeout_ms)
-        if len(answer.results) != len(codes):
-            raise UnknownServerError(
-                f"{address} answers {len(answer.results)} of {len(codes)} parts of a request"
+        if [(result.topic, result.partition) for result in answer.results] != list(codes):
+            raise senseless(
+                f"answers {len(answer.results)} parts where {len(codes)} were asked for"
             )
     except QuorumlogError as error:
         return dict.fromkeys(codes, error)
     connection.topology.saw_offset(answer.metadata_offset)
     return {
-        place: decode_error(result.error) if result.HasField("error") else result.offset
-        for place, result in zip(codes, answer.results, strict=True)
+        place: _offset(result, code)
+        for (place, code), result in zip(codes.items(), answer.results, strict=True)
     }
+
+
+def _offset(result: log_pb2.ListOffsetsResult, code: int) -> int | QuorumlogError:
+    """Return an offset, BEYOND for a time that has none, or why there is no answer."""
+    if result.HasField("error"):
+        return decode_error(result.error)
+    if result.offset < 0 and not (code >= 0 and result.offset == BEYOND):
+        return senseless(f"says that an offset is {result.offset}")
+    return result.offset

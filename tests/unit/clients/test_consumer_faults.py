@@ -79,7 +79,8 @@ class Broker:
     ) -> log_pb2.ListOffsetsResponse:
         (part,) = request.partitions
         offset = self.end if part.timestamp_ms == -1 else 0
-        return log_pb2.ListOffsetsResponse(results=[log_pb2.ListOffsetsResult(offset=offset)])
+        result = log_pb2.ListOffsetsResult(topic="t", offset=offset)
+        return log_pb2.ListOffsetsResponse(results=[result])
 
     async def _fetch(
         self, request: log_pb2.FetchRequest, context: CallContext
