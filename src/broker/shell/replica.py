@@ -134,6 +134,9 @@ class Replica:
                 await self._directory.flush(log)  # what recovery found counts once it is durable
         except (StorageError, CorruptionError, Stopping) as error:
             self.give_up(error)
+        except asyncio.CancelledError:
+            self.give_up(Stopping(f"{self.partition.name} was being opened when the node stopped"))
+            raise
         else:
             self._log = log
             self._directory.configure(log, self._config)  # it may have changed meanwhile
