@@ -72,8 +72,12 @@ def scenario_of(level: str) -> Play:
             from .scenarios.clients import play as play_clients
 
             return play_clients
+        case "evil":
+            from .scenarios.evil import play as play_evil
+
+            return play_evil
         case _:
             raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
 
 
-LEVELS: Final = ("node", "clients", "mini")
+LEVELS: Final = ("node", "clients", "evil", "mini")

@@ -72,6 +72,12 @@ class Books:
         if self.is_strict and topic != CHURNED:
             self.check_error(error)
 
+    def lose(self, topic: str, value: bytes, error: QuorumlogError) -> None:
+        """A producer gave up a whole of which this record was a part: it may be stored."""
+        self.note(error)
+        self.outcomes.settle(value, Outcome.UNKNOWN, now_ms=self.clock.now_ms())
+        self.ledger_of(topic).given_up.add(value)
+
     def deliver(
         self, topic: str, value: bytes, partition: int, offset: int, generation: int
     ) -> None:
@@ -79,6 +85,8 @@ class Books:
         self.outcomes.settle(value, Outcome.DELIVERED, now_ms=self.clock.now_ms())
         if offset < 0:
             self.ledger_of(topic).given_up.add(value)  # and if it is repeated, nobody knows when
+        elif not self.is_strict:
+            pass  # it may be a lie
         elif topic != CHURNED or generation == self.generation:
             self.ledger_of(topic).acknowledge(value, (topic, partition), offset)
 
