@@ -1,8 +1,9 @@
-"""`quorumlog consume`: records of topics on stdout, one a line, or into a file."""
+"""`quorumlog consume`: records of topics, printed or written into a file.
 
-from collections.abc import Iterator
+The work is in `reading` and `receiving`, which are loaded when the command is called.
+"""
+
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,7 +13,6 @@ from .consume_options import (
     MaxRecordsOption,
     OverwriteOption,
     PartitionOption,
-    RecordOutput,
     RecordOutputOption,
     StartOption,
     TemplateOption,
@@ -23,22 +23,6 @@ from .consume_options import (
     VerboseOption,
 )
 from .options import BootstrapOption
-from .output import count_text
-from .pieces import encode_escaped, unescape
-from .reading import Stretch, choose_partitions, read
-from .record_files import RecordFile
-from .record_lines import (
-    Writer,
-    json_line,
-    raw_writer,
-    template_writer,
-    value_line,
-    verbose_line,
-)
-from .times import Place, parse_place
-
-if TYPE_CHECKING:
-    from ..clients import ConsumerRecord
 
 EXAMPLES = """\b
 Examples:
@@ -78,17 +62,19 @@ def consume(
     Records come in the order of each partition; partitions take turns. What is no text is printed
     in base64, unless --format or -o raw is given.
     """
-    from . import settings
+    from . import receiving, settings
+    from .reading import Stretch, choose_partitions, read
+    from .record_files import RecordFile
 
     now = datetime.now(UTC)
     stretch = Stretch(
-        start=_place("--from", start, now),
-        end=None if end is None else _place("--to", end, now),
+        start=receiving.place_of("--from", start, now),
+        end=None if end is None else receiving.place_of("--to", end, now),
         until_end=until_end,
         records=max_records,
         idle_ms=None if timeout is None else max(1, round(timeout * 1000)),
     )
-    write = _writer(output, template, delimiter, verbose=verbose)
+    write = receiving.writer_of(output, template, delimiter, verbose=verbose)
     file = None if to_file is None else RecordFile(to_file, overwrite=overwrite)
     with settings.open_log(bootstrap=bootstrap) as log:
         partitions = choose_partitions(log, topics, partition or [])
@@ -97,44 +83,4 @@ def consume(
             for some in records:
                 typer.echo(b"".join(map(write, some)), nl=False)
         else:
-            _fill(file, records)
-
-
-def _fill(file: RecordFile, records: "Iterator[list[ConsumerRecord]]") -> None:
-    """Write records into a file, and say what is in it, whatever ended the reading."""
-    with file:
-        try:
-            for some in records:
-                file.write(some)
-        finally:
-            typer.echo(f"{count_text(file.count, 'record')} in {file.path}", err=True)
-
-
-def _place(option: str, text: str, now: datetime) -> Place:
-    try:
-        return parse_place(text, now=now)
-    except ValueError as error:
-        raise typer.BadParameter(f"{option}: {error}") from None
-
-
-def _writer(
-    output: RecordOutput | None, template: str | None, delimiter: str | None, *, verbose: bool
-) -> Writer:
-    """Return how a record is written; what does not fit together is a usage error."""
-    is_raw = output is RecordOutput.RAW
-    if template is not None and is_raw:
-        raise typer.BadParameter("give --format or --output raw, not both")
-    if delimiter is not None and not is_raw and template is None:
-        raise typer.BadParameter("--delimiter needs --output raw or --format")
-    try:
-        end = encode_escaped(unescape("\\n" if delimiter is None else delimiter))
-        if is_raw:
-            return raw_writer(end)
-        if template is not None:
-            return template_writer(template, end)
-    except ValueError as error:
-        option = "--delimiter" if template is None else "--format"
-        raise typer.BadParameter(f"{option}: {error}") from None
-    if output is RecordOutput.JSON:
-        return json_line
-    return verbose_line if verbose else value_line
+            receiving.fill(file, records)

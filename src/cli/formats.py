@@ -7,24 +7,15 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
 from ..errors import InvalidRequest, QuorumlogError
 from .pieces import Piece, split
+from .produce_options import Format
 from .record_json import Headers, NewRecord, content_of, parse_line, parse_record
 from .times import timestamp_of
 
 RECORD_BYTES_MAX = 8 << 20  # no request carries more (`request_size_max`)
-
-
-class Format(StrEnum):
-    """What the input is."""
-
-    LINES = "lines"
-    JSON = "json"
-    CSV = "csv"
-    RAW = "raw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

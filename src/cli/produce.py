@@ -1,18 +1,11 @@
-"""`quorumlog produce`: the lines, JSON objects, CSV rows or raw bytes of files or of stdin become
-records."""
+"""`quorumlog produce`: the lines, JSON objects, CSV rows or raw bytes of an input become records.
 
-import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+The work is in `sending`, which is loaded when the command is called.
+"""
 
 import typer
 
-from ..errors import InvalidRequest, InvalidTimestamp, MessageTooLarge, QuorumlogError
-from .failures import EXIT_ERROR, EXIT_INTERRUPTED
-from .formats import Form, Format, read_entries
-from .inputs import STDIN, Input, check_readable, inputs, progress_of
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
-from .pieces import encode_escaped, unescape
 from .produce_options import (
     Acks,
     AcksOption,
@@ -22,6 +15,7 @@ from .produce_options import (
     CompressionOption,
     DelimiterOption,
     FileOption,
+    Format,
     FormatOption,
     HeaderOption,
     KeyFieldOption,
@@ -37,12 +31,6 @@ from .produce_options import (
     TimestampFieldOption,
     VerboseOption,
 )
-from .record_json import Headers, NewRecord
-from .report import Place, Report
-from .topic_names import partitions_of
-
-if TYPE_CHECKING:
-    from ..clients.blocking_producer import Producer
 
 EXAMPLES = """\b
 Examples:
@@ -54,8 +42,6 @@ Examples:
   quorumlog produce images --format raw --delimiter '' --file logo.png
   quorumlog consume a --until-end -o json | quorumlog produce b --format json
 """
-
-OF_ONE_RECORD = (InvalidRequest, InvalidTimestamp, MessageTooLarge)  # the next ones may do
 
 
 def produce(
@@ -86,19 +72,20 @@ def produce(
     A record that could not be delivered is reported with its line, and the exit code is 1 then.
     After Ctrl-C it is told what was stored and what was not.
     """
-    from . import settings
+    from . import sending, settings
+    from .inputs import STDIN, check_readable
+    from .report import Report
+    from .topic_names import partitions_of
 
-    form = _form(
-        Form(
-            format=format_,
-            delimiter=_bytes_of(delimiter, "--delimiter"),
-            quote=quote,
-            key_separator=_bytes_of(key_separator, "--key-separator"),
-            key_field=key_field,
-            timestamp_field=timestamp_field,
-            null_value=None if null_value is None else null_value.encode(),
-            headers=parse_headers(header or []),
-        )
+    form = sending.form_of(
+        format_=format_,
+        delimiter=delimiter,
+        quote=quote,
+        key_separator=key_separator,
+        key_field=key_field,
+        timestamp_field=timestamp_field,
+        null_value=null_value,
+        headers=header or [],
     )
     if partition is not None and partitioner is not None:
         raise typer.BadParameter("give --partition or --partitioner, not both")
@@ -116,145 +103,9 @@ def produce(
             linger_ms=linger,
             batch_size=batch_size,
         ) as producer:
-            sending = Sending(
+            work = sending.Sending(
                 producer, report, topic, partition, on_error, keeps_partition=partitioner is None
             )
-            _invite(paths, as_json=as_json)
-            sending.run(paths, form, show_progress=not (verbose or as_json))
-    sending.end()
-
-
-@dataclass(slots=True)
-class Sending:
-    """The work of one `produce`: entries to the producer, outcomes to the report."""
-
-    producer: "Producer"
-    report: Report
-    topic: str
-    partition: int | None  # for all records
-    on_error: OnError
-    keeps_partition: bool  # whether records may name their own
-    _interrupted_at: str = ""  # how far it came, where Ctrl-C ended it
-    _place: Place | None = None  # of the newest entry
-
-    def run(self, paths: list[str], form: Form, *, show_progress: bool) -> None:
-        """Send everything; returns when each record has its outcome, or is known to have none."""
-        is_told = False
-        try:
-            try:
-                with progress_of(paths, wanted=show_progress) as progress:
-                    for source in inputs(paths, progress, on_idle=self.report.settle_all):
-                        if not self._send_all(source, form):
-                            break
-            except InvalidRequest as error:  # of an input as a whole: what was read is sent
-                self.report.refused(error)
-            self.report.finish(self.producer)
-            is_told = True
-        except KeyboardInterrupt:
-            unread = "nothing was read" if self._place is None else f"read up to {self._place}"
-            self._interrupted_at = unread
-            self.report.interrupt(self.producer)
-        finally:
-            if not is_told:  # nobody waits for what is left
-                self.producer.close(flush=False)
-
-    def end(self) -> None:
-        """Print the summary and leave with the exit code that belongs to it."""
-        self.report.print_summary(interrupted_at=self._interrupted_at)
-        if self._interrupted_at:
-            raise typer.Exit(EXIT_INTERRUPTED)
-        if self.report.errors:
-            raise typer.Exit(EXIT_ERROR)
-
-    def _send_all(self, source: Input, form: Form) -> bool:
-        """Send an input's entries; whether the next input is wanted."""
-        unit = "record" if form.format is Format.RAW else "line"
-        try:
-            for entry in read_entries(source.chunks, form):
-                self._place = place = Place.of(source.name, unit, entry)
-                if not self._send(place, entry.record):
-                    return False
-        except InvalidRequest as error:
-            here = f"{source.name}: " if source.name else ""
-            raise InvalidRequest(f"{here}{error.message}") from None
-        return True
-
-    def _send(self, place: Place, record: NewRecord | QuorumlogError) -> bool:
-        """Send one record; whether the next one is wanted."""
-        if isinstance(record, QuorumlogError):
-            return self._failed(place, record)
-        named = record.partition if self.keeps_partition else None
-        try:
-            delivery = self.producer.send(
-                self.topic,
-                record.value,
-                key=record.key,
-                headers=record.headers or None,
-                timestamp_ms=record.timestamp_ms,
-                partition=named if self.partition is None else self.partition,
-            )
-        except OF_ONE_RECORD as error:
-            return self._failed(place, error)
-        except QuorumlogError as error:  # what keeps this record out keeps out the rest
-            self.report.failed(place, error)
-            typer.echo(f"quorumlog: the input is not read on behind {place}", err=True)
-            return False
-        self.report.sent(place, record, delivery)
-        return self.on_error is OnError.CONTINUE or not self.report.errors
-
-    def _failed(self, place: Place, error: QuorumlogError) -> bool:
-        self.report.failed(place, error)
-        return self.on_error is OnError.CONTINUE
-
-
-def parse_headers(pairs: list[str]) -> Headers:
-    """Return NAME=VALUE pairs; raises InvalidRequest for anything else."""
-    headers = []
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InvalidRequest(f"--header {pair!r}: give NAME=VALUE")
-        headers.append((name, value.encode("utf-8", "surrogateescape")))
-    return tuple(headers)
-
-
-def _form(form: Form) -> Form:
-    """Return the form unless its parts do not fit together; that is a usage error."""
-    name = form.format
-    is_csv, is_raw, is_json = name is Format.CSV, name is Format.RAW, name is Format.JSON
-    refusals = (
-        (form.key_separator and form.key_field, "give --key-separator or --key-field, not both"),
-        (form.key_separator == b"", "--key-separator is empty"),
-        (form.key_separator and (is_csv or is_json), f"--format {name} has no --key-separator"),
-        (form.key_field and (is_raw or is_json), f"--format {name} has no --key-field"),
-        (form.timestamp_field and (is_raw or is_json), f"--format {name} has no --timestamp-field"),
-        (form.key_separator and form.timestamp_field, "--timestamp-field needs JSON lines or csv"),
-        (form.null_value is not None and is_json, "--format json has null, and no --null-value"),
-        (form.delimiter is not None and not (is_csv or is_raw), f"{name} has no --delimiter"),
-        (is_csv and not _is_character(form.delimiter or b","), "csv has one ASCII --delimiter"),
-        (is_csv and len(form.quote) != 1, "--quote is one character"),
-        (is_csv and form.quote.encode() == (form.delimiter or b","), "--quote is the delimiter"),
-    )
-    for is_wrong, reason in refusals:
-        if is_wrong:
-            raise typer.BadParameter(reason)
-    return form
-
-
-def _is_character(delimiter: bytes) -> bool:
-    return len(delimiter) == 1 and delimiter < b"\x80" and delimiter not in b"\r\n\0"
-
-
-def _bytes_of(text: str | None, option: str) -> bytes | None:
-    if text is None:
-        return None
-    try:
-        return encode_escaped(unescape(text))
-    except ValueError as error:
-        raise typer.BadParameter(f"{option} {text!r}: {error}") from None
-
-
-def _invite(paths: list[str], *, as_json: bool) -> None:
-    """Tell whoever sits in front of a silent terminal what it waits for."""
-    if STDIN in paths and not as_json and sys.stdin.isatty() and sys.stderr.isatty():
-        typer.echo("Type records, one a line; Ctrl-D ends.", err=True)
+            sending.invite(paths, as_json=as_json)
+            work.run(paths, form, show_progress=not (verbose or as_json))
+    work.end()

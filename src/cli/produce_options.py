@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from .formats import Format
+
+class Format(StrEnum):
+    """What the input is."""
+
+    LINES = "lines"
+    JSON = "json"
+    CSV = "csv"
+    RAW = "raw"
 
 
 class Acks(StrEnum):

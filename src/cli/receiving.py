@@ -1,0 +1,65 @@
+"""What `quorumlog consume` does with what it reads: lines of a chosen form, or a file."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from .consume_options import RecordOutput
+from .output import count_text
+from .pieces import encode_escaped, unescape
+from .record_files import RecordFile
+from .record_lines import (
+    Writer,
+    json_line,
+    raw_writer,
+    template_writer,
+    value_line,
+    verbose_line,
+)
+from .times import Place, parse_place
+
+if TYPE_CHECKING:
+    from ..clients import ConsumerRecord
+
+
+def fill(file: RecordFile, records: "Iterator[list[ConsumerRecord]]") -> None:
+    """Write records into a file, and say what is in it, whatever ended the reading."""
+    with file:
+        try:
+            for some in records:
+                file.write(some)
+        finally:
+            typer.echo(f"{count_text(file.count, 'record')} in {file.path}", err=True)
+
+
+def place_of(option: str, text: str, now: datetime) -> Place:
+    """Return the place that an option names; raises a usage error."""
+    try:
+        return parse_place(text, now=now)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
+
+
+def writer_of(
+    output: RecordOutput | None, template: str | None, delimiter: str | None, *, verbose: bool
+) -> Writer:
+    """Return how a record is written; what does not fit together is a usage error."""
+    is_raw = output is RecordOutput.RAW
+    if template is not None and is_raw:
+        raise typer.BadParameter("give --format or --output raw, not both")
+    if delimiter is not None and not is_raw and template is None:
+        raise typer.BadParameter("--delimiter needs --output raw or --format")
+    try:
+        end = encode_escaped(unescape("\\n" if delimiter is None else delimiter))
+        if is_raw:
+            return raw_writer(end)
+        if template is not None:
+            return template_writer(template, end)
+    except ValueError as error:
+        option = "--delimiter" if template is None else "--format"
+        raise typer.BadParameter(f"{option}: {error}") from None
+    if output is RecordOutput.JSON:
+        return json_line
+    return verbose_line if verbose else value_line
