@@ -1,16 +1,20 @@
 """docs/grpc.md is run: its session against a real node, its command lines as the same requests."""
 
 import json
+import os
 import re
 import select
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from google.protobuf import descriptor_pool
 
 from quorumlog.errors import ERROR_BY_NAME
+from quorumlog.runtime import grpc_network
 from quorumlog.server.config import NodeConfig
 from quorumlog.wire.grpc import admin_service, validation
 
@@ -18,13 +22,51 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "grpc.md").read_text()
 ADDRESS = "127.0.0.1:9094"  # as the page and the README write it
 WAIT_S = 60
+DESCRIPTORS = descriptor_pool.Default()
 COMMAND = re.compile(rf"^grpcurl -plaintext -d '(.+)' {re.escape(ADDRESS)} (\S+)$", re.MULTILINE)
 ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (-?\d+) \| ([A-Z_]+) \| (yes|no) \|", re.MULTILINE)
 
 
-def block(language: str) -> str:
-    """The page's first block in a language."""
-    return PAGE.partition(f"```{language}\n")[2].partition("```")[0]
+# What a client never meets in an answer of its own call, and where it is met.
+NOT_ANSWERED = {
+    "made by a client for its caller": {
+        "NETWORK_EXCEPTION",
+        "NOT_SENT",
+        "STREAM_BROKEN",
+        "UNSUPPORTED_VERSION",
+        "PARTITIONER_FAILED",
+        "NOT_DELIVERED",
+        "ROWS_NOT_DELIVERED",
+        "ENVIRONMENT_UNUSABLE",
+    },
+    "a refused start": {
+        "ADDRESS_IN_USE",
+        "DIRECTORY_IN_USE",
+        "DIRECTORY_NOT_FORMATTED",
+        "DIRECTORY_MISMATCH",
+        "DIRECTORY_UNUSABLE",
+    },
+    "between nodes": {
+        "STALE_BROKER_EPOCH",
+        "DUPLICATE_BROKER_REGISTRATION",
+        "INCONSISTENT_CLUSTER_ID",
+    },
+}
+
+
+def block(language: str, title: str) -> str:
+    """The first block in a language below a title."""
+    return PAGE.partition(f"\n## {title}\n")[2].partition(f"```{language}\n")[2].partition("```")[0]
+
+
+def printed(title: str) -> str:
+    """What the page says that a title's program prints."""
+    below = PAGE.partition(f"\n## {title}\n")[2].partition("It prints:\n\n```text\n")[2]
+    return below.partition("```")[0]
+
+
+REFLECTION = "By reflection, in Python"
+STUBS = "With generated stubs, in Python"
 
 
 def commands() -> list[tuple[str, object]]:
@@ -49,10 +91,11 @@ def address(tmp_path: Path) -> Iterator[str]:
         node.communicate()
 
 
-def play(code: str, address: str) -> str:
+def play(code: str, address: str, *options: str, **environment: str) -> str:
     """What a program of the page prints when the node is at `address`."""
     finished = subprocess.run(
-        [sys.executable, "-c", code.replace(ADDRESS, address)],
+        [sys.executable, *options, "-c", code.replace(ADDRESS, address)],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=WAIT_S,
@@ -64,7 +107,19 @@ def play(code: str, address: str) -> str:
 
 @pytest.mark.slow
 def test_the_session_of_the_page_prints_what_the_page_says(address: str) -> None:
-    assert play(block("python"), address) == block("text")
+    assert play(block("python", REFLECTION), address) == printed(REFLECTION)
+
+
+@pytest.mark.slow
+def test_stubs_are_generated_and_do_as_the_page_says(address: str, tmp_path: Path) -> None:
+    """Away from this package, whose name the generated one has."""
+    command = block("text", STUBS).split()
+    assert command[:2] == ["python", "-m"]
+    command[0], command[command.index("proto")] = sys.executable, str(ROOT / "proto")
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=WAIT_S)
+    path = f"{tmp_path}:{sysconfig.get_path('purelib')}"
+    said = play(block("python", STUBS), address, "-S", PYTHONPATH=path)
+    assert said == printed(STUBS)
 
 
 @pytest.mark.slow
@@ -72,7 +127,7 @@ def test_every_request_of_a_command_line_is_answered(address: str) -> None:
     """With the requests' JSON as it stands there; each must succeed, in its results too."""
     asked = commands()
     assert len(asked) >= 5, "the pages show calls"
-    code = block("python") + (
+    code = block("python", REFLECTION) + (
         f"\nprint('---')\nfor path, request in {asked!r}:\n"
         "    answers = call(path, request)\n"
         "    assert answers and 'error' not in str(answers), (path, answers)\n"
@@ -81,9 +136,18 @@ def test_every_request_of_a_command_line_is_answered(address: str) -> None:
     assert play(code, address).partition("---\n")[2].split() == [path for path, _ in asked]
 
 
+def test_every_call_is_explained() -> None:
+    for service in ("Log", "Admin"):
+        for method in DESCRIPTORS.FindServiceByName(f"quorumlog.v1.{service}").methods:
+            names = (f"**{method.name}**", f"`{method.name}` is described and not served")
+            assert any(name in PAGE for name in names), method.name
+
+
 def test_the_page_lists_errors_as_the_table_has_them() -> None:
     rows = ERROR_ROW.findall(PAGE)
-    assert len(rows) > 20
+    listed = [name for name, *_ in rows]
+    assert len(set(listed)) == len(listed)
+    assert set(listed) == set(ERROR_BY_NAME) - set().union(*NOT_ANSWERED.values())
     for name, code, status, retriable in rows:
         error = ERROR_BY_NAME[name]
         assert (error.code, error.status) == (int(code), status), name
@@ -102,3 +166,8 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     assert f"({config.fetch_bytes_max >> 20} MiB)" in limits
     assert f"fewer than {config.produce_inflight_max} requests" in PAGE
     assert f"every {config.subscribe_heartbeat_ms // 1000} seconds" in PAGE
+    assert f"`subscribe.streams.max`, {config.subscribe_streams_max:,} by default" in limits
+    assert f"| streams of one connection at once | {grpc_network.STREAMS_MAX:,};" in limits
+    assert f"| the text of an error | {grpc_network.ERROR_TEXT_MAX:,} bytes;" in limits
+    assert f"the wait {validation.ANSWER_MS} ms before" in PAGE
+    assert f"for {grpc_network.KEEPALIVE_MS // 1000} seconds is pinged" in PAGE

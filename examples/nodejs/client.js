@@ -1,0 +1,207 @@
+// A small client for quorumlog's gRPC interface: what most programs need, to copy and to change.
+//
+// The interface is read from proto/quorumlog/v1 when it starts; nothing is generated. Every method
+// gives a promise or an async iterator, has a deadline, and fails with a QuorumlogError that holds
+// the broker's typed detail.
+'use strict';
+
+const path = require('node:path');
+const grpc = require('@grpc/grpc-js');
+const loader = require('@grpc/proto-loader');
+
+const PROTO = process.env.QUORUMLOG_PROTO || path.join(__dirname, '..', '..', 'proto');
+const DEADLINE_MS = 30_000;
+const MESSAGE_BYTES_MAX = (64 << 20) + (64 << 10); // the broker's own bound; the default is 4 MiB
+
+const definition = loader.loadSync(
+  ['quorumlog/v1/log.proto', 'quorumlog/v1/admin.proto', path.join(__dirname, 'standard.proto')],
+  {
+    includeDirs: [PROTO],
+    keepCase: true, // field names as the .proto has them
+    longs: Number, // offsets and milliseconds stay below 2^53
+    enums: String,
+    defaults: true, // what is zero on the wire is a zero here
+  },
+);
+const { quorumlog } = grpc.loadPackageDefinition(definition);
+
+/** A failed call, or a failed part of one. `name` is what to go by. */
+class QuorumlogError extends Error {
+  constructor(detail, status, cause) {
+    super(detail.message, { cause });
+    this.name = detail.name; // such as UNKNOWN_TOPIC_OR_PARTITION, or the gRPC status without a detail
+    this.code = detail.code; // the Kafka protocol's number
+    this.status = status; // the gRPC status by name
+    this.retriable = detail.retriable; // the same request may succeed later
+    this.topic = detail.topic;
+    this.partition = detail.partition;
+    this.leaderAddress = detail.leader_address; // ask there, where it is known
+  }
+
+  /** The error of a failed call: its typed detail where it has one. */
+  static of(failure) {
+    const status = grpc.status[failure.code] ?? 'UNKNOWN';
+    for (const raw of failure.metadata?.get('grpc-status-details-bin') ?? []) {
+      for (const any of definition['standard.Status'].deserialize(raw).details) {
+        if (any.type_url.endsWith('/quorumlog.v1.Error')) {
+          const detail = definition['quorumlog.v1.Error'].deserialize(any.value);
+          return new QuorumlogError(detail, status, failure);
+        }
+      }
+    }
+    // gRPC's own: the deadline passed, we cancelled, or the connection broke (outcome unknown).
+    const detail = { name: status, message: failure.details || failure.message };
+    detail.retriable = status === 'UNAVAILABLE' || status === 'DEADLINE_EXCEEDED';
+    return new QuorumlogError(detail, status, failure);
+  }
+}
+
+/** One broker, over one connection. Close it when done. */
+class Client {
+  constructor(address = '127.0.0.1:9094') {
+    const credentials = grpc.credentials.createInsecure();
+    const options = {
+      'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
+      'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
+      'grpc.keepalive_time_ms': 20_000, // notice a connection that was cut without a word
+    };
+    this._base = new grpc.Client(address, credentials, options);
+    const channel = { channelOverride: this._base.getChannel() };
+    this._log = new quorumlog.v1.Log(address, credentials, channel);
+    this._admin = new quorumlog.v1.Admin(address, credentials, channel);
+  }
+
+  close() {
+    this._base.close();
+  }
+
+  // --- topics ----------------------------------------------------------------------------------
+
+  /** Create a topic that can be used at once; configs such as {'retention.ms': '1000'}. */
+  async createTopic(name, { partitions = 1, configs = {} } = {}) {
+    const request = { name, partitions, configs: [] };
+    for (const [key, value] of Object.entries(configs)) {
+      request.configs.push({ name: key, value });
+    }
+    return (await call(this._admin, 'CreateTopic', request)).topic;
+  }
+
+  async describeTopic(name) {
+    const { results } = await call(this._admin, 'DescribeTopics', { names: [name] });
+    return whole(results[0]).topic;
+  }
+
+  async deleteTopic(name) {
+    await call(this._admin, 'DeleteTopic', { name });
+  }
+
+  // --- records ---------------------------------------------------------------------------------
+
+  /**
+   * Store records {key, value, headers, timestamp_ms}, each of which may be left out; texts become
+   * UTF-8. Without `partition` each goes where its key belongs. Returns [{partition, offset}], one
+   * for each record; throws when any was not stored, with `stored` in the error.
+   */
+  async publish(topic, records, { partition, compression = 'NONE', timeoutMs } = {}) {
+    const request = { topic, partition, compression: `COMPRESSION_${compression}` };
+    request.records = records.map(({ headers = {}, key, value, timestamp_ms }) => ({
+      key: bytes(key),
+      value: bytes(value),
+      timestamp_ms,
+      headers: Object.entries(headers).map(([name, text]) => ({ key: name, value: bytes(text) })),
+    }));
+    const { results } = await call(this._log, 'Publish', request, timeoutMs);
+    const stored = [];
+    for (const result of results.filter((one) => !one.error)) {
+      result.records.forEach((index, step) => {
+        stored[index] = { partition: result.partition, offset: result.base_offset + step };
+      });
+    }
+    const failed = results.find((one) => one.error);
+    if (failed) {
+      throw Object.assign(new QuorumlogError(failed.error, 'OK'), { stored });
+    }
+    return stored;
+  }
+
+  /**
+   * The records of one partition as they come, from an offset, 'earliest', 'latest' or a Date on, up
+   * to `end` (an offset, exclusive) or for ever. Leave the loop, or abort the signal, to cancel it:
+   * the broker then stops reading. Not taking records slows the broker down to your pace.
+   */
+  async *subscribe(topic, { partition = 0, from = 'earliest', end, signal, timeoutMs } = {}) {
+    const request = { topic, partition, decoded: true, end_offset: end };
+    if (from instanceof Date) {
+      request.start_time_ms = from.getTime();
+    } else {
+      request.offset = { latest: -1, earliest: -2 }[from] ?? from;
+    }
+    const stream = this._log.Subscribe(request, deadline(timeoutMs ?? Infinity));
+    const cancel = () => stream.cancel();
+    signal?.addEventListener('abort', cancel, { once: true });
+    try {
+      for await (const response of stream) {
+        yield* response.records; // none: the broker lives, and there is nothing new
+      }
+    } catch (failure) {
+      throw QuorumlogError.of(failure);
+    } finally {
+      signal?.removeEventListener('abort', cancel);
+      stream.cancel();
+    }
+  }
+
+  /** The offset of 'earliest', 'latest' or the first record at or after a Date; -1: none is. */
+  async offset(topic, partition, position) {
+    const special = { latest: -1, earliest: -2 };
+    const timestamp_ms = special[position] ?? position.getTime();
+    const request = { partitions: [{ topic, partition, timestamp_ms }] };
+    return whole((await call(this._log, 'ListOffsets', request)).results[0]).offset;
+  }
+
+  // --- health ----------------------------------------------------------------------------------
+
+  /** SERVING, or NOT_SERVING while the broker starts and stops. */
+  async health(service = '') {
+    const asked = definition['standard.HealthCheckRequest'];
+    const answered = definition['standard.HealthCheckResponse'];
+    const answer = await new Promise((resolve, reject) => {
+      this._base.makeUnaryRequest(
+        '/grpc.health.v1.Health/Check',
+        asked.serialize,
+        answered.deserialize,
+        { service },
+        new grpc.Metadata(),
+        deadline(DEADLINE_MS),
+        (failure, value) => (failure ? reject(QuorumlogError.of(failure)) : resolve(value)),
+      );
+    });
+    return answer.status;
+  }
+}
+
+function call(service, method, request, timeoutMs = DEADLINE_MS) {
+  return new Promise((resolve, reject) => {
+    service[method](request, deadline(timeoutMs), (failure, answer) =>
+      failure ? reject(QuorumlogError.of(failure)) : resolve(answer),
+    );
+  });
+}
+
+function deadline(timeoutMs) {
+  return { deadline: timeoutMs === Infinity ? Infinity : Date.now() + timeoutMs };
+}
+
+/** A result whose error, if it has one, is thrown. */
+function whole(result) {
+  if (result.error) {
+    throw new QuorumlogError(result.error, 'OK');
+  }
+  return result;
+}
+
+function bytes(value) {
+  return typeof value === 'string' ? Buffer.from(value) : value;
+}
+
+module.exports = { Client, QuorumlogError };
