@@ -15,8 +15,9 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
 from ..records.batch import HEADER_SIZE
@@ -26,6 +27,9 @@ from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDeliver
 from .config import ProducerConfig
 from .failures import Failures
 from .partitioner import CrcPartitioner, KeyPartitioner, Partitioner, choose, stick
+
+if TYPE_CHECKING:
+    from .bulk import Bulk
 
 
 class PartitionQueue:
@@ -69,24 +73,6 @@ class TopicQueues:
         )
 
 
-class Bulk(NamedTuple):
-    """Records that are given at once, all of one kind of content."""
-
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None] | None
-    ends: Sequence[int] | None  # running sums of the records' sizes
-    size_max: int  # of one of them
-
-
-class Span(NamedTuple):
-    """Records [first, end) of a bulk are in `batch`, from its record `begin` on."""
-
-    first: int
-    end: int
-    batch: Batch
-    begin: int
-
-
 class Accumulator:
     """See the module."""
 
@@ -101,13 +87,18 @@ class Accumulator:
         self.ready: deque[PartitionQueue] = deque()
         self.buffered = 0  # bytes held by the batches that are not done
         self._topics: dict[str, TopicQueues] = {}
+        self._open_topics = self._topics  # those that take records; none after `refuse`
         self._entropy = entropy
         self.partitioner = partitioner
         self._sticks_without_key = partitioner is stick or isinstance(
             partitioner, KeyPartitioner | CrcPartitioner
         )
+        # Ours do not fail, and may be asked without a net.
+        self._ask: Partitioner = (
+            partitioner if self._sticks_without_key else partial(choose, partitioner)
+        )
         self._on_work = on_work
-        self._batch_size = config.batch_size
+        self._batch_size_max = min(config.batch_size, config.request_size_max)
         self._buffer_size = config.buffer_size
         self._request_size_max = config.request_size_max
         self._linger_ms = config.linger_ms
@@ -137,36 +128,34 @@ class Accumulator:
         MessageTooLarge for a record that no request can carry.
         """
         size = RECORD_OVERHEAD
-        if key is not None:
-            size += len(key)
         if value is not None:
             size += len(value)
+        if key is not None:
+            size += len(key)
         if headers:
             size += headers_size(headers)
-        if size > self._request_size_max:
-            raise _too_large(topic, size, self._request_size_max)
-        held = size + OBJECT_OVERHEAD
-        topic_queues = self._topics.get(topic)
-        if topic_queues is None or (self.buffered + held > self._buffer_size and self.buffered):
+        topic_queues = self._open_topics.get(topic)
+        buffered = self.buffered + size + OBJECT_OVERHEAD
+        if topic_queues is None or (buffered > self._buffer_size and self.buffered):
+            self._check_size(topic, size)
             return None
-        sticky = topic_queues.sticky if key is None and self._sticks_without_key else None
-        if partition is None and sticky is not None and sticky.open is not None:
-            queue = sticky  # what _choose would say
+        if key is None and partition is None and self._sticks_without_key:
+            queue = topic_queues.sticky
         else:
+            queues = topic_queues.queues
             if partition is None:
-                partition = self._ask(topic_queues, key, value)
-            chosen = self._queue_for(topic_queues, partition)
-            if chosen is None:
-                return None
-            queue = chosen
-        batch = queue.open
-        if batch is None:
-            batch = self._open(queue)
-        elif batch.size + size > topic_queues.batch_size:
-            self._close(queue)
+                partition = self._ask(topic, key, value, len(queues))
             if partition is None:
-                queue = self._stick(topic_queues)
-            batch = queue.open or self._open(queue)
+                queue = topic_queues.sticky
+            elif 0 <= partition < len(queues):
+                queue = queues[partition]
+            else:
+                self._check_partition(topic, partition)
+                return None  # the topic may have grown
+        batch = queue.open if queue is not None else None
+        if batch is None or batch.size + size > topic_queues.batch_size:
+            self._check_size(topic, size)
+            batch = self._next_batch(topic_queues, queue, size, is_free=partition is None)
         if headers:
             batch.headers[batch.count] = headers
         if on_delivery is not None:
@@ -176,55 +165,19 @@ class Accumulator:
         batch.timestamps.append(timestamp_ms)
         batch.count += 1
         batch.size += size
-        batch.held += held
-        self.buffered += held
+        self.buffered = buffered
         if batch.size >= topic_queues.batch_size:
-            self._close(queue)
+            self._close(batch.queue)
         return batch
 
-    def accept_many(
-        self,
-        topic: str,
-        bulk: Bulk,
-        *,
-        first: int,
-        partition: int | None,
-        timestamp_ms: int,
-    ) -> list[Span]:
-        """Take records of `bulk` from `first` on, as many as there is room for, and return where
-        they are, in order; [] when there is no room, or something is not known here, as `accept`.
-
-        Records that all go to one partition are taken in runs, at a fraction of the cost.
-        """
-        spans: list[Span] = []
-        index, end = first, len(bulk.values)
-        in_runs = partition is not None or (self._sticks_without_key and bulk.keys is None)
-        while index < end:
-            batch: Batch | None
-            taken = 1
-            if in_runs and bulk.ends is not None:
-                batch, taken = self._accept_run(topic, bulk, index, partition, timestamp_ms)
-            else:
-                key = bulk.keys[index] if bulk.keys is not None else None
-                batch = self.accept(topic, key, bulk.values[index], timestamp_ms, (), partition)
-            if batch is None:
-                break
-            if spans and spans[-1].batch is batch and spans[-1].end == index:
-                spans[-1] = spans[-1]._replace(end=index + taken)
-            else:
-                spans.append(Span(index, index + taken, batch, batch.count - taken))
-            index += taken
-        return spans
-
-    def _accept_run(
-        self, topic: str, bulk: Bulk, first: int, partition: int | None, timestamp_ms: int
+    def accept_run(
+        self, topic: str, bulk: "Bulk", first: int, partition: int | None, timestamp_ms: int
     ) -> tuple[Batch | None, int]:
         """Take one record, and those behind it that go into the same batch; return how many."""
         key = bulk.keys[first] if bulk.keys is not None else None
         batch = self.accept(topic, key, bulk.values[first], timestamp_ms, (), partition)
         if batch is None or batch.queue.open is not batch:
             return batch, 1
-        assert bulk.ends is not None, "a run has known sizes"
         room = self._topics[topic].batch_size - batch.size
         fit = bisect_right(bulk.ends, bulk.ends[first] + room) - first - 1
         held_max = bulk.size_max + OBJECT_OVERHEAD
@@ -238,9 +191,12 @@ class Accumulator:
         size = bulk.ends[end - 1] - bulk.ends[first]
         batch.count += count
         batch.size += size
-        batch.held += size + count * OBJECT_OVERHEAD
         self.buffered += size + count * OBJECT_OVERHEAD
         return batch, 1 + count
+
+    def refuse(self) -> None:
+        """Take no more records: `accept` returns None from now on."""
+        self._open_topics = {}
 
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes fit; one item always does when nothing is buffered."""
@@ -253,9 +209,8 @@ class Accumulator:
         if queue.open is not None:
             self._close(queue)
         batch = self._begin(queue)
-        batch.encoded = encoded
+        batch.become_encoded(encoded)
         batch.count = count
-        batch.size = batch.held = len(encoded)
         self.buffered += batch.held
         queue.closed.append(batch)
         self._list(queue)
@@ -266,10 +221,10 @@ class Accumulator:
         be: so that a record is refused for its own size, never for its neighbours'."""
         topic_queues = self._topics.get(topic)
         if topic_queues is None:
-            topic_queues = self._topics[topic] = TopicQueues(topic, self._batch_size)
+            topic_queues = self._topics[topic] = TopicQueues(topic, self._batch_size_max)
         if message_bytes_max is not None:
             room = message_bytes_max * 15 // 16 - HEADER_SIZE  # sizes here are estimates
-            topic_queues.batch_size = max(1, min(self._batch_size, room))
+            topic_queues.batch_size = max(1, min(self._batch_size_max, room))
         for partition in range(len(topic_queues.queues), partitions):
             topic_queues.queues.append(PartitionQueue(topic, partition))
 
@@ -291,10 +246,14 @@ class Accumulator:
 
     def encoded(self, batch: Batch, encoded: bytes) -> None:
         """A batch is encoded: from now on it takes the room of its bytes."""
-        batch.encoded = encoded
-        batch.drop_columns()
-        batch.size = len(encoded)
-        self._resize(batch, len(encoded))
+        self.buffered -= batch.held
+        batch.become_encoded(encoded)
+        self.buffered += batch.held
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether records without a key may go where the one before went, unasked."""
+        return self._sticks_without_key
 
     def statistics(self) -> tuple[int, int, int]:
         """Return (records not done, of those in flight, bytes held)."""
@@ -490,26 +449,35 @@ class Accumulator:
 
     # --- within ----------------------------------------------------------------------------
 
-    def _resize(self, batch: Batch, held: int) -> None:
-        self.buffered += held - batch.held
-        batch.held = held
+    def _check_partition(self, topic: str, partition: int) -> None:
+        """Raise UnknownTopicOrPartition for what no topic ever has."""
+        if partition < 0:
+            self.queue(topic, partition)
 
-    def _ask(self, topic_queues: TopicQueues, key: bytes | None, value: bytes | None) -> int | None:
-        """Return the partition that the partitioner chooses, None where it leaves it to us."""
-        count = len(topic_queues.queues)
-        if self._sticks_without_key:  # one of ours, which does not fail
-            return self.partitioner(topic_queues.name, key, value, count)
-        return choose(self.partitioner, topic_queues.name, key, value, count)
+    def _next_batch(
+        self, topic_queues: TopicQueues, queue: PartitionQueue | None, size: int, *, is_free: bool
+    ) -> Batch:
+        """Return an open batch with room for `size` bytes, of another partition if the choice is
+        free: the one before is full, or there was none."""
+        if queue is not None and queue.open is not None:
+            self._close(queue)
+        if is_free:
+            queue = self._stick(topic_queues)
+        assert queue is not None, "a choice that is not free has made it"
+        batch = queue.open  # of records with keys, where the choice was free
+        if batch is not None and batch.size + size > topic_queues.batch_size:
+            self._close(queue)
+            batch = None
+        return batch or self._open(queue)
 
-    def _queue_for(self, topic_queues: TopicQueues, partition: int | None) -> PartitionQueue | None:
-        """Return a partition's queue, the sticky one for None; None when it is not known here."""
-        queues = topic_queues.queues
-        if partition is None:
-            sticky = topic_queues.sticky
-            return self._stick(topic_queues) if sticky is None or sticky.open is None else sticky
-        if 0 <= partition < len(queues):
-            return queues[partition]
-        return None if partition > 0 else self.queue(topic_queues.name, partition)  # raises
+    def _check_size(self, topic: str, size: int) -> None:
+        if size > self._request_size_max:
+            raise MessageTooLarge(
+                f"a record of {size} bytes is larger than request_size_max "
+                f"({self._request_size_max}): raise it on the producer, and max.message.bytes on "
+                "the topic",
+                topic=topic,
+            )
 
     def _stick(self, topic_queues: TopicQueues) -> PartitionQueue:
         """Move on to another partition, drawn among the others."""
@@ -564,11 +532,3 @@ class Accumulator:
         del self._unfinished[batch]
         self.buffered -= batch.held
         assert self.buffered >= 0, f"{self.buffered} bytes are buffered"
-
-
-def _too_large(topic: str, size: int, limit: int) -> MessageTooLarge:
-    return MessageTooLarge(
-        f"a record of {size} bytes is larger than request_size_max ({limit}): raise it on the "
-        "producer, and max.message.bytes on the topic",
-        topic=topic,
-    )

@@ -11,7 +11,7 @@ from ..records.codec import Envelope, decode_all, encode_batch, encode_columns
 from ..records.columns import BinaryColumn, Int64Column, RecordColumns
 from ..records.compression import Codec
 from ..records.record import Record
-from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch, Headers
+from .batches import RECORD_OVERHEAD, Batch, Headers
 
 
 class Columns(NamedTuple):
@@ -68,7 +68,6 @@ def _part(batch: Batch, columns: Columns, first: int, end: int) -> Batch:
         RECORD_OVERHEAD + len(value or b"") + len(key or b"")
         for value, key in zip(part.values, part.keys, strict=True)
     ) + sum(map(headers_size, part.headers.values()))
-    part.held = part.size + part.count * OBJECT_OVERHEAD
     part.linger_end_ms = batch.linger_end_ms
     part.deadline_ms = batch.deadline_ms
     part.may_be_stored = batch.may_be_stored

@@ -69,8 +69,8 @@ class Batch:
         "error",
         "goes_alone",
         "headers",
-        "held",
         "is_done",
+        "is_encoded",
         "is_sent",
         "keys",
         "linger_end_ms",
@@ -95,12 +95,12 @@ class Batch:
         self.headers: dict[int, Headers] = {}  # by index, of the records that have any
         self.callbacks: dict[int, OnDelivery] = {}  # by index, of the records that have one
         self.size = 0  # bytes that it has, or will have before compression, in a request
-        self.held = 0  # bytes that it takes of the buffer
         self.count = 0
         self.encoded: bytes | None = None  # kept for a repeat; the columns are gone then
         self.goes_alone = (
             False  # a request with it was refused: find out which batch is the bad one
         )
+        self.is_encoded = False  # and the columns are gone
         self.is_done = False
         self.is_sent = False  # in a request that has no answer yet
         self.may_be_stored = False  # an attempt ended without an answer
@@ -186,8 +186,18 @@ class Batch:
             part.whole = (self, first) if self.whole is None else self._above(first)
             part.waiters.append(part_done)
 
+    @property
+    def held(self) -> int:
+        """Bytes that it takes of the buffer."""
+        return self.size if self.is_encoded else self.size + self.count * OBJECT_OVERHEAD
+
+    def become_encoded(self, encoded: bytes) -> None:
+        """Keep the encoded form alone from now on."""
+        self.encoded, self.size, self.is_encoded = encoded, len(encoded), True
+        self.drop_columns()
+
     def drop_columns(self) -> None:
-        """Free what the records came in; their encoded form is all that is needed now."""
+        """Free what the records came in."""
         self.values, self.keys, self.headers = [], [], {}
 
     def drop_content(self) -> None:

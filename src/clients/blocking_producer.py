@@ -2,6 +2,23 @@
 
 A record does not cross threads by itself: `Producer.send` puts it into the shared accumulator under
 a lock, and only a new batch or a full one wakes the loop.
+
+The budget of a record (100 B, CPU time of the calling thread on one quiet core of a server,
+CPython 3.11, compiled codec): about 1.2 us without a key, 1.5 with one, by part
+
+| part | us | calls |
+|---|---|---|
+| `Accumulator.accept`: size, room, queue, five columns and counts | 0.38 (key: 0.63) | 1 (2) |
+| `Delivery`, the handle: one object, two fields | 0.19 | 1 |
+| the lock | 0.2 | 0 |
+| the wall clock | 0.14 | 1 |
+| `send`: arguments, and whether anything is to be converted | 0.3 | 1 |
+
+`send_many` without keys needs 0.15 us a record: no handle, no clock, and columns grow by slices.
+On the I/O thread a record costs its share of `encode_columns` (0.1 us) and of a request.
+
+Thread safety: any number of threads may use one `Producer`. The records of one thread keep their
+order within a partition; those of several are not ordered among each other.
 """
 
 import threading
@@ -13,9 +30,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import QuorumlogError, Stopping
-from .accumulator import Bulk, Span
 from .batches import Batch, Delivered, DeliveredRange, OnDelivery
-from .bulk import Sent, bulk_of
+from .bulk import Bulk, Sent, Span, bulk_of
 from .config import ProducerSettings
 from .content import Content, HeadersIn, size_bound
 from .io_thread import STATE, IoThread, refuse_callbacks
@@ -129,6 +145,8 @@ class Producer:
         self._settings = settings
         self._io: IoThread
         self._lock: threading.Lock
+        self._accept: Callable[..., Batch | None]
+        self._wall_ms: Callable[[], int]
         self._producer: AsyncProducer
         self._is_closed = False
         self._make()
@@ -148,6 +166,30 @@ class Producer:
 
         See `AsyncProducer.send` for the arguments and errors.
         """
+        if (
+            type(value) is bytes
+            and (key is None or type(key) is bytes)
+            and headers is None
+            and timestamp_ms is None
+            and (partition is None or type(partition) is int)
+        ):  # nothing to convert: the short way
+            with self._lock:
+                batch = self._accept(topic, key, value, self._wall_ms(), (), partition, on_delivery)
+                if batch is not None:
+                    return Delivery(batch, batch.count - 1)
+        return self._send(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+
+    def _send(
+        self,
+        topic: str,
+        value: Content,
+        key: Content,
+        headers: HeadersIn,
+        timestamp_ms: int | datetime | None,
+        partition: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
+        """Convert what is no bytes, and wait where there is no room."""
         while True:
             try:
                 with self._lock:
@@ -272,6 +314,7 @@ class Producer:
                 **self._settings,
             )
 
-        self._producer = io.wait(make())
+        self._producer = producer = io.wait(make())
+        self._accept, self._wall_ms = producer.accumulator.accept, producer.wall_ms
         self._lock = lock
         self._io = io  # last: what other threads look at first

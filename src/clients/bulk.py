@@ -2,15 +2,33 @@
 
 from collections.abc import Callable, Generator, Sequence
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..errors import InvalidRequest, MessageTooLarge, QuorumlogError
-from .accumulator import Bulk, PartitionQueue, Span
+from ..errors import InvalidRequest, MessageTooLarge, PartitionerFailed, QuorumlogError
+from .accumulator import Accumulator, PartitionQueue
 from .batches import RECORD_OVERHEAD, Batch, DeliveredRange, Delivery, ranges_of, settled
 from .content import Content, as_bytes
 from .failures import not_delivered, undelivered
 
 DeliveryT = TypeVar("DeliveryT")
+
+
+class Bulk(NamedTuple):
+    """Records that are given at once, all of one kind of content."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None
+    ends: Sequence[int]  # running sums of the records' sizes
+    size_max: int  # of one of them
+
+
+class Span(NamedTuple):
+    """Records [first, end) of a bulk are in `batch`, from its record `begin` on."""
+
+    first: int
+    end: int
+    batch: Batch
+    begin: int
 
 
 class Sent(Generic[DeliveryT]):
@@ -125,15 +143,64 @@ def _sizes(column: Sequence[bytes | None]) -> list[int]:
     return list(map(len, column))  # type: ignore[arg-type]  # None is ruled out above
 
 
-def refused_rest(
-    topic: str, bulk: Bulk, first: int, timestamp_ms: int, error: QuorumlogError
+def accept_many(
+    accumulator: Accumulator,
+    topic: str,
+    bulk: Bulk,
+    *,
+    first: int,
+    partition: int | None,
+    timestamp_ms: int,
+) -> list[Span]:
+    """Take records of `bulk` from `first` on, as many as there is room for, and return where they
+    are, in order; [] when there is no room, or something is not known there, as `accept`.
+
+    Records that all go to one partition are taken in runs, at a fraction of the cost. A record for
+    which the partitioner fails has that outcome, and the others go on.
+    """
+    spans: list[Span] = []
+    index = begin = first
+    last = len(bulk.values)
+    current: Batch | None = None  # has [begin, index), from its record `place` on
+    place = 0
+    in_runs = partition is not None or (accumulator.takes_runs and bulk.keys is None)
+    while index < last:
+        taken = 1
+        batch: Batch | None
+        try:
+            if in_runs:
+                batch, taken = accumulator.accept_run(topic, bulk, index, partition, timestamp_ms)
+            else:
+                key = None if bulk.keys is None else bulk.keys[index]
+                batch = accumulator.accept(
+                    topic, key, bulk.values[index], timestamp_ms, (), partition
+                )
+        except PartitionerFailed as error:
+            batch = refused(topic, bulk, index, index + 1, timestamp_ms, error).batch
+            accumulator.failures.add([batch])
+        if batch is not current:
+            if current is not None:
+                spans.append(Span(begin, index, current, place))
+            if batch is not None:
+                begin, place = index, batch.count - taken
+            current = batch
+        if batch is None:
+            return spans
+        index += taken
+    if current is not None:
+        spans.append(Span(begin, index, current, place))
+    return spans
+
+
+def refused(
+    topic: str, bulk: Bulk, first: int, end: int, timestamp_ms: int, error: QuorumlogError
 ) -> Span:
-    """Return the records from `first` on as a batch that failed: there was no room for them."""
+    """Return the records of [first, end) as a batch that failed: they were not taken."""
     batch = Batch(PartitionQueue(topic, -1))
-    batch.values = list(bulk.values[first:])
+    batch.values = list(bulk.values[first:end])
     batch.count = len(batch.values)
-    batch.keys = [None] * batch.count if bulk.keys is None else list(bulk.keys[first:])
+    batch.keys = [None] * batch.count if bulk.keys is None else list(bulk.keys[first:end])
     batch.timestamps.extend([timestamp_ms] * batch.count)
-    batch.held = sum(len(value or b"") for value in batch.values)
+    batch.size = sum(len(value or b"") for value in batch.values)
     batch.fail(error)
-    return Span(first, len(bulk.values), batch, 0)
+    return Span(first, end, batch, 0)

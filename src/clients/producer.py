@@ -25,7 +25,7 @@ from ..errors import (
     TimedOut,
 )
 from ..runtime import Scope
-from .accumulator import Accumulator, Bulk, Span
+from .accumulator import Accumulator
 from .arrow_producer import send_arrow
 from .arrow_source import Columns
 from .batches import (
@@ -37,7 +37,7 @@ from .batches import (
     OnDelivery,
     settled,
 )
-from .bulk import AsyncSent, bulk_of, refused_rest
+from .bulk import AsyncSent, Bulk, Span, accept_many, bulk_of, refused
 from .config import ProducerConfig
 from .connection import Connection
 from .content import (
@@ -106,6 +106,7 @@ class AsyncProducer:
         self.lock: AbstractContextManager[object] = threading.lock if threading else nullcontext()
         self.is_closed = False
         self._clock = connection.runtime.clock
+        self.wall_ms = self._clock.wall_ms
         self.accumulator = Accumulator(
             config,
             entropy=connection.runtime.entropy.stream("sticky partitions"),
@@ -278,7 +279,7 @@ class AsyncProducer:
             if flush:
                 self._raise_unobserved()  # it may have been ended by an interruption
             return
-        self.is_closed = True
+        self._refuse()
         try:
             if flush:
                 await self._flush_at_close(timeout_ms)
@@ -354,10 +355,7 @@ class AsyncProducer:
             value = as_bytes(value, "value")
         if key is not None and type(key) is not bytes:
             key = as_bytes(key, "key")
-        if timestamp_ms is None:
-            timestamp_ms = self._clock.wall_ms()
-        else:
-            timestamp_ms = as_timestamp_ms(timestamp_ms)
+        timestamp_ms = self.stamp(timestamp_ms)
         if partition is not None and type(partition) is not int:
             partition = as_int(partition, "a partition is")
         taken = () if headers is None else as_headers(headers)
@@ -367,7 +365,7 @@ class AsyncProducer:
 
     def stamp(self, timestamp_ms: int | datetime | None) -> int:
         """Return a record's timestamp, now without one."""
-        return self._clock.wall_ms() if timestamp_ms is None else as_timestamp_ms(timestamp_ms)
+        return self.wall_ms() if timestamp_ms is None else as_timestamp_ms(timestamp_ms)
 
     def accept_many(
         self, topic: str, bulk: Bulk, first: int, timestamp_ms: int, partition: int | None
@@ -377,8 +375,13 @@ class AsyncProducer:
             raise Stopping("the producer is closed")
         if partition is not None:
             partition = as_int(partition, "a partition is")
-        return self.accumulator.accept_many(
-            topic, bulk, first=first, partition=partition, timestamp_ms=timestamp_ms
+        return accept_many(
+            self.accumulator,
+            topic,
+            bulk,
+            first=first,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
         )
 
     async def make_room(
@@ -396,7 +399,8 @@ class AsyncProducer:
         except QuorumlogError as error:
             if not spans:
                 raise
-            rest = refused_rest(topic, bulk, spans[-1].end, timestamp_ms, error)
+            end = len(bulk.values)
+            rest = refused(topic, bulk, spans[-1].end, end, timestamp_ms, error)
             with self.lock:
                 self.accumulator.failures.add([rest.batch])
             spans.append(rest)
@@ -464,8 +468,13 @@ class AsyncProducer:
     def _on_interrupted(self, coordinator: "asyncio.Task[None]") -> None:
         """The client's tasks end without close(): the loop does, or one of them has failed."""
         if not self._is_ending:
-            self.is_closed = True
+            self._refuse()
             self._give_up("the client ended before the record was delivered")
+
+    def _refuse(self) -> None:
+        with self.lock:
+            self.is_closed = True
+            self.accumulator.refuse()
 
     def _give_up(self, reason: str) -> None:
         """Nobody will send what is left: give it that outcome, and end the waits for room."""

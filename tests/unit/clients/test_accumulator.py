@@ -7,9 +7,9 @@ import pytest
 
 from quorumlog.clients.accumulator import Accumulator
 from quorumlog.clients.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
-from quorumlog.clients.bulk import bulk_of
+from quorumlog.clients.bulk import accept_many, bulk_of
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.partitioner import KeyPartitioner
+from quorumlog.clients.partitioner import KeyPartitioner, Partitioner
 from quorumlog.errors import (
     MessageTooLarge,
     PartitionerFailed,
@@ -27,12 +27,14 @@ HELD = RECORD + OBJECT_OVERHEAD  # what a record takes of the buffer
 class Bench:
     """An accumulator whose sender is the test."""
 
-    def __init__(self, *, partitions: int = 3, **settings: int) -> None:
+    def __init__(
+        self, *, partitions: int = 3, partitioner: Partitioner | None = None, **settings: int
+    ) -> None:
         self.wakes = 0
         self.accumulator = Accumulator(
             ProducerConfig(**settings),  # type: ignore[arg-type]
             entropy=entropy(),
-            partitioner=KeyPartitioner(),
+            partitioner=partitioner or KeyPartitioner(),
             on_work=self._on_work,
         )
         self.accumulator.admit("t", partitions)
@@ -248,7 +250,7 @@ def test_a_run_of_records_is_taken_as_one_by_one_would_be() -> None:
     one, many = Bench(batch_size=600), Bench(batch_size=600)
     for value in values:
         assert one.accumulator.accept("t", None, value, 5, (), 1) is not None
-    spans = many.accumulator.accept_many("t", bulk, first=0, partition=1, timestamp_ms=5)
+    spans = accept_many(many.accumulator, "t", bulk, first=0, partition=1, timestamp_ms=5)
     assert spans[0].first == 0
     assert spans[-1].end == 500
     batches = [one.accumulator.close_all(), many.accumulator.close_all()]
@@ -261,9 +263,9 @@ def test_a_run_of_records_is_taken_as_one_by_one_would_be() -> None:
 def test_a_run_of_records_stops_where_the_buffer_is_full() -> None:
     bench = Bench(buffer_size=10 * HELD)
     bulk = bulk_of("t", [VALUE] * 50, None, size_max=1 << 20)
-    spans = bench.accumulator.accept_many("t", bulk, first=0, partition=0, timestamp_ms=5)
+    spans = accept_many(bench.accumulator, "t", bulk, first=0, partition=0, timestamp_ms=5)
     assert spans[-1].end == 10
-    assert bench.accumulator.accept_many("t", bulk, first=10, partition=0, timestamp_ms=5) == []
+    assert accept_many(bench.accumulator, "t", bulk, first=10, partition=0, timestamp_ms=5) == []
 
 
 def test_a_topic_that_shrinks_gives_back_what_waited_for_the_partitions_that_are_gone() -> None:
@@ -295,9 +297,7 @@ def test_the_halves_of_a_batch_take_its_place_in_front() -> None:
 
 
 def test_a_partitioner_that_fails_refuses_the_one_record() -> None:
-    bench = Bench()
-    bench.accumulator.partitioner = lambda topic, key, value, partitions: 1 // len(value or b"")
-    bench.accumulator._sticks_without_key = False
+    bench = Bench(partitioner=lambda topic, key, value, partitions: 1 // len(value or b""))
     assert bench.accumulator.accept("t", None, b"v", 1, (), None) is not None
     with pytest.raises(PartitionerFailed):
         bench.accumulator.accept("t", None, b"", 1, (), None)

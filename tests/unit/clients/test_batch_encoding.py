@@ -53,8 +53,7 @@ def test_the_halves_of_a_batch_have_its_records_in_order(is_encoded: bool) -> No
     batch = batch_of(*(CASES["headers"] + CASES["nulls"] + CASES["plain"]))
     records = decode_all(encode_records(batch, Codec.NONE))
     if is_encoded:
-        batch.encoded = encode_records(batch, Codec.ZSTD)
-        batch.drop_columns()
+        batch.become_encoded(encode_records(batch, Codec.ZSTD))
     (_, first), (middle, second) = split(batch)
     found = [decode_all(encode_records(part, Codec.NONE)) for part in (first, second)]
     assert middle == len(found[0]) == 4

@@ -228,6 +228,22 @@ def test_many_records_that_find_no_room_have_that_outcome(with_log: With) -> Non
     with_log(body)
 
 
+def test_a_partitioner_that_fails_for_one_of_many_refuses_that_one(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=2)
+        by_value = lambda topic, key, value, partitions: int(value)  # noqa: E731 -- short
+        producer = log.producer(partitioner=by_value)
+        sent = await producer.send_many("t", [b"0", b"1", b"x", b"1"])
+        with pytest.raises(NotDelivered, match="1 record was not delivered") as caught:
+            await sent
+        assert [record.value for record in caught.value.records] == [b"x"]
+        assert isinstance(caught.value.first, PartitionerFailed)
+        assert [sent[n].result()[1:3] for n in (0, 1, 3)] == [(0, 0), (1, 0), (1, 1)]
+        await producer.close()
+
+    with_log(body)
+
+
 # --- Arrow ---------------------------------------------------------------------------------------
 
 
