@@ -184,7 +184,9 @@ def test_the_metadata_is_valid_and_its_page_renders(built: Distributions) -> Non
         info = f"quorumlog-{quorumlog.__version__}.dist-info"
         raw = archive.read(f"{info}/METADATA")
         assert f"{info}/licenses/LICENSE" in archive.namelist()
-        assert b"quorumlog = quorumlog.cli.main:main" in archive.read(f"{info}/entry_points.txt")
+        assert b"quorumlog = quorumlog.cli.__main__:main" in archive.read(
+            f"{info}/entry_points.txt"
+        )
     metadata = Metadata.from_email(raw, validate=True)
     assert (metadata.name, str(metadata.version)) == ("quorumlog", quorumlog.__version__)
     assert (metadata.license_expression, str(metadata.requires_python)) == ("Apache-2.0", ">=3.11")
