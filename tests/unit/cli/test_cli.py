@@ -457,6 +457,8 @@ def test_help_loads_neither_the_network_nor_tables(tmp_path: Path) -> None:
         "from quorumlog.cli.main import app\n"
         "app(['--help'], standalone_mode=False)\n"
         "heavy = {'grpc', 'uvloop', 'google', 'asyncio', 'rich', 'pyarrow', 'tenacity'}\n"
+        "rooms = {'clients', 'records', 'runtime', 'server', 'services', 'storage', 'proto'}\n"
+        "heavy |= {f'quorumlog.{room}' for room in rooms}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(
