@@ -184,6 +184,10 @@ class AsyncConsumer:
 
     async def __anext__(self) -> ConsumerRecord:
         """Wait for the next record as long as it takes; ends only with `until_end`."""
+        reader = self._current
+        if reader is not None and reader.records and not reader.is_paused:
+            self._records += 1
+            return reader.take_one()
         record = await self.next()
         if record is None:
             raise StopAsyncIteration
