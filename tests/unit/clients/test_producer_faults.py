@@ -1,13 +1,7 @@
-"""What becomes of every record when brokers answer nonsense, topics change, or rooms are full.
-
-A broker of a few lines answers each request as the test says.
-"""
+"""What becomes of every record when brokers answer nonsense, restart, or topics change."""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from collections.abc import Callable
 
 import pytest
 
@@ -17,118 +11,16 @@ from quorumlog.errors import (
     MessageTooLarge,
     NotDelivered,
     NotLeaderOrFollower,
-    Overloaded,
     QuorumlogError,
-    Stopping,
     TimedOut,
     UnknownTopicOrPartition,
 )
-from quorumlog.proto import admin_pb2, log_pb2
-from quorumlog.records import decode_all
-from quorumlog.runtime import CallContext, Handler, Runtime, Stream
+from quorumlog.proto import log_pb2
+from quorumlog.runtime import Runtime
 from quorumlog.runtime.error_detail import encode_error
-from quorumlog.services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, LOG_PRODUCE
 from quorumlog.simulation import run
 
-ProduceStream: TypeAlias = Stream[log_pb2.ProduceResponse, log_pb2.ProduceRequest]
-Spoil: TypeAlias = Callable[[log_pb2.ProduceResponse], None]
-
-
-class Broker:
-    """Stores what it gets, unless told otherwise."""
-
-    def __init__(self, *, partitions: int = 1) -> None:
-        self.partitions = partitions
-        self.exists = True
-        self.record_bytes_max = 1 << 30  # of a partition's part of a request
-        self.refuse: dict[bytes, QuorumlogError] = {}  # a part with this value
-        self.spoil: list[Spoil] = []  # what is done to the next answers
-        self.hold: asyncio.Event | None = None  # requests wait for it
-        self.logs: dict[int, list[bytes]] = defaultdict(list)
-        self.parts: list[log_pb2.PartitionRecords] = []
-        self.lookups = 0
-        self.address = ""
-
-    def handlers(self) -> dict[str, Any]:
-        table = [
-            Handler(ADMIN_DESCRIBE_CLUSTER, self._describe_cluster),
-            Handler(ADMIN_DESCRIBE_TOPICS, self._describe_topics),
-            Handler(LOG_PRODUCE, self._produce),
-        ]
-        return {handler.method.path: handler for handler in table}
-
-    def _brokers(self) -> list[admin_pb2.BrokerDescription]:
-        return [admin_pb2.BrokerDescription(id=1, grpc_address=self.address)]
-
-    async def _describe_cluster(
-        self, request: admin_pb2.DescribeClusterRequest, context: CallContext
-    ) -> admin_pb2.DescribeClusterResponse:
-        return admin_pb2.DescribeClusterResponse(cluster_id="c", brokers=self._brokers())
-
-    async def _describe_topics(
-        self, request: admin_pb2.DescribeTopicsRequest, context: CallContext
-    ) -> admin_pb2.DescribeTopicsResponse:
-        self.lookups += 1
-        response = admin_pb2.DescribeTopicsResponse(brokers=self._brokers())
-        for name in request.names:
-            result = response.results.add(name=name)
-            if not self.exists and name == "t":
-                result.error.CopyFrom(encode_error(UnknownTopicOrPartition("gone", topic=name)))
-                continue
-            result.topic.name = name
-            for partition in range(self.partitions):
-                result.topic.partitions.add(partition=partition, leader=1)
-        return response
-
-    async def _produce(self, stream: ProduceStream, context: CallContext) -> None:
-        while (request := await stream.receive()) is not None:
-            if self.hold is not None:
-                await self.hold.wait()
-            response = log_pb2.ProduceResponse(correlation_id=request.correlation_id)
-            for part in request.partitions:
-                self.parts.append(part)
-                result = response.results.add(topic=part.topic, partition=part.partition)
-                error = self._store(part, result)
-                if error is not None:
-                    result.base_offset = -1
-                    result.error.CopyFrom(encode_error(error))
-            if self.spoil:
-                self.spoil.pop(0)(response)
-            await stream.send(response)
-
-    def _store(
-        self, part: log_pb2.PartitionRecords, result: log_pb2.ProduceResult
-    ) -> QuorumlogError | None:
-        if not self.exists or part.partition >= self.partitions:
-            return UnknownTopicOrPartition("not here")
-        if len(part.records) > self.record_bytes_max:
-            return MessageTooLarge("too large for this topic")
-        values = [record.value or b"" for record in decode_all(part.records)]
-        for value in values:
-            if value in self.refuse:
-                return self.refuse[value]
-        result.base_offset = len(self.logs[part.partition])
-        self.logs[part.partition].extend(values)
-        return None
-
-
-@asynccontextmanager
-async def cluster(runtime: Runtime, broker: Broker, **settings: Any) -> AsyncIterator[AsyncLog]:
-    """A client of a cluster of the one broker."""
-    listener = await runtime.network.serve("127.0.0.1:0", broker.handlers())
-    broker.address = listener.address
-    async with AsyncLog.open(runtime, listener.address, **settings) as log:
-        yield log
-    await listener.close(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("what the test waited for did not happen")
-
+from .storing_broker import Broker, Spoil, cluster
 
 # --- a broker that answers nonsense --------------------------------------------------------------
 
@@ -438,160 +330,5 @@ def test_callbacks_come_in_the_order_of_offsets_with_one_of_two_arguments() -> N
             await producer.close()  # the one failure was told to its callback
         offsets = [*range(7), "InvalidRecord", *range(7, 19)]
         assert told == list(enumerate(offsets))
-
-    run(main)
-
-
-# --- what was not delivered ----------------------------------------------------------------------
-
-
-def test_flush_tells_of_those_records_that_nobody_looked_at() -> None:
-    async def main(runtime: Runtime) -> None:
-        broker = Broker()
-        broker.refuse[b"2"] = InvalidRecord("two")
-        async with cluster(runtime, broker) as log:
-            producer = log.producer()
-            deliveries = [await producer.send("t", b"%d" % n) for n in range(4)]  # one batch
-            with pytest.raises(InvalidRecord):
-                await deliveries[1]
-            with pytest.raises(NotDelivered, match="3 records were not delivered") as caught:
-                await producer.flush()
-            assert [record.value for record in caught.value.records] == [b"0", b"2", b"3"]
-            assert not any(record.may_be_stored for record in caught.value.records)
-            await producer.close()  # each is told once
-
-    run(main)
-
-
-def test_what_is_kept_of_many_failures_is_bounded_and_the_rest_counted() -> None:
-    async def main(runtime: Runtime) -> None:
-        broker = Broker()
-        async with cluster(runtime, broker) as log:
-            producer = log.producer(delivery_timeout_ms=1, linger_ms=60_000)
-            await producer.know("t")
-            for n in range(3_000):
-                await producer.send("t", b"%d" % n)
-            await asyncio.sleep(0.1)
-            with pytest.raises(NotDelivered, match="2000 more were only counted") as caught:
-                await producer.close()
-        assert (caught.value.count, caught.value.left_out) == (3_000, 2_000)
-        assert [r.value for r in caught.value.records] == [b"%d" % n for n in range(1_000)]
-
-    run(main)
-
-
-def test_closing_in_bounded_time_tells_what_was_left() -> None:
-    async def main(runtime: Runtime) -> None:
-        broker = Broker()
-        broker.hold = asyncio.Event()
-        async with cluster(runtime, broker) as log:
-            producer = log.producer(linger_ms=0)
-            await producer.send("t", b"sent")
-            await until(lambda: producer.statistics().in_flight_records == 1)
-            await producer.send("t", b"waiting")
-            began_ms = runtime.clock.now_ms()
-            with pytest.raises(NotDelivered, match="2 records") as caught:
-                await producer.close(timeout_ms=500)
-            assert 500 <= runtime.clock.now_ms() - began_ms < 1_500
-            found = [(r.value, r.may_be_stored, type(r.error)) for r in caught.value.records]
-            assert found == [(b"sent", True, Stopping), (b"waiting", False, Stopping)]
-            await producer.close()
-            broker.hold.set()
-
-    run(main)
-
-
-def test_closing_without_a_flush_raises_nothing() -> None:
-    async def main(runtime: Runtime) -> None:
-        broker = Broker()
-        async with cluster(runtime, broker) as log:
-            producer = log.producer(linger_ms=60_000)
-            delivery = await producer.send("t", b"1")
-            await producer.close(flush=False)
-            await producer.close()
-            assert isinstance(delivery.exception(), Stopping)
-
-    run(main)
-
-
-# --- a full buffer -------------------------------------------------------------------------------
-
-
-def test_a_full_buffer_is_an_error_at_once_where_that_was_chosen() -> None:
-    async def main(runtime: Runtime) -> None:
-        broker = Broker()
-        broker.hold = asyncio.Event()
-        async with cluster(runtime, broker) as log:
-            producer = log.producer(buffer_size=1_000, on_full="raise", linger_ms=60_000)
-            began_ms = runtime.clock.now_ms()
-            await producer.send("t", b"1" * 700)
-            with pytest.raises(Overloaded, match="buffer_size is 1000"):
-                await producer.send("t", b"2" * 700)
-            assert runtime.clock.now_ms() - began_ms < 1_000
-            broker.hold.set()  # what lingered was sent: its room is needed
-            await until(lambda: producer.statistics().buffered_bytes == 0)
-            await producer.send("t", b"3" * 700)
-            await producer.close()
-        assert broker.logs[0] == [b"1" * 700, b"3" * 700]
-
-    run(main)
-
-
-def test_the_buffer_counts_what_records_hold_and_then_their_encoded_batch() -> None:
-    async def main(runtime: Runtime) -> None:
-        broker = Broker()
-        broker.hold = asyncio.Event()
-        async with cluster(runtime, broker) as log:
-            producer = log.producer(linger_ms=60_000, compression="zstd")
-            await producer.send("t", b"v" * 5_000, key=b"k" * 2_000, headers={"h": b"h" * 1_000})
-            assert 8_000 < producer.statistics().buffered_bytes < 8_200
-            producer.accumulator.close_all()
-            await until(lambda: producer.statistics().in_flight_records == 1)
-            assert 61 < producer.statistics().buffered_bytes < 400  # compressed
-            broker.hold.set()
-            await producer.close()
-            assert producer.statistics().buffered_bytes == 0
-
-    run(main)
-
-
-def test_the_brokers_time_is_told_where_the_topic_has_it() -> None:
-    async def main(runtime: Runtime) -> None:
-        def stamp(response: log_pb2.ProduceResponse) -> None:
-            response.results[0].log_append_time_ms = 77
-
-        broker = Broker()
-        broker.spoil = [stamp]
-        async with cluster(runtime, broker) as log, log.producer() as producer:
-            assert (await producer.send_and_wait("t", b"1", timestamp_ms=5)).timestamp_ms == 77
-            assert (await producer.send_and_wait("t", b"1", timestamp_ms=5)).timestamp_ms == 5
-
-    run(main)
-
-
-# --- times and numbers ---------------------------------------------------------------------------
-
-
-def test_statistics_are_a_snapshot_of_what_is_held_and_done() -> None:
-    async def main(runtime: Runtime) -> None:
-        broker = Broker()
-        broker.hold = asyncio.Event()
-        broker.refuse[b"bad"] = InvalidRecord("bad")
-        async with cluster(runtime, broker) as log:
-            producer = log.producer(linger_ms=0)
-            await producer.send("t", b"1")
-            await until(lambda: producer.statistics().in_flight_records == 1)
-            second = await producer.send("t", b"bad", partition=0)
-            before = producer.statistics()
-            assert (before.buffered_records, before.delivered_records) == (2, 0)
-            broker.hold.set()
-            with pytest.raises(InvalidRecord):
-                await second
-            await producer.flush()
-            after = producer.statistics()
-            assert (after.buffered_records, after.in_flight_records) == (0, 0)
-            assert (after.delivered_records, after.failed_records, after.requests) == (1, 1, 1)
-            assert before.buffered_records == 2
-            await producer.close()
 
     run(main)
