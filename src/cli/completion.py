@@ -1,8 +1,8 @@
 """Shell completion: the scripts of three shells, and the answer to what they ask.
 
-A script asks by running the command with the line up to the cursor in `LINE_VARIABLE`; the answer
-is one candidate a line, with a tab and its description where there is one. The whole line is sent,
-not the shell's words: bash takes an address apart at its colon.
+A script asks by running the command with the line up to the cursor in `main.LINE_VARIABLE`; the
+answer is one candidate a line, with a tab and its description where there is one. The whole line is
+sent, not the shell's words: bash takes an address apart at its colon.
 
 Nothing is ever written to stderr and every failure is silent: a shell is in the middle of a line.
 """
@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import typer
 
-LINE_VARIABLE = "_QUORUMLOG_COMPLETE"
 TOPICS_TIMEOUT_MS = 1_000  # a broker that is slower completes nothing
 
 EXAMPLES = """\b

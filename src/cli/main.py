@@ -1,39 +1,117 @@
 """The command's tree: every command by name, in the sections that `--help` shows.
 
-What a command does with an error, and with which code it exits: `failures`.
+A command's module is imported when the command is looked up: `quorumlog --help` shows the table
+below and imports none. What a command does with an error, and with which code it exits: `failures`.
 """
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from . import (
-    bench,
-    brokers,
-    completion,
-    config_show,
-    configs,
-    consume,
-    log_files,
-    nodes,
-    produce,
-    topics,
-)
 from .failures import DEBUG_VARIABLE, ending_well, is_debugging, unexpected
 
 PROGRAM = "quorumlog"
+LINE_VARIABLE = "_QUORUMLOG_COMPLETE"  # a shell asks for completions; see `completion`
 NODES, RECORDS, CLUSTER, TOOLS = "Nodes", "Records", "Topics and cluster", "Tools"
-OTHERS = "Commands"  # the section of commands that name none
-SECTIONS = (NODES, RECORDS, CLUSTER, TOOLS, OTHERS)  # in the order of --help
+SECTIONS = (NODES, RECORDS, CLUSTER, TOOLS)  # in the order of --help
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command, or a group of them, as `--help` shows it, and where it is."""
+
+    section: str
+    module: str  # of this package; its EXAMPLES, if any, end the help of a command
+    attribute: str  # a function, or the Typer of a group
+    line: str
+
+
+ENTRIES = {
+    "dev": Entry(NODES, "nodes", "dev", "Run one node, ready to use: no configuration needed."),
+    "server": Entry(NODES, "nodes", "server", "Run the node that a configuration file describes."),
+    "produce": Entry(RECORDS, "produce", "produce", "Send lines, JSON, CSV or bytes as records."),
+    "consume": Entry(RECORDS, "consume", "consume", "Print records, or write them to a file."),
+    "completion": Entry(
+        TOOLS,
+        "completion",
+        "completion",
+        "Complete commands and topic names in your shell.",
+    ),
+    "storage": Entry(NODES, "nodes", "storage_app", "Prepare a node's data directory."),
+    "topics": Entry(CLUSTER, "topics", "app", "Create, list, describe and delete topics."),
+    "configs": Entry(
+        CLUSTER, "configs", "app", "See and change configs of topics, see settings of brokers."
+    ),
+    "brokers": Entry(
+        CLUSTER, "brokers", "brokers_app", "List brokers, and see what is on their disks."
+    ),
+    "cluster": Entry(CLUSTER, "brokers", "cluster_app", "See the cluster as a whole."),
+    "config": Entry(
+        NODES,
+        "config_show",
+        "app",
+        "See what settings come to here, and where each comes from.",
+    ),
+    "log": Entry(TOOLS, "log_files", "app", "Look into the files of a data directory."),
+    "bench": Entry(TOOLS, "bench", "app", "Measure producing, fetching and latency."),
+}
+
+
+def load(name: str) -> Any:
+    """Import a command of `ENTRIES` and return it as the group wants it."""
+    entry = ENTRIES[name]
+    module = import_module(f".{entry.module}", __package__)
+    found = getattr(module, entry.attribute)
+    holder = typer.Typer(rich_markup_mode=None, add_completion=False)
+    holder.callback()(lambda: None)  # or one command alone would be no group
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name, short_help=entry.line)
+    else:
+        epilog = getattr(module, "EXAMPLES", None)
+        holder.command(name, short_help=entry.line, epilog=epilog)(found)
+    return typer.main.get_group(holder).commands[name]
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """The commands by name, in the order of `ENTRIES`; each is loaded when it is taken out."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = dict.fromkeys(ENTRIES)
+
+    def __getitem__(self, name: str) -> Any:
+        if self._loaded[name] is None:
+            self._loaded[name] = load(name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded)
+
+    def __len__(self) -> int:
+        return len(self._loaded)
 
 
 class Commands(TyperGroup):
     """A command group that turns errors into a sentence and an exit code, and lists its commands
     in sections."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LazyCommands()
 
     def main(
         self,
@@ -66,23 +144,15 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, a section after the other."""
-        sections: dict[str, list[tuple[str, Any]]] = {}
-        for name in self.list_commands(ctx):
-            command: Any = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                section = getattr(command, "rich_help_panel", None)
-                title = section if section in SECTIONS else OTHERS
-                sections.setdefault(title, []).append((name, command))
-        width = max(len(name) for rows in sections.values() for name, _ in rows)
-        for title in sorted(sections, key=SECTIONS.index):
-            rows = sections[title]
-            with formatter.section(title):
-                formatter.write_dl(
-                    [
-                        (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
-                        for name, command in rows
-                    ]
-                )
+        width = max(map(len, ENTRIES))
+        for section in SECTIONS:
+            rows = [
+                (name.ljust(width), entry.line)
+                for name, entry in ENTRIES.items()
+                if entry.section == section
+            ]
+            with formatter.section(section):
+                formatter.write_dl(rows)
 
 
 app = typer.Typer(
@@ -94,81 +164,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-app.command(
-    "dev",
-    rich_help_panel=NODES,
-    short_help="Run one node, ready to use: no configuration needed.",
-)(nodes.dev)
-app.command(
-    "server", rich_help_panel=NODES, short_help="Run the node that a configuration file describes."
-)(nodes.server)
-app.add_typer(
-    nodes.storage_app,
-    name="storage",
-    rich_help_panel=NODES,
-    short_help="Prepare a node's data directory.",
-)
-app.command(
-    "produce",
-    rich_help_panel=RECORDS,
-    epilog=produce.EXAMPLES,
-    short_help="Send lines, JSON, CSV or bytes as records.",
-)(produce.produce)
-app.command(
-    "consume",
-    rich_help_panel=RECORDS,
-    epilog=consume.EXAMPLES,
-    short_help="Print records, or write them to a file.",
-)(consume.consume)
-app.add_typer(
-    topics.app,
-    name="topics",
-    rich_help_panel=CLUSTER,
-    short_help="Create, list, describe and delete topics.",
-)
-app.add_typer(
-    configs.app,
-    name="configs",
-    rich_help_panel=CLUSTER,
-    short_help="See and change configs of topics, see settings of brokers.",
-)
-app.add_typer(
-    brokers.brokers_app,
-    name="brokers",
-    rich_help_panel=CLUSTER,
-    short_help="List brokers, and see what is on their disks.",
-)
-app.add_typer(
-    brokers.cluster_app,
-    name="cluster",
-    rich_help_panel=CLUSTER,
-    short_help="See the cluster as a whole.",
-)
-app.add_typer(
-    config_show.app,
-    name="config",
-    rich_help_panel=NODES,
-    short_help="See what settings come to here, and where each comes from.",
-)
-app.add_typer(
-    log_files.app,
-    name="log",
-    rich_help_panel=TOOLS,
-    short_help="Look into the files of a data directory.",
-)
-app.add_typer(
-    bench.app,
-    name="bench",
-    rich_help_panel=TOOLS,
-    short_help="Measure producing, fetching and latency.",
-)
-app.command(
-    "completion",
-    rich_help_panel=TOOLS,
-    epilog=completion.EXAMPLES,
-    short_help="Complete commands and topic names in your shell.",
-)(completion.completion)
 
 
 def _print_version(wanted: bool) -> None:
@@ -210,8 +205,10 @@ def options(
 
 def main() -> None:
     """Run the command line of this process."""
-    line = os.environ.get(completion.LINE_VARIABLE)
+    line = os.environ.get(LINE_VARIABLE)
     if line is not None:
+        from . import completion
+
         completion.answer(app, line)
         return
     app()

@@ -1,0 +1,34 @@
+"""The table of commands, and the commands that it stands for."""
+
+import subprocess
+import sys
+
+import pytest
+
+from quorumlog.cli.main import ENTRIES, SECTIONS, LazyCommands
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_loads_a_command_of_its_name_and_line(name: str) -> None:
+    command = LazyCommands()[name]
+    assert command.name == name
+    assert command.short_help == ENTRIES[name].line
+    assert ENTRIES[name].section in SECTIONS
+
+
+def test_a_name_that_no_command_has_loads_nothing() -> None:
+    with pytest.raises(KeyError):
+        LazyCommands()["topic"]
+
+
+@pytest.mark.slow
+def test_help_imports_no_commands_module() -> None:
+    code = (
+        "import sys\n"
+        "from quorumlog.cli.main import ENTRIES, app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "homes = {'quorumlog.cli.' + entry.module for entry in ENTRIES.values()}\n"
+        "print(sorted(homes & set(sys.modules)))\n"
+    )
+    said = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert said.splitlines()[-1] == "[]"
