@@ -19,6 +19,7 @@ instead where the CPU time of each row goes: nanoseconds a record, by thread and
 
 import argparse
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -149,6 +150,7 @@ class Meter:
     @contextlib.contextmanager
     def measure(self, group: str, name: str, records: int, *, pid: int | None) -> Iterator[None]:
         """Measure the block; `pid` is the server's, if there is one."""
+        gc.collect()  # what came before pays for its own
         server = cpu_of(pid)
         client, began = time.process_time(), time.perf_counter()
         yield
@@ -568,9 +570,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=300_000, help="sent one by one in a round")
     parser.add_argument("--quick", action="store_true", help="one short round, as a smoke test")
-    parser.add_argument(
-        "--store", type=Path, help="where the result goes; default: with the others"
-    )
+    parser.add_argument("--store", type=Path, help="where the result goes")
     parser.add_argument("--profile", action="store_true", help="where the time of a record goes")
     parser.add_argument("--task", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -579,15 +579,13 @@ def main() -> None:
         return
     sizes = SIZES[:1] if arguments.quick or arguments.profile else SIZES
     records = QUICK_RECORDS if arguments.quick else arguments.records
-    if arguments.profile:
-        one_round(sizes[0], records, profile=True)
-        return
     results: dict[str, Any] = {"benchmark": "clients", "machine": machine(), "sizes": {}}
     for size in sizes:
-        rounds = [
-            one_round(size, records, profile=False)
-            for _ in range(1 if arguments.quick else arguments.rounds)
-        ]
+        if arguments.profile:
+            one_round(size, records, profile=True)
+            return
+        count = 1 if arguments.quick else arguments.rounds
+        rounds = [one_round(size, records, profile=False) for _ in range(count)]
         results["sizes"][str(size)] = rows = medians(rounds)
         show(size, rows)
     store = arguments.store or (None if arguments.quick else RESULTS)
