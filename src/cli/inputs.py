@@ -73,7 +73,11 @@ def inputs(
     for path in paths:
         file = sys.stdin.buffer if path == STDIN else _open(path)
         try:
-            task = None if progress is None else progress.add_task(path, total=_size(path, file))
+            task = (
+                None
+                if progress is None
+                else progress.add_task(os.path.basename(path), total=_size(path, file))
+            )
             yield Input(path if len(paths) > 1 else "", _chunks(file, progress, task, on_idle))
         finally:
             if path != STDIN:

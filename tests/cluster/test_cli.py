@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -203,6 +204,36 @@ def test_closed_standard_streams_are_lived_with(environment: dict[str, str], clo
             timeout=WAIT_S,
         )
         assert (done.returncode, done.stderr) == (0, b""), (command, closed)
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_whoever_looks_sees_the_progress_of_a_file(
+    environment: dict[str, str], tmp_path: Path, is_plain: bool
+) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"x" * 99 + b"\n" + b"a line\n" * 1_000)
+    ours, theirs = pty.openpty()
+    plain = {"NO_COLOR": "1"} if is_plain else {}
+    with subprocess.Popen(
+        [*COMMAND, "produce", "numbers", "--file", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm", **plain},
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(ours, 10_000)
+            except OSError:  # Linux's end of a terminal
+                break
+        os.close(ours)
+        assert process.wait(WAIT_S) == 0
+        assert process.stdout is not None
+        assert process.stdout.read().startswith(b"1,001 records, 6.1 KB in ")
+    assert b"lines " in shown
+    assert b"7.1" in shown
+    assert (b"\x1b[32m" in shown) is not is_plain
 
 
 # --- Ctrl-C --------------------------------------------------------------------------------------
