@@ -26,8 +26,9 @@ Place = tuple[str, int]
 
 def batch(first: int, count: int = 1, *, size: int = 1, is_control: bool = False) -> bytes:
     """A batch of `count` records from offset `first` on; timestamps are 1000 + offset."""
+    key = b"\0" * 4 if is_control else b"k"
     records = [
-        Record(offset, 1_000 + offset, b"\0" * 4 if is_control else b"k", b"%06d" % offset * size, ())
+        Record(offset, 1_000 + offset, key, b"%06d" % offset * size, ())
         for offset in range(first, first + count)
     ]
     return encode_batch(records, base_offset=first, is_control=is_control)
