@@ -119,6 +119,9 @@ def startup(result: Result) -> Iterator[str]:
     yield from head("what", "median")
     yield line("from the command to the ready line", f"{result['ready_s_median']:.2f} s")
     yield line("a bare Python that imports grpc", f"{result['import_grpc_s_median']:.2f} s")
+    for what, key in (("quorumlog --help", "help"), ("import quorumlog", "import")):
+        if spent := result.get(f"{key}_cpu_s_median"):
+            yield line(f"processor time of `{what}`", f"{spent:.3f} s")
     yield line("memory when idle", f"{result['idle_mb_max']:.0f} MB")
 
 

@@ -2,15 +2,18 @@
 
 Each round starts a node on a new directory (it formats the directory too) and reads its resident
 memory one second after the ready line, from /proc. Beside it the start of a bare Python that
-imports grpc, the least that a gRPC server in Python could take.
+imports grpc, the least that a gRPC server in Python could take. And the processor time of
+`quorumlog --help` and of `import quorumlog` beyond a bare Python's.
 
 Run: python benchmarks/startup.py [--rounds 10]
-Goal: the median start takes at most 1.0 s of wall time; idle memory stays under 90 MB.
+Goal: the median start takes at most 1.0 s of wall time; idle memory stays under 90 MB; help takes
+at most 0.15 s of processor time, the import 0.03 s.
 """
 
 import argparse
 import json
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -48,6 +51,17 @@ def bare() -> float:
     return time.perf_counter() - began
 
 
+def cpu_s(arguments: list[str], rounds: int) -> float:
+    """Return the median seconds of processor that a Python with these arguments takes."""
+    seconds = []
+    for _ in range(rounds):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return statistics.median(seconds)
+
+
 def main() -> None:
     """Measure, print, and write benchmarks/results/startup.json."""
     parser = argparse.ArgumentParser(description="The start of a node.")
@@ -61,8 +75,11 @@ def main() -> None:
             starts.append(seconds)
             sizes.append(size)
             bares.append(bare())
+    nothing_s = cpu_s(["-c", ""], rounds)
     result = {
         "benchmark": "startup",
+        "help_cpu_s_median": cpu_s(["-m", "quorumlog.cli", "--help"], rounds),
+        "import_cpu_s_median": cpu_s(["-c", "import quorumlog"], rounds) - nothing_s,
         "ready_s_median": statistics.median(starts),
         "ready_s": starts,
         "import_grpc_s_median": statistics.median(bares),
@@ -72,6 +89,8 @@ def main() -> None:
     }
     print(f"ready line    {result['ready_s_median']:.2f} s median of {rounds} (goal 1.0)")
     print(f"import grpc   {result['import_grpc_s_median']:.2f} s")
+    print(f"help          {result['help_cpu_s_median']:.3f} s of processor (goal 0.15)")
+    print(f"import        {result['import_cpu_s_median']:.3f} s of processor (goal 0.03)")
     print(f"idle memory   {result['idle_mb_max']:.0f} MB (goal 90)")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "startup.json").write_text(json.dumps(result, indent=2) + "\n")

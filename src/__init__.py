@@ -27,7 +27,7 @@ A node to try it on: `quorumlog dev` on the command line.
 Importing this package imports nothing else: each name is loaded at its first use.
 """
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # checkers go by the name; `typing` itself would take most of the import
 
 if TYPE_CHECKING:
     from . import aio as aio
