@@ -379,10 +379,10 @@ def measure(task: Task) -> list[Row]:
 
 PARTS = (  # (name, paths): the innermost frame that has one of them names the part
     ("the caller's own loop", ("benchmarks/clients.py",)),
-    ("encode and decode", ("/records/", "clients/batch_encoding.py", "clients/arrow_")),
+    ("encode and decode", ("/records/", "batch_encoding.py", "/arrow_")),
     ("take a record: convert, choose, gather", ("producer.py", "accumulator.py", "partitioner.py")),
-    ("outcomes", ("clients/batches.py",)),
-    ("hand records out", ("clients/consumer", "clients/blocking_consumer.py")),
+    ("outcomes", ("clients/producing/batches.py",)),
+    ("hand records out", ("clients/consuming/", "clients/blocking/consumer.py")),
     ("requests and answers", ("quorumlog/clients/", "quorumlog/runtime/", "/proto/", "/grpc/")),
 )
 NATIVE = "the loop and gRPC: native code"

@@ -20,7 +20,7 @@ from .topics import parse_configs
 
 if TYPE_CHECKING:
     from ..clients.blocking import Log
-    from ..clients.blocking_producer import Delivery, Producer
+    from ..clients.blocking.producer import Delivery, Producer
 
 SAMPLES = 10_000  # latencies of one run, about
 VALUES = 512  # different values that are sent in turn

@@ -11,7 +11,7 @@ from .topic_names import partitions_of
 if TYPE_CHECKING:
     from ..clients import ConsumerRecord
     from ..clients.blocking import Log
-    from ..clients.blocking_consumer import Consumer
+    from ..clients.blocking.consumer import Consumer
 
 END_CHECK_MS = 500  # a partition may end in a gap: looked for when nothing came for so long
 

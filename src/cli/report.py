@@ -16,7 +16,7 @@ from .output import count_text, print_json, size_text, text_or_base64
 from .record_json import NewRecord
 
 if TYPE_CHECKING:
-    from ..clients.blocking_producer import Delivery, Producer
+    from ..clients.blocking.producer import Delivery, Producer
 
 LAST_WAIT_MS = 2_000  # after Ctrl-C, for the answers that are under way
 

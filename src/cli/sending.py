@@ -16,7 +16,7 @@ from .record_json import Headers, NewRecord
 from .report import Place, Report
 
 if TYPE_CHECKING:
-    from ..clients.blocking_producer import Producer
+    from ..clients.blocking.producer import Producer
 
 OF_ONE_RECORD = (InvalidRequest, InvalidTimestamp, MessageTooLarge)  # the next ones may do
 

@@ -5,18 +5,18 @@ They know the protocol and the record batch, and no room of the server. `log.Asy
 store records twice, until producers are idempotent.
 """
 
-from .admin import AsyncAdmin, Broker, Cluster, Partition, Topic, TopicListing
-from .batches import Delivered, DeliveredRange, Delivery, OnDelivery
-from .bulk import AsyncSent
+from .administration.admin import AsyncAdmin, Broker, Cluster, Partition, Topic, TopicListing
+from .administration.configs import Config, LogDir, LogSize
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
-from .configs import Config, LogDir, LogSize
-from .consumer import AsyncConsumer
-from .consumer_record import ConsumerRecord
-from .consumer_statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
+from .consuming.consumer import AsyncConsumer
+from .consuming.record import ConsumerRecord
+from .consuming.statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
 from .log import AsyncLog
 from .offsets import Position, TimestampMs
-from .partitioner import Partitioner
-from .producer import AsyncProducer, ProducerStatistics
+from .producing.batches import Delivered, DeliveredRange, Delivery, OnDelivery
+from .producing.bulk import AsyncSent
+from .producing.partitioner import Partitioner
+from .producing.producer import AsyncProducer, ProducerStatistics
 
 __all__ = [
     "AsyncLog",

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..errors import InvalidRequest, QuorumlogError, Stopping
 from ..runtime import Runtime, Scope
-from .admin import AsyncAdmin
-from .assignment import Assignment, Wanted, parse_assignment
+from .administration.admin import AsyncAdmin
 from .config import (
     ClientConfig,
     ClientSettings,
@@ -24,15 +23,16 @@ from .config import (
     parse_bootstrap,
 )
 from .connection import Connection
-from .consumer import AsyncConsumer
+from .consuming.assignment import Assignment, Wanted, parse_assignment
+from .consuming.consumer import AsyncConsumer
 from .offsets import Bound, Position, resolve
-from .partitioner import Partitioner
-from .producer import AsyncProducer, Threading
+from .producing.partitioner import Partitioner
+from .producing.producer import AsyncProducer, Threading
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .arrow_reader import ArrowScan
+    from .consuming.arrow_reader import ArrowScan
 
 READ_ARROW_COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 
@@ -156,7 +156,7 @@ class AsyncLog:
         (microseconds, UTC), timestamp_type, headers. Raises OffsetOutOfRange for a start before a
         log's or behind its end.
         """
-        from .arrow_reader import read_table
+        from .consuming.arrow_reader import read_table
 
         scan = self.scan_arrow(
             topic,
@@ -189,7 +189,7 @@ class AsyncLog:
             async for batch in scan: ...
         ```
         """
-        from .arrow_reader import ArrowScan, scan_request
+        from .consuming.arrow_reader import ArrowScan, scan_request
 
         self._open_scope()
         request = scan_request(

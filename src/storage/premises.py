@@ -211,12 +211,18 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
     stored = None if there is None else there.unsynced_bytes_max
     state = recover(files, replace(recovery, torn_bytes_max=stored))
     state.unsynced_bytes_max = wanted
-    if state.segments and (there is None or stored != wanted):
+    if not state.segments:
+        # The first append says it anew, without a sync: what stays meanwhile must hold for any.
+        if stored is not None:
+            store_meta(files, folder, encode_partition_metadata(topic_id), is_needed=True)
+        return state
+    if there is None or stored != wanted:
         is_needed = there is None or is_wider(wanted, stored)
         content = encode_partition_metadata(topic_id, wanted)
-        if not store_meta(files, folder, content, is_needed=is_needed):
-            state.unsynced_bytes_max = stored
-    elif state.segments and not was_flushed:
+        if store_meta(files, folder, content, is_needed=is_needed):
+            return state
+        state.unsynced_bytes_max = stored
+    if not was_flushed:
         file = files.open(join(folder, PARTITION_METADATA))
         try:
             rewrite(file, 0, file.size())

@@ -5,13 +5,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from quorumlog.clients.accumulator import Accumulator, PartitionQueue
-from quorumlog.clients.batches import Batch
-from quorumlog.clients.consumer_record import ConsumerRecord
-from quorumlog.clients.leader_link import LeaderLink
-from quorumlog.clients.partition_reader import PartitionReader
-from quorumlog.clients.producer import AsyncProducer
-from quorumlog.clients.sender import Sender
+from quorumlog.clients.consuming.partition_reader import PartitionReader
+from quorumlog.clients.consuming.record import ConsumerRecord
+from quorumlog.clients.producing.accumulator import Accumulator, PartitionQueue
+from quorumlog.clients.producing.batches import Batch
+from quorumlog.clients.producing.leader_link import LeaderLink
+from quorumlog.clients.producing.producer import AsyncProducer
+from quorumlog.clients.producing.sender import Sender
 from quorumlog.errors import QuorumlogError
 from quorumlog.simulation.runs import play_seed
 from quorumlog.simulation.scenarios.clients import play

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from ...clients.leader_link import ANSWER_GRACE_MS
+from ...clients.producing.leader_link import ANSWER_GRACE_MS
 from ...errors import (
     CorruptionError,
     OffsetOutOfRange,

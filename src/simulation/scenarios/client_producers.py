@@ -7,9 +7,9 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from ...clients.batches import Delivered, Delivery
 from ...clients.log import AsyncLog
-from ...clients.producer import AsyncProducer
+from ...clients.producing.batches import Delivered, Delivery
+from ...clients.producing.producer import AsyncProducer
 from ...errors import Overloaded, QuorumlogError
 from ...runtime import Entropy, Runtime
 from ..histories import check_budget

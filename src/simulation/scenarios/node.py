@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...clients.batches import Delivery
 from ...clients.log import AsyncLog
-from ...clients.producer import AsyncProducer
+from ...clients.producing.batches import Delivery
+from ...clients.producing.producer import AsyncProducer
 from ...errors import QuorumlogError
 from ...proto import log_pb2
 from ...records.codec import decode_all

@@ -69,7 +69,7 @@ class Channel:
     is_flush_queued: bool = False
     is_flushing: bool = False
     has_failed: bool = False  # the failure was reported
-    wanted: LogConfig | None = None  # the newest config; None: the log has it, or is on its way
+    wanted: LogConfig | None = None  # the newest config; None: the log has it, or will soon
     is_configuring: bool = False  # exclusive work that takes `wanted` is queued or running
     open_group_bytes: int = 0  # written since the last flush began
     flush_waiters: deque[tuple[int, Callable[[Exception | None], None]]] = field(

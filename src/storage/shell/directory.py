@@ -179,7 +179,7 @@ class Directory:
     def _closing(self, channel: Channel) -> "asyncio.Future[None]":
         """Queue a log's last flush, with the index of its active segment."""
         log = channel.log
-        begun = []
+        begun: list[Flush] = []
 
         def begin() -> Callable[[], None] | None:
             if log.failure is not None or not self._writer.is_started:
@@ -191,7 +191,9 @@ class Directory:
             for flush in begun:
                 self._writer.flushed(channel, flush)
 
-        return self._writer.exclusive(channel, begin, end, changes=False)
+        closing = self._writer.exclusive(channel, begin, end, changes=False)
+        closing.add_done_callback(partial(_release, begun))
+        return closing
 
     async def _last_checkpoint(self) -> None:
         """Store the checkpoints and, if it is true, that the stop was clean."""
@@ -241,13 +243,13 @@ class Directory:
         """
         channel = self._channel(log)
         channel.wanted = config
-        if not channel.is_configuring and not self._writer.is_closing:
-            self._configure(channel)
+        self._configure(channel)
 
     def _configure(self, channel: Channel) -> None:
         """Take the config that is wanted now, or queue what that needs."""
+        if channel.wanted is None or channel.is_configuring or self._writer.is_closing:
+            return
         log, config = channel.log, channel.wanted
-        assert config is not None, f"{log.name} is configured with nothing"
         channel.wanted = None
         bound = self._unsynced_bytes_max(config)
         if bound == log.unsynced_bytes_max or not log.segment_bases:
@@ -255,25 +257,32 @@ class Directory:
             return
         begun: list[Flush] = []
 
-        def begin() -> Callable[[], bool]:
+        def begin() -> Callable[[], bool] | None:
+            if log.failure is not None:
+                return None  # it was deleted, and its folder may be of another one soon
             begun.append(log.begin_flush())
             content = log.topic_id and encode_partition_metadata(log.topic_id, bound)
             return partial(change_bound, self._runtime.files, begun[0], log.folder, content)
 
-        def end(is_stored: bool) -> None:
-            self._writer.flushed(channel, begun[0])
+        def end(is_stored: bool | None) -> None:
             channel.is_configuring = False
+            if is_stored is None:
+                return
+            self._writer.flushed(channel, begun[0])
+            channel.open_group_bytes = 0
             if is_stored:
                 log.config, log.unsynced_bytes_max = config, bound
             elif not is_wider(bound, log.unsynced_bytes_max):
                 log.config = config
-            else:
-                _LOG.warning("storage.config_not_taken log=%s reason=disk_full", log.name)
-            if channel.wanted is not None:
-                self._configure(channel)
+            elif channel.wanted is None:
+                channel.wanted = config  # the next checkpoint tries again
+                _LOG.warning("storage.config_waits log=%s reason=disk_full", log.name)
+                return
+            self._configure(channel)
 
         channel.is_configuring = True
-        self._writer.exclusive(channel, begin, end).add_done_callback(_look_at)
+        work = self._writer.exclusive(channel, begin, end)
+        work.add_done_callback(partial(_release, begun))
 
     def _unsynced_bytes_max(self, config: LogConfig) -> int | None:
         """Bytes of two write groups of an fsync log; None where nobody bounds it."""
@@ -508,6 +517,8 @@ class Directory:
         """Flush every log that was appended to, then store recovery points and leader epochs."""
         self._writer.dirtied.clear()
         channels, self._writer.dirty = self._writer.dirty, {}
+        for channel in channels:
+            self._configure(channel)  # what a full disk held up
         flushed = [self._writer.flush(channel) for channel in channels]
         await asyncio.gather(*flushed, return_exceptions=True)
         await self._store_checkpoints([channel.log for channel in channels])
@@ -567,8 +578,10 @@ class Directory:
         return channel
 
 
-def _look_at(work: "asyncio.Future[None]") -> None:
-    """Look at the outcome: a failure is the log's, which has told of it."""
+def _release(begun: list[Flush], work: "asyncio.Future[None]") -> None:
+    """Give back what a flush holds that failed; the failure is the log's, which tells of it."""
+    for flush in begun:
+        flush.release()
     if not work.cancelled():
         work.exception()
 

@@ -91,8 +91,12 @@ class Writer:
         channel.queue.append(item)
         channel.queued_bytes += len(item.batches)
         self._queued_bytes += len(item.batches)
-        if item.origin is Origin.CLIENT and is_worth_a_lane(
-            item.batches, channel.log.config, self._config.cpu_lane_bytes_min
+        # While a change of the config is queued nobody knows yet which one the batch will meet: it
+        # is walked in its turn then.
+        if (
+            item.origin is Origin.CLIENT
+            and not channel.is_configuring
+            and is_worth_a_lane(item.batches, channel.log.config, self._config.cpu_lane_bytes_min)
         ):
             item.is_ready = False
             self._scope.spawn(self._validate(channel, item), name="storage.validate")

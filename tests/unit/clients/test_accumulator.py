@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from quorumlog.clients.accumulator import Accumulator
-from quorumlog.clients.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
-from quorumlog.clients.bulk import accept_many, bulk_of
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.partitioner import KeyPartitioner, Partitioner
+from quorumlog.clients.producing.accumulator import Accumulator
+from quorumlog.clients.producing.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
+from quorumlog.clients.producing.bulk import accept_many, bulk_of
+from quorumlog.clients.producing.partitioner import KeyPartitioner, Partitioner
 from quorumlog.errors import (
     MessageTooLarge,
     PartitionerFailed,

@@ -15,7 +15,7 @@ import pytest
 
 import quorumlog
 from quorumlog.clients.blocking import Log
-from quorumlog.clients.blocking_producer import Delivery
+from quorumlog.clients.blocking.producer import Delivery
 from quorumlog.errors import (
     InvalidRequest,
     MessageTooLarge,

@@ -15,7 +15,7 @@ import pytest
 
 import quorumlog
 from quorumlog.clients.blocking import Log
-from quorumlog.clients.blocking_consumer import Consumer
+from quorumlog.clients.blocking.consumer import Consumer
 from quorumlog.errors import InvalidRequest, Stopping, UnknownTopicOrPartition
 
 DEV = """

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients.partitioner import CACHED_KEYS_MAX, KeyPartitioner, choose, partitioner_of
+from quorumlog.clients.producing.partitioner import (
+    CACHED_KEYS_MAX,
+    KeyPartitioner,
+    choose,
+    partitioner_of,
+)
 from quorumlog.errors import InvalidConfig, PartitionerFailed
 from quorumlog.records.murmur2 import murmur2
 

@@ -1,0 +1,367 @@
+"""The consumer for programs without a loop; see `blocking`.
+
+It polls many records with one crossing of threads and hands them out one by one; a position counts
+what was handed out. What a poll brings waits here, in a deque, until the caller's thread takes it:
+so neither Ctrl-C nor a time-out between the two threads loses a record.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...errors import Stopping
+from ..consuming.assignment import Wanted
+from ..consuming.consumer import POLL_ARROW_COLUMNS, AsyncConsumer, check_limit
+from ..consuming.record import ConsumerRecord
+from ..consuming.record_iterator import Bounds
+from ..consuming.statistics import ConsumerStatistics, PartitionLag
+from ..log import AsyncLog
+from ..offsets import Place, Position
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .io_thread import IoThread
+    from .log import Log
+
+T = TypeVar("T")
+
+
+class Consumer:
+    """Reads assigned partitions; made by `Log.consumer()`.
+
+    Iterating waits for the next record as long as it takes, and ends only with `until_end`.
+
+    One thread reads at a time: a second one that would have to wait meanwhile is refused by
+    InvalidRequest, and records that are there already go to whoever asks. Every other method may be
+    called by any thread at any time; `close` ends a poll that waits, by Stopping.
+    """
+
+    def __init__(self, log: "Log", make: Callable[[AsyncLog], AsyncConsumer]) -> None:
+        self._log = log
+        self._make_consumer = make
+        self._io: IoThread
+        self._consumer: AsyncConsumer
+        self._ahead: deque[ConsumerRecord] = deque()  # polled, not handed out
+        self._undelivered: dict[Place, int] = {}  # where rows begin that no caller has got
+        self._is_closed = False
+        self._make()
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def poll(
+        self, *, max_records: int | None = None, timeout_ms: int | None = 1_000
+    ) -> list[ConsumerRecord]:
+        """Return what is there, waiting up to `timeout_ms` for the first record; see
+        `AsyncConsumer.poll`."""
+        limit = self._consumer.config.poll_records_max if max_records is None else max_records
+        check_limit("max_records", limit)
+        if not self._ahead:
+            self._read_ahead(limit, timeout_ms)
+        return self._taken(limit)
+
+    def poll_arrow(
+        self,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        timeout_ms: int | None = 1_000,
+        columns: Sequence[str] = POLL_ARROW_COLUMNS,
+    ) -> "pa.Table":
+        """Return what is there as an Arrow table; see `AsyncConsumer.poll_arrow`."""
+
+        async def poll(consumer: AsyncConsumer) -> "pa.Table":
+            self._give_back(consumer, lambda _: True)
+            self._rewind(consumer)
+            turn = await consumer.poll_turn(max_records, max_bytes, timeout_ms, columns)
+            self._undelivered = turn.starts
+            return turn.table()
+
+        table = self._wait(poll)
+        self._undelivered = {}
+        return table
+
+    def records(
+        self,
+        *,
+        timeout_ms: int | None = None,
+        idle_ms: int | None = None,
+        max_records: int | None = None,
+    ) -> Iterator[ConsumerRecord]:
+        """Return an iterator that ends `timeout_ms` from now, or when nothing has come for
+        `idle_ms`, or behind `max_records`, whichever is first; None: no such end."""
+        check_limit("max_records", max_records)
+        bounds = Bounds(
+            self._io.runtime.clock, timeout_ms=timeout_ms, idle_ms=idle_ms, max_records=max_records
+        )
+        return self._bounded(bounds)
+
+    def __iter__(self) -> "Consumer":
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """Return the next record; StopIteration at the end with `until_end`."""
+        record = self._next(None)
+        if record is None:
+            raise StopIteration
+        return record
+
+    # --- assignment and positions --------------------------------------------------------------
+
+    def assignment(self) -> list[Place]:
+        """Return the (topic, partition) pairs that are read."""
+        return self._wait(lambda consumer: consumer.assignment())
+
+    def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
+        """Read these topics or partitions instead; see `AsyncConsumer.assign`."""
+
+        async def assign(consumer: AsyncConsumer) -> None:
+            await consumer.assign(wanted, start=start)
+            self._keep_assigned(consumer)
+
+        self._wait(assign)
+
+    def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
+        """Read these topics or partitions besides; see `AsyncConsumer.assign_more`."""
+
+        async def assign(consumer: AsyncConsumer) -> None:
+            await consumer.assign_more(wanted, start=start)
+            self._keep_assigned(consumer)
+
+        self._wait(assign)
+
+    def unassign(self, wanted: Wanted) -> None:
+        """Read these no more; see `AsyncConsumer.unassign`."""
+
+        async def unassign(consumer: AsyncConsumer) -> None:
+            await consumer.unassign(wanted)
+            self._keep_assigned(consumer)
+
+        self._wait(unassign)
+
+    def position(self, topic: str, partition: int) -> int:
+        """Return the offset of the next record that the application gets."""
+
+        async def position(consumer: AsyncConsumer) -> int:
+            found = await consumer.position(topic, partition)
+            return self._ahead_positions().get((topic, partition), found)
+
+        return self._wait(position)
+
+    def positions(self) -> dict[Place, int]:
+        """Return the offsets of the next records that the application gets, of the partitions where
+        they are known."""
+
+        async def positions(consumer: AsyncConsumer) -> dict[Place, int]:
+            return consumer.positions() | self._ahead_positions()
+
+        return self._wait(positions)
+
+    def seek(self, topic: str, partition: int, position: Position) -> None:
+        """Go on reading a partition from a position; see `AsyncConsumer.seek`."""
+
+        async def seek(consumer: AsyncConsumer) -> None:
+            await consumer.seek(topic, partition, position)
+            self._drop(topic, partition)
+
+        self._wait(seek)
+
+    def seek_to_beginning(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Go to the first offset that is left, of one partition, of a topic's, or of all."""
+
+        async def seek(consumer: AsyncConsumer) -> None:
+            await consumer.seek_to_beginning(topic, partition)
+            self._drop(topic, partition)
+
+        self._wait(seek)
+
+    def seek_to_end(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Go behind the last committed record, of one partition, of a topic's, or of all."""
+
+        async def seek(consumer: AsyncConsumer) -> None:
+            await consumer.seek_to_end(topic, partition)
+            self._drop(topic, partition)
+
+        self._wait(seek)
+
+    def pause(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Hand out nothing of a partition, of a topic's, or of any, until it is resumed."""
+
+        async def pause(consumer: AsyncConsumer) -> None:
+            await consumer.pause(topic, partition)
+            paused = set(consumer.paused())
+            self._give_back(consumer, paused.__contains__)
+
+        self._wait(pause)
+
+    def resume(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Read what is paused again: a partition, a topic's, or all."""
+        self._wait(lambda consumer: consumer.resume(topic, partition))
+
+    def paused(self) -> list[Place]:
+        """Return the (topic, partition) pairs that are paused."""
+
+        async def paused(consumer: AsyncConsumer) -> list[Place]:
+            return consumer.paused()
+
+        return self._wait(paused)
+
+    def beginning_offsets(self) -> dict[Place, int]:
+        """Ask for the first offset that is left, by assigned partition."""
+        return self._wait(lambda consumer: consumer.beginning_offsets())
+
+    def end_offsets(self) -> dict[Place, int]:
+        """Ask for the high watermark, by assigned partition."""
+        return self._wait(lambda consumer: consumer.end_offsets())
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """Return the end of what is committed, as the last answer said."""
+        return self._wait(lambda consumer: consumer.high_watermark(topic, partition))
+
+    def lag(self) -> dict[Place, PartitionLag]:
+        """Ask how far each partition's position is behind its end."""
+
+        async def lag(consumer: AsyncConsumer) -> dict[Place, PartitionLag]:
+            lags = await consumer.lag()
+            ahead = self._ahead_positions()
+            return {
+                place: PartitionLag(
+                    position=ahead.get(place, lag.position), high_watermark=lag.high_watermark
+                )
+                for place, lag in lags.items()
+            }
+
+        return self._wait(lag)
+
+    def statistics(self) -> ConsumerStatistics:
+        """Return a snapshot; `records` and the positions count what was read to be handed out,
+        a poll ahead at most."""
+        return self._consumer.statistics()
+
+    # --- life --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop reading, and end a poll that waits by Stopping. Repeating is fine."""
+        if not self._is_closed:
+            self._io.refuse_callbacks()
+            self._is_closed = True
+            self._ahead.clear()
+            if not self._io.is_ended:
+                self._io.wait(self._consumer.close())
+
+    def __enter__(self) -> "Consumer":
+        """Find the positions to begin at; raises what prevents it."""
+
+        async def enter(consumer: AsyncConsumer) -> None:
+            await consumer.__aenter__()
+
+        self._wait(enter)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- within ------------------------------------------------------------------------------
+
+    def _bounded(self, bounds: Bounds) -> Iterator[ConsumerRecord]:
+        while bounds.begin():
+            record = self._next(bounds.wait_ms)
+            if record is None:
+                return
+            yield record
+
+    def _next(self, wait_ms: Callable[[], int | None] | None) -> ConsumerRecord | None:
+        """Return the next record; None when none came in time, and at the end."""
+        while True:
+            if self._is_closed:
+                raise Stopping("the consumer is closed")
+            with suppress(IndexError):
+                return self._ahead.popleft()
+            if not self._read_ahead(None, None if wait_ms is None else wait_ms()):
+                return None
+
+    def _read_ahead(self, max_records: int | None, timeout_ms: int | None) -> bool:
+        """Poll into the deque; whether anything came."""
+
+        async def read(consumer: AsyncConsumer) -> bool:
+            self._rewind(consumer)
+            records = await consumer.poll(max_records=max_records, timeout_ms=timeout_ms)
+            self._ahead.extend(records)
+            return bool(records)
+
+        return self._wait(read)
+
+    def _taken(self, limit: int) -> list[ConsumerRecord]:
+        taken: list[ConsumerRecord] = []
+        with suppress(IndexError):
+            while len(taken) < limit:
+                taken.append(self._ahead.popleft())
+        return taken
+
+    def _ahead_positions(self) -> dict[Place, int]:
+        """Return where the application is in the partitions of which records wait here."""
+        positions: dict[Place, int] = {}
+        for record in list(self._ahead):
+            positions.setdefault((record.topic, record.partition), record.offset)
+        return positions
+
+    def _rewind(self, consumer: AsyncConsumer) -> None:
+        """Have the rows of an interrupted Arrow poll read again."""
+        undelivered, self._undelivered = self._undelivered, {}
+        consumer.rewind(undelivered)
+
+    def _give_back(self, consumer: AsyncConsumer, of: Callable[[Place], bool]) -> None:
+        """Have the records that wait here, of these places, read again."""
+        consumer.rewind(self._take_out(of))
+
+    def _take_out(self, of: Callable[[Place], bool]) -> dict[Place, int]:
+        """Forget the records that wait here, of these places; return their first offsets. Runs on
+        the I/O thread; the reader's thread may take from the other end meanwhile."""
+        kept: list[ConsumerRecord] = []
+        taken: dict[Place, int] = {}
+        with suppress(IndexError):
+            while True:
+                record = self._ahead.pop()
+                place = (record.topic, record.partition)
+                if of(place):
+                    taken[place] = record.offset
+                else:
+                    kept.append(record)
+        self._ahead.extendleft(kept)
+        return taken
+
+    def _drop(self, topic: str | None, partition: int | None) -> None:
+        self._take_out(lambda place: topic in (None, place[0]) and partition in (None, place[1]))
+
+    def _keep_assigned(self, consumer: AsyncConsumer) -> None:
+        """Forget what was polled of partitions that are not read any more."""
+        assigned = consumer.positions()
+        self._take_out(lambda place: place not in assigned)
+
+    def _wait(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
+        if self._is_closed:
+            raise Stopping("the consumer is closed")
+        if self._io.is_ended:
+            self._make()
+        return self._io.wait(work(self._consumer))
+
+    def _make(self) -> None:
+        """Make the consumer; after a fork it goes on where it was, with what it read."""
+        io, log = self._log.opened()
+        before = getattr(self, "_consumer", None)
+
+        async def make() -> AsyncConsumer:
+            consumer = self._make_consumer(log)
+            if before is not None:
+                consumer.go_on_from(before)
+            return consumer
+
+        self._consumer = io.wait(make())
+        self._io = io

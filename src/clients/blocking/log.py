@@ -1,0 +1,238 @@
+"""The blocking face: the asyncio clients on one I/O thread, for programs without a loop.
+
+Everything here may be used from several threads, except that one `Consumer` has one reader at a
+time. Callbacks of deliveries run on the I/O thread: they must not block, and may not call a
+blocking method (that raises). The thread, forks and the process's end: `io_thread`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from ...errors import QuorumlogError, Stopping
+from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, config_of
+from ..consuming.assignment import Assignment, Wanted
+from ..log import READ_ARROW_COLUMNS, AsyncLog
+from ..offsets import Bound, Position
+from ..producing.partitioner import Partitioner
+from .admin import Admin
+from .consumer import Consumer
+from .io_thread import FORK_WAIT_S, STATE, IoThread
+from .producer import Producer
+from .scan import open_reader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings]) -> "Log":
+    """Connect to the cluster behind "host:port", or several of those by commas; return a client.
+
+    ```python
+    with quorumlog.connect("127.0.0.1:9094") as log:
+        print([topic.name for topic in log.admin.list_topics()])
+    ```
+    Use it in `with`, or close it; any number of threads may share it. `settings` are the fields of
+    `ClientConfig`, all in milliseconds: connect_timeout_ms, request_timeout_ms, call_timeout_ms,
+    retry_backoff_ms_min, retry_backoff_ms_max, metadata_age_ms_max. Raises Lost when no broker
+    answers within `connect_timeout_ms`, InvalidConfig for what is no address.
+    """
+    log = Log(bootstrap, config_of(ClientConfig, settings))
+    log.call(_nothing)
+    return log
+
+
+async def _nothing(log: AsyncLog) -> None:
+    """The first use of a client connects it."""
+
+
+class Log:
+    """A client of one cluster, made by `connect`; for any number of threads.
+
+    `producer()` and `consumer()` send and read records, `admin` looks after topics, `read_arrow`
+    returns a range of a topic as a table. Closing it closes what came from it, newest first.
+    """
+
+    def __init__(self, bootstrap: str, config: ClientConfig) -> None:
+        self.admin = Admin(self)
+        self._bootstrap = bootstrap
+        self._config = config
+        self._io: IoThread | None = None
+        self._log: AsyncLog | None = None
+        self._is_closed = False
+
+    def producer(
+        self, *, partitioner: str | Partitioner = "murmur2", **settings: Unpack[ProducerSettings]
+    ) -> Producer:
+        """Return a producer; `settings` are the fields of `ProducerConfig` (acks, linger_ms,
+        batch_size, compression, ...), `partitioner` as in `AsyncLog.producer`. Use it in `with`,
+        or close it."""
+        return Producer(self, partitioner, settings)
+
+    def consumer(
+        self,
+        topics: Wanted = (),
+        *,
+        assign: Assignment | None = None,
+        start: Position = "earliest",
+        until_end: bool = False,
+        **settings: Unpack[ConsumerSettings],
+    ) -> Consumer:
+        """Return a consumer; see `AsyncLog.consumer` for the arguments."""
+        return Consumer(
+            self,
+            lambda log: log.consumer(
+                topics, assign=assign, start=start, until_end=until_end, **settings
+            ),
+        )
+
+    def read_arrow(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        partitions: Sequence[int] | None = None,
+        start: Bound = "earliest",
+        end: Bound | None = None,
+        columns: Sequence[str] = READ_ARROW_COLUMNS,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> "pa.Table":
+        """Return the records of [start, end) of partitions (default: all) as one Arrow table; see
+        `AsyncLog.read_arrow`."""
+        return self.call(
+            lambda log: log.read_arrow(
+                topic,
+                partition=partition,
+                partitions=partitions,
+                start=start,
+                end=end,
+                columns=columns,
+                max_records=max_records,
+                max_bytes=max_bytes,
+            )
+        )
+
+    def scan_arrow(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        partitions: Sequence[int] | None = None,
+        start: Bound = "earliest",
+        end: Bound | None = None,
+        columns: Sequence[str] = READ_ARROW_COLUMNS,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> "pa.RecordBatchReader":
+        """Return what `read_arrow` would as a reader, batch by batch in bounded memory; for one
+        thread, and closed with its last reference."""
+        return open_reader(
+            self,
+            lambda log: log.scan_arrow(
+                topic,
+                partition=partition,
+                partitions=partitions,
+                start=start,
+                end=end,
+                columns=columns,
+                max_records=max_records,
+                max_bytes=max_bytes,
+            ),
+        )
+
+    def partitions(self, topic: str) -> int:
+        """Return the number of a topic's partitions; raises UnknownTopicOrPartition."""
+        return self.call(lambda log: log.partitions(topic))
+
+    def list_offsets(
+        self, topic: str, *, at: Position = "latest", partitions: Sequence[int] | None = None
+    ) -> dict[int, int]:
+        """Return the offset of a position in each partition; see `AsyncLog.list_offsets`."""
+        return self.call(lambda log: log.list_offsets(topic, at=at, partitions=partitions))
+
+    def close(self) -> None:
+        """Close what came from it, then the connections. Repeating is fine.
+
+        Raises the first failure of a record that nobody has looked at.
+        """
+        if self._io is not None:
+            self._io.refuse_callbacks()
+        with STATE.lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            io, log = self._io, self._log
+            if io is None or log is None or io.is_ended:
+                return
+        try:
+            io.wait(log.close())
+        finally:
+            io.release(self)
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except QuorumlogError as failure:
+            if error is None:
+                raise
+            error.add_note(f"records were not delivered either: {failure}")
+
+    def call(self, work: Callable[[AsyncLog], Coroutine[Any, Any, T]]) -> T:
+        """Run an asyncio method of this process's client on the I/O thread and wait for it."""
+        io, log = self.opened()
+        return io.wait(work(log))
+
+    def opened(self) -> tuple[IoThread, AsyncLog]:
+        """Return the living thread and client, connecting if there are none."""
+        io, log = self._io, self._log
+        if io is not None and log is not None and not (io.is_ended or self._is_closed):
+            return io, log
+        with STATE.lock:
+            if self._is_closed:
+                raise Stopping("the client is closed")
+            if self._io is None or self._log is None or self._io.is_ended:
+                io, log = IoThread.hold(self), None
+                try:
+                    log = io.wait(_open(io, self._bootstrap, self._config))
+                finally:
+                    if log is None:
+                        io.release(self)
+                self._io, self._log = io, log
+            return self._io, self._log
+
+    def wind_down(self) -> None:
+        """Close this process's client for a while: the next use opens it again."""
+        io, log = self._io, self._log
+        if io is None or log is None:
+            return
+        self._log = None
+        try:
+            io.wait(_close_soon(log))
+        except (QuorumlogError, TimeoutError) as error:
+            _log.error("clients.not_delivered_before_fork error=%s", error)
+
+
+async def _close_soon(log: AsyncLog) -> None:
+    async with asyncio.timeout(FORK_WAIT_S):
+        await log.close()
+
+
+async def _open(io: IoThread, bootstrap: str, config: ClientConfig) -> AsyncLog:
+    log = AsyncLog(io.runtime, bootstrap, config)
+    await log.start()
+    return log

@@ -1,0 +1,346 @@
+"""Stretches of a topic's partitions as Arrow batches, over one Subscribe stream at a time.
+
+The stream is opened anew where it broke; only offsets decide what comes next, so nothing is read
+twice. Bounded by the ends that were the high watermarks when reading began, unless nearer ones are
+given. Memory is one answer of the broker and what the stream's flow control lets it send ahead.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ...errors import (
+    CorruptionError,
+    InvalidRequest,
+    OffsetOutOfRange,
+    QuorumlogError,
+    StreamBroken,
+)
+from ...proto import log_pb2
+from ...records.batch import iterate_batches
+from ...runtime import Stream
+from ...services import LOG_SUBSCRIBE
+from ..connection import Connection
+from ..offsets import Bound, Place, Position, check_position, look_up
+from ..topology import Leader
+from .arrow_rows import decode_rows, table_schema
+from .partition_reader import as_unreadable, unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SubscribeCall: TypeAlias = Stream[log_pb2.SubscribeRequest, log_pb2.SubscribeResponse]
+
+CHUNK_BYTES = 4 << 20  # of one answer of the stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What to read."""
+
+    topic: str
+    partitions: tuple[int, ...] | None  # None: all
+    start: Bound
+    end: Bound | None  # None: the high watermarks
+    columns: tuple[str, ...]
+    max_records: int | None
+    max_bytes: int | None  # of Arrow data; the batch that reaches it is the last
+
+
+def scan_request(
+    topic: str,
+    *,
+    partition: int | None,
+    partitions: Sequence[int] | None,
+    start: Bound,
+    end: Bound | None,
+    columns: Sequence[str],
+    max_records: int | None,
+    max_bytes: int | None,
+) -> ScanRequest:
+    """Return the checked request; raises InvalidRequest for what cannot be read."""
+    if partition is not None and partitions is not None:
+        raise InvalidRequest("give either partition or partitions", topic=topic)
+    if partition is not None:
+        partitions = [partition]
+    for each in partitions or ():
+        if type(each) is not int or each < 0:
+            raise InvalidRequest(f"{each!r} is no partition: give numbers from 0 on", topic=topic)
+    for bound in (start, end):
+        positions = bound.values() if isinstance(bound, Mapping) else [bound]
+        for position in positions:
+            if position is not None:
+                check_position(position)
+    for name, limit in (("max_records", max_records), ("max_bytes", max_bytes)):
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidRequest(f"{name} is {limit!r}: give a whole number, 0 or more")
+    return ScanRequest(
+        topic=topic,
+        partitions=None if partitions is None else tuple(dict.fromkeys(partitions)),
+        start=start,
+        end=end,
+        columns=(columns,) if isinstance(columns, str) else tuple(columns),
+        max_records=max_records,
+        max_bytes=max_bytes,
+    )
+
+
+class ArrowScan:
+    """What `AsyncLog.scan_arrow` returns: an asynchronous iterator of `pa.RecordBatch`.
+
+    Partition by partition, each in offset order. Use it in `async with`, or `close` it, when it may
+    be left early; at its end, and after an error, it is closed. One task at a time.
+    """
+
+    def __init__(self, connection: Connection, request: ScanRequest) -> None:
+        self.schema = table_schema(request.columns)
+        self._connection = connection
+        self._request = request
+        self._readings: list[_Reading] | None = None  # those left, the next one last
+        self._records_left = request.max_records
+        self._bytes_left = request.max_bytes
+
+    def __aiter__(self) -> "ArrowScan":
+        return self
+
+    async def __anext__(self) -> "pa.RecordBatch":
+        """Return the next batch, which has rows."""
+        batch = await self.next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    async def next_batch(self) -> "pa.RecordBatch | None":
+        """Return the next batch, which has rows; None at the end."""
+        if self._readings is None:
+            self._readings = (await _readings(self._connection, self._request, self.schema))[::-1]
+        while self._readings and not self._is_full:
+            batch = await self._readings[-1].next_batch()
+            if batch is not None:
+                return self._within_limits(batch)
+            self._readings.pop()
+        self.close()
+        return None
+
+    def close(self) -> None:
+        """End reading. Repeating is fine."""
+        readings, self._readings = self._readings, []
+        for reading in readings or []:
+            reading.close()
+
+    async def __aenter__(self) -> "ArrowScan":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._records_left == 0 or (self._bytes_left is not None and self._bytes_left <= 0)
+
+    def _within_limits(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        if self._records_left is not None:
+            batch = batch.slice(0, self._records_left)
+            self._records_left -= batch.num_rows
+        if self._bytes_left is not None:
+            self._bytes_left -= batch.nbytes
+        return batch
+
+
+async def read_table(scan: ArrowScan) -> "pa.Table":
+    """Return all that a scan gives, as one table."""
+    import pyarrow as pa
+
+    async with scan:
+        batches = []
+        while (batch := await scan.next_batch()) is not None:
+            batches.append(batch)
+    return pa.Table.from_batches(batches, schema=scan.schema)
+
+
+async def _readings(
+    connection: Connection, request: ScanRequest, schema: "pa.Schema"
+) -> list["_Reading"]:
+    """Find where each partition's reading begins and ends."""
+    topic, partitions = request.topic, request.partitions
+    if partitions is None:
+        partitions = tuple(range(len((await connection.layout(topic)).partitions)))
+    starts = await look_up(connection, _bounds(topic, partitions, request.start, "earliest"))
+    ends = await look_up(connection, {(topic, partition): "latest" for partition in partitions})
+    for place, first in starts.items():
+        if first > ends[place]:
+            raise OffsetOutOfRange(
+                f"start is {first}, the partition ends at {ends[place]}",
+                topic=topic,
+                partition=place[1],
+            )
+    if request.end is not None:
+        wanted = await look_up(connection, _bounds(topic, partitions, request.end, "latest"))
+        ends = {place: min(end, wanted[place]) for place, end in ends.items()}
+    return [
+        _Reading(connection, schema, place, next_offset=first, end_offset=ends[place])
+        for place, first in starts.items()
+    ]
+
+
+def _bounds(
+    topic: str, partitions: Sequence[int], bound: Bound, otherwise: Position
+) -> dict[Place, Position]:
+    if isinstance(bound, Mapping):
+        return {(topic, each): bound.get(each, otherwise) for each in partitions}
+    return {(topic, each): bound for each in partitions}
+
+
+class _Reading:
+    """One partition's progress."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        schema: "pa.Schema",
+        place: Place,
+        *,
+        next_offset: int,
+        end_offset: int,
+    ) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._topic, self._partition = place
+        self._next_offset = next_offset
+        self._end_offset = end_offset
+        self._stream: SubscribeCall | None = None
+        self._error: QuorumlogError | None = None  # what follows cannot be read
+
+    async def next_batch(self) -> "pa.RecordBatch | None":
+        """Return the next batch that has rows, None at the end."""
+        while self._next_offset < self._end_offset:
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            response = await self._next_response()
+            rows = None if response is None else self._take(response)
+            if rows is not None and rows.num_rows:
+                return rows
+        self.close()
+        return None
+
+    def close(self) -> None:
+        """Give the stream up."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.abort("read")
+
+    async def _next_response(self) -> log_pb2.SubscribeResponse | None:
+        """Return an answer that goes on; None when the stream broke, and the next call opens
+        another."""
+        if self._stream is None:
+            return await self._connection.call_leader(self._topic, self._partition, self._open)
+        timeout_ms = self._connection.config.request_timeout_ms
+        is_well = False
+        try:
+            response = await self._receive(self._stream, timeout_ms)
+            is_well = True
+            return response
+        except QuorumlogError as error:
+            if not error.retriable:
+                raise
+            self._connection.doubt(self._topic)
+            return None
+        finally:
+            if not is_well:
+                self.close()
+
+    async def _open(self, leader: Leader, timeout_ms: int) -> log_pb2.SubscribeResponse:
+        """Open the stream and return its first answer that goes on."""
+        channel = self._connection.channel(leader.address)
+        stream: SubscribeCall = await channel.stream(LOG_SUBSCRIBE, timeout_ms=0)
+        try:
+            await stream.send(
+                log_pb2.SubscribeRequest(
+                    topic=self._topic,
+                    partition=self._partition,
+                    offset=self._next_offset,
+                    end_offset=self._end_offset,
+                    max_bytes=CHUNK_BYTES,
+                )
+            )
+            await stream.finish()
+            response = await self._receive(stream, timeout_ms)
+            self._stream = stream
+            return response
+        finally:
+            if self._stream is not stream:
+                stream.abort("gave up")
+
+    async def _receive(self, stream: SubscribeCall, timeout_ms: int) -> log_pb2.SubscribeResponse:
+        """Return the next answer that goes on; raises StreamBroken when none comes in time."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    response = await stream.receive()
+                    if response is None:
+                        raise StreamBroken("the broker ended the stream early")
+                    self._connection.topology.saw_offset(response.metadata_offset)
+                    if response.next_offset < self._next_offset:
+                        raise CorruptionError(
+                            f"the broker went back from offset {self._next_offset} to "
+                            f"{response.next_offset}",
+                            topic=self._topic,
+                            partition=self._partition,
+                        )
+                    if not _is_in_order(response):
+                        raise CorruptionError(
+                            f"the batches from offset {self._next_offset} on are not in order, or "
+                            f"end before offset {response.next_offset}",
+                            topic=self._topic,
+                            partition=self._partition,
+                        )
+                    if response.next_offset > self._next_offset:
+                        return response
+        except TimeoutError:
+            raise StreamBroken(f"the broker sends nothing for {timeout_ms} ms") from None
+
+    def _take(self, response: log_pb2.SubscribeResponse) -> "pa.RecordBatch | None":
+        """Decode an answer; of one with a bad batch what precedes it, and the error next."""
+        start, end = self._next_offset, min(response.next_offset, self._end_offset)
+        self._next_offset = response.next_offset
+        if not response.batches:
+            return None
+        try:
+            return self._decode(response.batches, start, end)
+        except QuorumlogError as error:
+            end, last, cause = unreadable(response.batches, start, error)
+            self._error = as_unreadable(cause, self._topic, self._partition, first=end, last=last)
+            self._next_offset = end
+            self.close()
+            return self._decode(response.batches, start, end)
+
+    def _decode(self, batches: bytes, start: int, end: int) -> Any:
+        return decode_rows(
+            batches,
+            self._schema,
+            topic=self._topic,
+            partition=self._partition,
+            start_offset=start,
+            end_offset=end,
+        )
+
+
+def _is_in_order(response: log_pb2.SubscribeResponse) -> bool:
+    """Whether each batch follows the one before and the last one reaches where it is said; a torn
+    one is told when it is decoded."""
+    end = 0
+    try:
+        for _, header in iterate_batches(response.batches):
+            if header.base_offset < end:
+                return False
+            end = header.next_offset
+    except CorruptionError:
+        return True
+    return not response.batches or response.next_offset <= end

@@ -1,0 +1,76 @@
+"""One Arrow poll of a consumer: rows of several partitions, up to a number and a size."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import QuorumlogError
+from ..offsets import Place
+from .arrow_rows import decode_rows, table_schema
+from .partition_reader import Chunk, PartitionReader, window
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ArrowTurn:
+    """Gathers; see `AsyncConsumer.poll_arrow`."""
+
+    def __init__(self, columns: Sequence[str], *, max_records: int | None, max_bytes: int) -> None:
+        self._schema = table_schema(columns)
+        self._batches: list[pa.RecordBatch] = []
+        self._records_left = max_records  # None: any number
+        self._bytes_left = max_bytes
+        self.rows = 0
+        self.starts: dict[Place, int] = {}  # positions before the first row of each partition
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may be taken."""
+        return self._bytes_left <= 0 or self._records_left == 0
+
+    def take(self, reader: PartitionReader) -> bool:
+        """Take rows of one chunk of a partition; whether there were any. What cannot be decoded
+        ends the partition's reading, see `PartitionReader.cut`."""
+        rows = 0
+        self.starts.setdefault((reader.topic, reader.partition), reader.position)
+        while reader.chunks and not rows and not self.is_full:
+            rows = self._take(reader, reader.chunks[0])
+        return rows > 0
+
+    def table(self) -> "pa.Table":
+        """Return what was gathered."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self._batches, schema=self._schema)
+
+    def _take(self, reader: PartitionReader, chunk: Chunk) -> int:
+        start, end, size = window(chunk, reader.position, self._bytes_left)
+        if self._records_left is not None:
+            end = min(end, start + self._records_left)
+        try:
+            rows = self._decode(reader, chunk, start, end)
+        except QuorumlogError as error:
+            end = min(end, reader.cut(chunk, error))
+            reader.fetch_offset = reader.position  # until its rows are there
+            rows = self._decode(reader, chunk, start, end)
+            reader.fetch_offset = end
+        reader.skip_to(end)
+        if rows.num_rows:
+            self._batches.append(rows)
+            self.rows += rows.num_rows
+            self._bytes_left -= size
+            if self._records_left is not None:
+                self._records_left -= rows.num_rows
+        return int(rows.num_rows)
+
+    def _decode(
+        self, reader: PartitionReader, chunk: Chunk, start: int, end: int
+    ) -> "pa.RecordBatch":
+        return decode_rows(
+            chunk.batches,
+            self._schema,
+            topic=reader.topic,
+            partition=reader.partition,
+            start_offset=start,
+            end_offset=reader.wanted(end),
+        )

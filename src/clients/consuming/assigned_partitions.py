@@ -1,0 +1,212 @@
+"""The partitions that one consumer reads: how they come and go, and which of them are meant.
+
+The first assignment is found in the background, so that no wait of a caller must be as long as the
+look-up; what prevents it is told to who asks next.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...errors import (
+    InvalidRequest,
+    QuorumlogError,
+    Stopping,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
+from ...runtime import Scope
+from ..connection import Connection
+from ..offsets import Place, Position, check_position
+from .assignment import Wanted, parse_assignment
+from .fetcher import GONE_CHECK_MS, Fetcher
+from .partition_reader import PartitionReader
+
+
+class AssignedPartitions:
+    """See the module. Belongs to the loop that it is made in."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        scope: Scope,
+        fetcher: Fetcher,
+        wanted: Wanted,
+        *,
+        start: Position,
+        until_end: bool,
+        repeat_ms: int,
+    ) -> None:
+        check_position(start)
+        self._connection = connection
+        self._clock = connection.runtime.clock
+        self._scope = scope
+        self._fetcher = fetcher
+        self._loop = asyncio.get_running_loop()
+        self._first = parse_assignment(wanted)
+        self._start = start
+        self._until_end = until_end
+        self._repeat_ms = repeat_ms  # what was told is tried again after it
+        self._assigning: asyncio.Task[None] | None = None  # finds the first assignment
+        self._assign_error: QuorumlogError | None = None  # why it was not found, not yet told
+        self.turns: deque[PartitionReader] = deque()  # all of them, the next one to read first
+        self.is_assigned = False
+        self.is_closed = False
+
+    def close(self) -> None:
+        """Take nothing any more."""
+        self.is_closed = True
+        if self._assigning is not None:
+            self._assigning.cancel()
+
+    # --- assigning ---------------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Wait until the first assignment is there; raises what prevents it."""
+        self.check_open()
+        while not self.is_assigned:
+            error, self._assign_error = self._assign_error, None
+            if error is not None:
+                raise error.with_traceback(None)
+            if self._assigning is None:
+                self._assigning = self._scope.spawn(self._assign_first(), name="assignment")
+            await self._fetcher.wait_arrival()
+            self.check_open()
+
+    async def _assign_first(self) -> None:
+        """Assign what the consumer was made with, or note what prevents it for who asks next."""
+        try:
+            places = await self._expand(self._first)
+        except QuorumlogError as error:
+            self._assign_error = error
+        else:
+            if not self.is_assigned:
+                self.is_assigned = True
+                self._add(places, self._start)
+        self._assigning = None
+        self._fetcher.announce()
+
+    async def _expand(self, wanted: Mapping[str, Sequence[int] | None]) -> list[Place]:
+        """Return the partitions that are meant, asking how many a topic has."""
+        places: list[Place] = []
+        for topic, partitions in wanted.items():
+            if partitions is None:
+                partitions = range(len((await self._connection.layout(topic)).partitions))
+            places += [(topic, partition) for partition in partitions]
+        return places
+
+    async def change(self, wanted: Wanted, start: Position | None, *, is_whole: bool) -> None:
+        """Read these too, from `start` on (default: the consumer's), and with `is_whole` no
+        others."""
+        start = self._start if start is None else start
+        check_position(start)
+        parsed = parse_assignment(wanted)
+        if is_whole and not self.is_assigned:
+            self.check_open()
+        else:
+            await self.ready()
+        places = await self._expand(parsed)
+        self.check_open()
+        self.is_assigned = True
+        if is_whole:
+            kept = set(places)
+            for reader in list(self.turns):
+                if (reader.topic, reader.partition) not in kept:
+                    self.remove(reader)
+        added = self._add(places, start)
+        await self.located(added)
+
+    def _add(self, places: Iterable[Place], start: Position) -> list[PartitionReader]:
+        added = []
+        for place in places:
+            if place not in self._fetcher.readers:
+                reader = PartitionReader(place, start, wants_end=self._until_end)
+                self._adopt(reader)
+                added.append(reader)
+        return added
+
+    def _adopt(self, reader: PartitionReader) -> None:
+        self._fetcher.add(reader)
+        self.turns.append(reader)
+
+    def remove(self, reader: PartitionReader) -> None:
+        """Read a partition no more."""
+        self.turns.remove(reader)
+        self._fetcher.remove(reader)
+
+    async def located(self, readers: Iterable[PartitionReader]) -> None:
+        """Wait until the readers know where to begin; raises what prevents it, TimedOut after
+        `call_timeout_ms`."""
+        waiting = list(readers)
+        try:
+            async with asyncio.timeout(self._connection.config.call_timeout_ms / 1000):
+                while waiting := [reader for reader in waiting if reader.is_unlocated]:
+                    self.check_open()
+                    for reader in waiting:
+                        self._raise_absence(reader)
+                    await self._fetcher.wait_arrival()
+        except TimeoutError:
+            late = waiting[0]
+            raise late.failure or TimedOut(
+                "no broker said in time where to begin", topic=late.topic, partition=late.partition
+            ) from None
+
+    def _raise_absence(self, reader: PartitionReader) -> None:
+        error = reader.error
+        if error is not None:
+            self.told(reader)
+            raise error.with_traceback(None)
+        if reader.is_gone and reader.failure is not None:
+            raise reader.failure.with_traceback(None)
+
+    def go_on_from(self, before: "AssignedPartitions") -> None:
+        """Take over what another one had, which ended with its loop; nothing, if it had not begun.
+
+        Only where each partition is counts; what was read ahead is fetched again.
+        """
+        if before.is_assigned:
+            self.is_assigned = True
+            for old in before.turns:
+                self._adopt(PartitionReader.going_on_from(old))
+
+    # --- which partitions --------------------------------------------------------------------
+
+    def reader(self, topic: str, partition: int) -> PartitionReader:
+        """Return one; raises InvalidRequest when it is not assigned."""
+        reader = self._fetcher.readers.get((topic, partition))
+        if reader is None:
+            raise InvalidRequest("not assigned to this consumer", topic=topic, partition=partition)
+        return reader
+
+    def chosen(self, topic: str, partitions: Sequence[int] | None) -> list[PartitionReader]:
+        """Return those of a topic (None: all that are assigned), of which there must be some."""
+        if partitions is not None:
+            return [self.reader(topic, partition) for partition in partitions]
+        chosen = [reader for reader in self.turns if reader.topic == topic]
+        if not chosen:
+            raise InvalidRequest("not assigned to this consumer", topic=topic)
+        return chosen
+
+    def named(self, topic: str | None, partition: int | None) -> list[PartitionReader]:
+        """Return a partition, a topic's (None), or all (None, None)."""
+        if topic is not None:
+            return self.chosen(topic, None if partition is None else [partition])
+        if partition is not None:
+            raise InvalidRequest(f"partition is {partition}: give its topic too")
+        return list(self._fetcher.readers.values())
+
+    def check_open(self) -> None:
+        """Raise Stopping when the consumer is closed, InvalidRequest in another loop."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidRequest(
+                "the consumer belongs to another event loop: make it in the loop that uses it"
+            )
+        if self.is_closed or self._fetcher.is_ended:
+            raise Stopping("the consumer is closed")
+
+    def told(self, reader: PartitionReader) -> None:
+        """The application has heard of the reader's error: it is tried again after a while."""
+        reader.is_gone = isinstance(reader.error, UnknownTopicOrPartition)
+        wait_ms = GONE_CHECK_MS if reader.is_gone else self._repeat_ms
+        reader.retry_ms = self._clock.now_ms() + wait_ms
+        reader.error = None

@@ -1,0 +1,562 @@
+"""Reads ahead for a consumer: few calls over many partitions, bounded bytes in all.
+
+One coordinator task looks at every partition that may be fetched and starts calls by leader. Two
+kinds, so that a partition with records never waits for one without:
+
+- a *read* asks for partitions that have more, and is answered at once;
+- a *watch* is the long poll over those that were read to their end. A partition that comes later
+  gets a watch of its own, and when the places for watches are taken they are put together into one.
+
+Memory: what is buffered, plus what the calls under way may bring, stays within
+`prefetch_total_bytes_max`; beyond it goes one batch a call, where a batch is larger than what was
+asked for. A call takes only its share, so that one slow leader cannot hold the budget. What paused
+partitions have read ahead is given up when others need the room. Within an answer the partitions
+that were served longest ago come first.
+
+A seek bumps the partition's generation, which voids what is under way for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import (
+    CorruptionError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    QuorumlogError,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from ...proto import log_pb2
+from ...runtime import Scope
+from ...runtime.error_detail import decode_error
+from ...services import LOG_FETCH
+from ..config import ConsumerConfig
+from ..connection import Connection
+from ..offsets import BEYOND, LATEST, Place, ask_leader, position_code
+from ..topology import Leader
+from .partition_reader import PartitionReader, check_chunk
+
+READS_PER_LEADER_MAX = 2
+WATCHES_PER_LEADER_MAX = 2
+WATCH_MS_MIN = 20  # a younger watch is not ended to be put together with others
+EARLY_ANSWER_MS = 10  # a watch that ends empty sooner than this is not repeated before it
+GONE_CHECK_MS = 5_000  # how often a partition that is gone is looked for again
+IDLE_WAIT_MS = 60_000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call under way."""
+
+    address: str
+    is_watch: bool
+    room: int  # bytes of the budget that it may bring
+    parts: list[tuple[PartitionReader, int]]  # with their generation
+    began_ms: int
+    wait_ms: int  # how long the broker may wait
+    task: "asyncio.Task[None] | None" = None
+    is_merging: bool = False  # cancelled, to be part of a larger one
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one look at the partitions found."""
+
+    wake_ms: int  # look again then
+    unknown: dict[str, list[PartitionReader]] = field(default_factory=dict)  # by topic
+    unlocated: dict[str, list[PartitionReader]] = field(default_factory=dict)  # by address
+    reads: dict[str, list[tuple[PartitionReader, Leader]]] = field(default_factory=dict)
+    watches: dict[str, list[tuple[PartitionReader, Leader]]] = field(default_factory=dict)
+
+
+class Fetcher:
+    """See the module."""
+
+    def __init__(self, connection: Connection, config: ConsumerConfig, scope: Scope) -> None:
+        self._connection = connection
+        self._clock = connection.runtime.clock
+        self._config = config
+        self._scope = scope
+        self.readers: dict[Place, PartitionReader] = {}  # in the order of assignment
+        self._served: dict[PartitionReader, None] = {}  # the same, longest ago first
+        self._calls: dict[_Call, None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._work = asyncio.Event()
+        self._arrivals: dict[asyncio.Future[None], None] = {}
+        self.has_errors = False  # a reader may have an error to tell
+        self.is_ended = False  # nothing will arrive any more
+        self.fetches = 0
+        self.fetched_bytes = 0
+        self.failures = 0
+        self._coordinator = scope.spawn(self._run(), name="fetcher")
+        self._coordinator.add_done_callback(self._on_end)
+
+    # --- what is read ------------------------------------------------------------------------
+
+    def add(self, reader: PartitionReader) -> None:
+        """Read a partition too."""
+        self.readers[reader.topic, reader.partition] = reader
+        self._served[reader] = None
+        self._work.set()
+
+    def remove(self, reader: PartitionReader) -> None:
+        """Read a partition no more; what was read ahead is dropped."""
+        del self.readers[reader.topic, reader.partition]
+        del self._served[reader]
+        reader.void()
+        self._work.set()
+        self.announce()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is read ahead and not decoded."""
+        return sum(reader.buffered_bytes for reader in self.readers.values())
+
+    def wake(self) -> None:
+        """Something may be fetched now that could not before."""
+        self._work.set()
+
+    async def wait_arrival(self) -> None:
+        """Return when records, an error or a position have arrived after this call, or none
+        will."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._arrivals[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._arrivals.pop(waiter, None)
+
+    def announce(self) -> None:
+        """Have every waiter look again."""
+        arrivals, self._arrivals = self._arrivals, {}
+        for waiter in arrivals:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def close(self) -> None:
+        """End all calls."""
+        tasks = [self._coordinator, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _on_end(self, coordinator: "asyncio.Task[None]") -> None:
+        self.is_ended = True
+        self.announce()
+
+    # --- coordination ------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._work.clear()
+            wake_ms = self._step(self._clock.now_ms())
+            wait_ms = max(1, wake_ms - self._clock.now_ms())
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._work.wait()
+            except TimeoutError:
+                pass
+
+    def _step(self, now_ms: int) -> int:
+        """Start every call that may be started; return when to look again."""
+        plan = self._plan(now_ms)
+        for topic, readers in plan.unknown.items():
+            self._spawn(self._look_up(topic, _held(readers)), name=f"look-up {topic}")
+        for address, readers in plan.unlocated.items():
+            self._spawn(self._locate(address, _held(readers)), name=f"positions from {address}")
+        busy = {call.address for call in self._calls}
+        leaders = len(busy | set(plan.reads) | set(plan.watches))
+        budget = self._config.prefetch_total_bytes_max
+        for address, parts in plan.reads.items():
+            if self._count(address, is_watch=False) < READS_PER_LEADER_MAX:
+                share = budget // 2 // (leaders * READS_PER_LEADER_MAX)
+                self._begin(address, parts, now_ms, share=share, is_watch=False)
+        for address, parts in plan.watches.items():
+            if self._count(address, is_watch=True) < WATCHES_PER_LEADER_MAX:
+                share = budget // 4 // (leaders * WATCHES_PER_LEADER_MAX)
+                self._begin(address, parts, now_ms, share=share, is_watch=True)
+            else:
+                plan.wake_ms = min(plan.wake_ms, self._put_together(address, now_ms))
+        return plan.wake_ms
+
+    def _plan(self, now_ms: int) -> _Plan:
+        plan = _Plan(now_ms + IDLE_WAIT_MS)
+        for reader in self._served:
+            if not self._is_wanted(reader):
+                continue
+            if reader.retry_ms > now_ms:
+                plan.wake_ms = min(plan.wake_ms, reader.retry_ms)
+                continue
+            leader = self._connection.leader_now(reader.topic, reader.partition)
+            if leader is None:
+                plan.unknown.setdefault(reader.topic, []).append(reader)
+            elif self._is_another_topic(reader, now_ms):
+                plan.wake_ms = now_ms  # decided: look again
+            elif reader.is_unlocated:
+                plan.unlocated.setdefault(leader.address, []).append(reader)
+            elif reader.is_behind and self._config.fetch_bytes_min <= 1:
+                plan.reads.setdefault(leader.address, []).append((reader, leader))
+            else:
+                plan.watches.setdefault(leader.address, []).append((reader, leader))
+        return plan
+
+    def _is_wanted(self, reader: PartitionReader) -> bool:
+        if reader.is_fetching or reader.error is not None:
+            return False
+        if reader.is_unlocated:
+            return True
+        return not (
+            reader.is_paused
+            or reader.buffered_bytes >= self._config.prefetch_bytes_max
+            or (reader.end_offset is not None and reader.fetch_offset >= reader.end_offset)
+        )
+
+    def _begin(
+        self,
+        address: str,
+        parts: list[tuple[PartitionReader, Leader]],
+        now_ms: int,
+        *,
+        share: int,
+        is_watch: bool,
+    ) -> None:
+        """Start a call with its share of the budget, if there is so much room."""
+        config = self._config
+        share = max(1, min(config.fetch_bytes_max, share))
+        room = self._room(min(share, config.partition_bytes_max))
+        if room <= 0:
+            return  # woken when there is some
+        room = min(room, share, len(parts) * config.partition_bytes_max)
+        wait_ms = 0
+        if is_watch:
+            for reader, _ in parts:
+                reader.waits_since_ms = reader.waits_since_ms or now_ms
+            waited_ms = now_ms - min(reader.waits_since_ms for reader, _ in parts)
+            wait_ms = max(0, config.fetch_wait_ms_max - waited_ms)
+        marks = [(reader, reader.generation) for reader, _ in parts]
+        call = _Call(address, is_watch, room, marks, now_ms, wait_ms)
+        _held(reader for reader, _ in parts)
+        self._calls[call] = None
+        request = self._request(call, [leader.epoch for _, leader in parts])
+        call.task = self._spawn(self._fetch(call, request), name=f"fetch from {address}")
+        call.task.add_done_callback(lambda _: self._ended(call))
+
+    def _room(self, needed: int) -> int:
+        """Return the bytes that may be asked for, 0 when they are less than `needed`; what paused
+        partitions hold is given up for it."""
+        for may_evict in (True, False):
+            used = self.buffered_bytes + sum(call.room for call in self._calls)
+            room = self._config.prefetch_total_bytes_max - used
+            if room >= needed:
+                return room
+            if may_evict:
+                for reader in self.readers.values():
+                    if reader.is_paused and reader.chunks:
+                        reader.forget_ahead()
+        return 0
+
+    def _count(self, address: str, *, is_watch: bool) -> int:
+        return sum(call.address == address and call.is_watch == is_watch for call in self._calls)
+
+    def _put_together(self, address: str, now_ms: int) -> int:
+        """End the watches of a leader, when they are old enough: what they watched is in the next
+        one, with what waits. Return when to look again."""
+        watches = [call for call in self._calls if call.address == address and call.is_watch]
+        ready_ms = max(call.began_ms for call in watches) + WATCH_MS_MIN
+        if ready_ms > now_ms:
+            return ready_ms
+        for call in watches:
+            if not call.is_merging:
+                call.is_merging = True
+                assert call.task is not None, "a call has its task from its start on"
+                call.task.cancel()
+        return now_ms + IDLE_WAIT_MS
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> "asyncio.Task[None]":
+        task = self._scope.spawn(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    # --- look-ups ----------------------------------------------------------------------------
+
+    async def _look_up(self, topic: str, parts: list[tuple[PartitionReader, int]]) -> None:
+        """Find out who leads partitions of a topic."""
+        try:
+            layout = await self._connection.layout(topic)
+        except UnknownTopicOrPartition as error:  # the metadata says so: it is not on its way
+            for reader in self.readers.values():
+                if reader.topic == topic:  # those that wait for another attempt too: told at once
+                    self._gone(reader, reader.generation, error)
+        except QuorumlogError as error:
+            for reader, generation in parts:
+                self._failed(reader, generation, error)
+        else:
+            for reader, generation in parts:
+                self._looked_up(reader, generation, len(layout.partitions))
+        finally:
+            self._finished(parts)
+
+    def _looked_up(self, reader: PartitionReader, generation: int, partitions: int) -> None:
+        topic, partition = reader.topic, reader.partition
+        if not 0 <= partition < partitions:
+            absent = UnknownTopicOrPartition(
+                f"the topic has {partitions} partitions, numbered from 0",
+                topic=topic,
+                partition=partition,
+            )
+            self._gone(reader, generation, absent)
+        elif self._connection.leader_now(topic, partition) is None:
+            self._connection.doubt(topic)
+            leaderless = NotLeaderOrFollower(
+                "the partition has no leader now: its replicas are down or being elected",
+                topic=topic,
+                partition=partition,
+            )
+            self._failed(reader, generation, leaderless)
+
+    def _is_another_topic(self, reader: PartitionReader, now_ms: int) -> bool:
+        """Whether the topic was deleted and made anew since the position was found: then it says
+        nothing, and is treated as one that is out of range."""
+        layout = self._connection.topology.topic(reader.topic)
+        topic_id = None if layout is None else layout.topic_id
+        if reader.topic_id is None:
+            reader.topic_id = topic_id
+        reader.is_gone = False
+        if reader.topic_id == topic_id:
+            return False
+        anew = OffsetOutOfRange(
+            f"the topic was deleted and made anew: offset {reader.fetch_offset} was in the one "
+            "before; seek to go on in this one",
+            topic=reader.topic,
+            partition=reader.partition,
+        )
+        self._out_of_range(reader, anew, now_ms)
+        return True
+
+    async def _locate(self, address: str, parts: list[tuple[PartitionReader, int]]) -> None:
+        """Find the offsets where partitions of one leader begin, and end."""
+        starts: dict[Place, int] = {}
+        ends: dict[Place, int] = {}
+        for reader, _ in parts:
+            place, target = (reader.topic, reader.partition), reader.target
+            if target is not None and not isinstance(target, int) and target != "latest":
+                starts[place] = position_code(target)
+            if reader.wants_end or not (isinstance(target, int) or target == "earliest"):
+                ends[place] = LATEST
+        timeout_ms = self._connection.config.request_timeout_ms
+        try:
+            found = [
+                await ask_leader(self._connection, address, codes, timeout_ms) if codes else {}
+                for codes in (starts, ends)
+            ]
+            for reader, generation in parts:
+                if reader.generation == generation:
+                    self._located(reader, found[0], found[1])
+        finally:
+            self._finished(parts)
+
+    def _located(
+        self,
+        reader: PartitionReader,
+        starts: dict[Place, int | QuorumlogError],
+        ends: dict[Place, int | QuorumlogError],
+    ) -> None:
+        place, target = (reader.topic, reader.partition), reader.target
+        end = ends.get(place)
+        start: int | QuorumlogError | None
+        if isinstance(target, int):
+            start = target
+        elif target is None:  # a seek came first
+            start = reader.position
+        else:
+            start = end if target == "latest" else starts[place]
+            start = end if start == BEYOND else start
+        for answer in (start, end):
+            if isinstance(answer, QuorumlogError):
+                self._failed(reader, reader.generation, answer)
+                return
+        assert isinstance(start, int), f"no start was asked for {target!r}"
+        end_offset = end if reader.wants_end and isinstance(end, int) else reader.end_offset
+        if isinstance(end, int):
+            reader.high_watermark = end
+        topic_id = reader.topic_id
+        reader.located(start, end_offset)
+        reader.topic_id = topic_id
+        self.announce()
+
+    # --- one call ----------------------------------------------------------------------------
+
+    def _request(self, call: _Call, epochs: Iterable[int]) -> log_pb2.FetchRequest:
+        return log_pb2.FetchRequest(
+            max_wait_ms=call.wait_ms,
+            min_bytes=self._config.fetch_bytes_min,
+            max_bytes=call.room,
+            partitions=[
+                log_pb2.FetchPartition(
+                    topic=reader.topic,
+                    partition=reader.partition,
+                    offset=reader.fetch_offset,
+                    max_bytes=min(self._config.partition_bytes_max, call.room),
+                    leader_epoch=epoch,
+                )
+                for (reader, _), epoch in zip(call.parts, epochs, strict=True)
+            ],
+        )
+
+    async def _fetch(self, call: _Call, request: log_pb2.FetchRequest) -> None:
+        connection = self._connection
+        timeout_ms = call.wait_ms + connection.config.request_timeout_ms
+        try:
+            channel = connection.channel(call.address)
+            response = await channel.call(LOG_FETCH, request, timeout_ms=timeout_ms)
+            self._check(call, response)
+        except QuorumlogError as error:
+            for reader, generation in call.parts:
+                self._failed(reader, generation, error)
+        else:
+            connection.topology.saw_offset(response.metadata_offset)
+            self._take(call, response)
+
+    def _ended(self, call: _Call) -> None:
+        """A call is over, however: its part of the budget and its partitions are free."""
+        del self._calls[call]
+        if not call.is_merging:
+            for reader, generation in call.parts:
+                if reader.generation == generation:
+                    reader.waits_since_ms = 0
+        self._finished(call.parts)
+
+    def _check(self, call: _Call, response: log_pb2.FetchResponse) -> None:
+        """Raise UnknownServerError unless the answer has a part for each that was asked for."""
+        asked = [(reader.topic, reader.partition) for reader, _ in call.parts]
+        if [(result.topic, result.partition) for result in response.results] != asked:
+            raise UnknownServerError(
+                f"{call.address} answers a fetch of {len(asked)} partitions with "
+                f"{len(response.results)} others: is it a broker of this version?"
+            )
+
+    def _take(self, call: _Call, response: log_pb2.FetchResponse) -> None:
+        size = sum(len(result.records) for result in response.results)
+        now_ms = self._clock.now_ms()
+        is_early = not size and call.is_watch and now_ms - call.began_ms < EARLY_ANSWER_MS
+        self.fetches += 1
+        self.fetched_bytes += size
+        for (reader, generation), result in zip(call.parts, response.results, strict=True):
+            if reader.generation != generation:
+                continue
+            if result.HasField("error"):
+                self._refused(reader, decode_error(result.error), now_ms)
+                continue
+            reader.well()
+            self._arrived(reader, result)
+            # An empty answer says that nothing can be read now, whatever the high watermark says.
+            reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
+            if is_early:
+                reader.retry_ms = now_ms + EARLY_ANSWER_MS
+        self.announce()
+
+    def _arrived(self, reader: PartitionReader, result: log_pb2.FetchResult) -> None:
+        reader.high_watermark = result.high_watermark
+        reader.log_start_offset = result.log_start_offset
+        if not result.records:
+            return
+        try:
+            chunk = check_chunk(result.records, reader.fetch_offset)
+        except CorruptionError as error:
+            told = CorruptionError(
+                f"what was fetched from offset {reader.fetch_offset} on cannot be read: "
+                f"{error.message}; it is fetched again",
+                position=error.position,
+                topic=reader.topic,
+                partition=reader.partition,
+            )
+            self._tell(reader, told)
+            return
+        reader.arrived(chunk)
+        del self._served[reader]
+        self._served[reader] = None
+
+    # --- what goes wrong ---------------------------------------------------------------------
+
+    def _refused(self, reader: PartitionReader, error: QuorumlogError, now_ms: int) -> None:
+        if isinstance(error, OffsetOutOfRange):
+            self._out_of_range(reader, error, now_ms)
+        else:
+            self._failed(reader, reader.generation, error)
+
+    def _out_of_range(self, reader: PartitionReader, error: QuorumlogError, now_ms: int) -> None:
+        """Tell, or begin where the application asked for that; what was read is handed out
+        first."""
+        policy = self._config.on_out_of_range
+        if policy == "raise":
+            self._tell(reader, error)
+        elif reader.has_ahead:
+            reader.retry_ms = now_ms + max(EARLY_ANSWER_MS, self._config.fetch_wait_ms_max)
+        else:
+            _log.warning(
+                "consumer.reset topic=%s partition=%d offset=%d to=%s reason=%s",
+                reader.topic,
+                reader.partition,
+                reader.fetch_offset,
+                policy,
+                error.message,
+            )
+            reader.begin_again("earliest" if policy == "earliest" else "latest")
+
+    def _failed(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
+        """Try again later, or tell the application."""
+        if reader.generation != generation:
+            return
+        now_ms = self._clock.now_ms()
+        self.failures += 1
+        reader.failed(error, now_ms=now_ms)
+        if not error.retriable:
+            self._tell(reader, error)
+            return
+        if reader.failures == 1:
+            _log.info(
+                "consumer.retrying topic=%s partition=%d error=%s",
+                reader.topic,
+                reader.partition,
+                error.message,
+            )
+        self._connection.doubt(reader.topic)
+        reader.retry_ms = now_ms + self._connection.backoff.wait_ms(reader.failures)
+        self.announce()  # who waits for an end may not wait for ever
+
+    def _gone(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
+        """The partition does not exist: told once, and looked for now and then."""
+        if reader.generation != generation:
+            return
+        if reader.is_gone:
+            reader.retry_ms = self._clock.now_ms() + GONE_CHECK_MS
+        else:
+            reader.failed(error, now_ms=self._clock.now_ms())
+            self._tell(reader, error)
+
+    def _tell(self, reader: PartitionReader, error: QuorumlogError) -> None:
+        reader.error = error
+        self.has_errors = True
+        self.announce()
+
+    def _finished(self, parts: Iterable[tuple[PartitionReader, int]]) -> None:
+        for reader, generation in parts:
+            if reader.generation == generation:
+                reader.is_fetching = False
+        self._work.set()
+
+
+def _held(readers: Iterable[PartitionReader]) -> list[tuple[PartitionReader, int]]:
+    """Note that something is under way for each; return them with their generation."""
+    held = []
+    for reader in readers:
+        reader.is_fetching = True
+        held.append((reader, reader.generation))
+    return held

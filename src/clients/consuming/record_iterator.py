@@ -1,0 +1,78 @@
+"""Iterating over a consumer's records for a bounded time."""
+
+from collections.abc import Awaitable, Callable
+
+from ...errors import InvalidRequest
+from ...runtime import Clock
+from .record import ConsumerRecord
+
+
+class Bounds:
+    """When an iteration ends: at a deadline, after a silence, behind so many records."""
+
+    __slots__ = ("_clock", "_deadline_ms", "_idle_ms", "_left")
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        timeout_ms: int | None,
+        idle_ms: int | None,
+        max_records: int | None,
+    ) -> None:
+        for name, value in (("timeout_ms", timeout_ms), ("idle_ms", idle_ms)):
+            if value is not None and value < 0:
+                raise InvalidRequest(f"{name} is {value}: give 0 or more")
+        self._clock = clock
+        self._deadline_ms = None if timeout_ms is None else clock.now_ms() + timeout_ms
+        self._idle_ms = idle_ms
+        self._left = max_records  # records; None: any number
+
+    def begin(self) -> bool:
+        """Count one more record; False when it is one too many, or too late for it."""
+        if self._deadline_ms is not None and self._clock.now_ms() >= self._deadline_ms:
+            return False
+        if self._left is not None:
+            if self._left == 0:
+                return False
+            self._left -= 1
+        return True
+
+    def wait_ms(self) -> int | None:
+        """Return how long the next record may be waited for; None: as long as it takes."""
+        if self._deadline_ms is None:
+            return self._idle_ms
+        left_ms = max(0, self._deadline_ms - self._clock.now_ms())
+        return left_ms if self._idle_ms is None else min(left_ms, self._idle_ms)
+
+
+class AsyncRecords:
+    """What `AsyncConsumer.records` returns. Leaving it early costs nothing and loses no record."""
+
+    __slots__ = ("_bounds", "_next")
+
+    def __init__(
+        self,
+        next_record: Callable[..., Awaitable[ConsumerRecord | None]],
+        clock: Clock,
+        *,
+        timeout_ms: int | None,
+        idle_ms: int | None,
+        max_records: int | None,
+    ) -> None:
+        self._next = next_record
+        self._bounds = Bounds(
+            clock, timeout_ms=timeout_ms, idle_ms=idle_ms, max_records=max_records
+        )
+
+    def __aiter__(self) -> "AsyncRecords":
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """Return the next record within the bounds."""
+        if not self._bounds.begin():
+            raise StopAsyncIteration
+        record = await self._next(timeout_ms=self._bounds.wait_ms())
+        if record is None:
+            raise StopAsyncIteration
+        return record

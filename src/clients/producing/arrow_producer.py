@@ -1,0 +1,380 @@
+"""A whole Arrow source into the log: slices become batches in a few calls, never records.
+
+Slices of some megabytes are encoded one after another in the cpu lane, each row going to its
+partition, and queued like any other batch; the producer's bounded buffer paces the reading of the
+source, so a reader without end takes bounded memory. The numbers of the rows of a batch are kept
+until it is stored; the first failure ends the reading, and the error says which rows are where.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...errors import (
+    InvalidRequest,
+    MessageTooLarge,
+    QuorumlogError,
+    RowsNotDelivered,
+    UnknownTopicOrPartition,
+)
+from ...records.arrow import partition_table, record_columns
+from ...records.batch import parse_header
+from ...records.codec import Envelope, encode_columns
+from ...records.columns import RecordColumns
+from .arrow_source import Columns, column_of, is_in_memory, slices_of, text_or_bytes, values_of
+from .batches import Batch, DeliveredRange, ranges_of, settled
+from .partitioner import KeyPartitioner, choose
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .arrow_source import ArrowSource
+    from .producer import AsyncProducer
+
+
+class Encoded(NamedTuple):
+    """A batch of rows; `rows` are their numbers in the source, rising."""
+
+    partition: int
+    records: bytes
+    rows: Sequence[int]
+
+
+class Slice(NamedTuple):
+    """A part of the source; its first row has this number."""
+
+    part: "pa.RecordBatch"
+    first_row: int
+
+
+async def send_arrow(
+    producer: "AsyncProducer",
+    topic: str,
+    data: "ArrowSource",
+    *,
+    columns: Columns,
+    partition: int | None,
+) -> list[DeliveredRange]:
+    """See `AsyncProducer.send_arrow`."""
+    return await _Sending(producer, topic, data, columns, partition).run()
+
+
+class _Sending:
+    """One call of send_arrow."""
+
+    def __init__(
+        self,
+        producer: "AsyncProducer",
+        topic: str,
+        data: "ArrowSource",
+        columns: Columns,
+        partition: int | None,
+    ) -> None:
+        self._producer = producer
+        self._runtime = producer.connection.runtime
+        self._topic = topic
+        self._data = data
+        self._columns = columns
+        self._partition = partition
+        self._turn = 0  # where rows without a key go on
+        self._read_rows = 0  # of the source that were taken
+        self._queued: deque[tuple[Batch, Sequence[int]]] = deque()  # without an outcome, or failed
+        self._stored: list[Batch] = []  # folded into ranges now and then
+        self._ranges: list[DeliveredRange] = []
+        self._stored_count = 0
+
+    async def run(self) -> list[DeliveredRange]:
+        """Send everything; raises what was wrong before a row was taken, RowsNotDelivered then."""
+        error: Exception | None = None
+        refused: Sequence[Encoded] = ()
+        is_whole = False
+        try:
+            await self._producer.know(self._topic)
+            count = self._producer.accumulator.partitions(self._topic)
+            self._turn = self._runtime.entropy.stream("arrow").below(count)
+            is_whole, refused, error = await self._send_slices()
+        except Exception as failure:
+            error = failure
+        if error is not None and not self._queued and not self._stored_count:
+            raise error
+        for batch, _ in self._queued:
+            await settled(batch)
+        self._fold()
+        if error is not None or self._queued:
+            raise self._told(error, refused, is_whole=is_whole)
+        return sorted(self._ranges)
+
+    async def _send_slices(self) -> tuple[bool, Sequence[Encoded], Exception | None]:
+        """Return whether the source came to its end, and what of it was read and not queued, and
+        why."""
+        source = slices_of(self._data)
+        while (part := await self._next(source)) is not None:
+            encoded = await self._encode(Slice(part, self._read_rows))
+            self._read_rows += part.num_rows
+            for index, each in enumerate(encoded):
+                try:
+                    batch = await self._queue(each)
+                except QuorumlogError as error:
+                    return False, encoded[index:], error
+                batch.observed.update(range(batch.count))
+                self._queued.append((batch, each.rows))
+                if self._fold():
+                    return False, encoded[index + 1 :], None
+        return True, (), None
+
+    async def _next(self, source: "Iterator[pa.RecordBatch]") -> "pa.RecordBatch | None":
+        """Return the next slice, None at the end; a source that may wait is read in a lane."""
+        if is_in_memory(self._data):
+            return next(source, None)
+        return await self._runtime.tasks.offload("read", lambda: next(source, None))
+
+    async def _encode(self, piece: Slice) -> list[Encoded]:
+        await self._producer.know(self._topic)  # it may be deleted meanwhile
+        return await self._runtime.tasks.offload(
+            "cpu", self._encoding(piece), cost_bytes=piece.part.nbytes
+        )
+
+    async def _queue(self, encoded: Encoded) -> Batch:
+        limit = self._producer.config.request_size_max
+        if len(encoded.records) > limit:  # it would break the stream for everybody
+            raise MessageTooLarge(
+                f"row {encoded.rows[0]} needs a batch of {len(encoded.records)} bytes, larger than "
+                f"request_size_max ({limit}): raise it on the producer, and max.message.bytes on "
+                "the topic",
+                topic=self._topic,
+                partition=encoded.partition,
+            )
+        return await self._producer.send_encoded(
+            self._topic, encoded.partition, encoded.records, len(encoded.rows)
+        )
+
+    def _encoding(self, piece: Slice) -> Any:
+        """Return the job that encodes a slice, each row for its partition."""
+        producer, columns = self._producer, self._columns
+        config = producer.config
+        envelope = Envelope(codec=config.codec, level=config.compression_level)
+        wall_ms = self._runtime.clock.wall_ms()
+        count = producer.accumulator.partitions(self._topic)
+        batch_bytes = producer.accumulator.batch_size(self._topic)
+
+        def job() -> list[Encoded]:
+            part = piece.part
+            keys = None if columns.key is None else text_or_bytes(column_of(part, columns.key))
+            values = values_of(part, columns)
+            records = record_columns(
+                values,
+                keys=keys,
+                timestamps_ms=_optional(part, columns.timestamp),
+                headers=_optional(part, columns.headers),
+                timestamp_ms=wall_ms,
+            )
+            groups = self._groups(part, keys, values, count)
+            encoded: list[Encoded] = []
+            for target, rows in groups:
+                encoded.extend(_encode_rows(records, target, rows, envelope, batch_bytes))
+            if groups and groups[0][0] is None:  # batches in turn
+                encoded = [
+                    each._replace(partition=(self._turn + index) % count)
+                    for index, each in enumerate(encoded)
+                ]
+                self._turn = (self._turn + len(encoded)) % count
+            first = piece.first_row
+            return [each._replace(rows=_moved(each.rows, first)) for each in encoded]
+
+        return job
+
+    def _groups(
+        self, part: "pa.RecordBatch", keys: "pa.Array | None", values: "pa.Array", count: int
+    ) -> "list[tuple[int | None, pa.Array | None]]":
+        """Return (partition, its rows, rising); all rows for None, any partition for None."""
+        name = self._columns.partition
+        if self._partition is not None:
+            return [(self._partition, None)]
+        if name is not None:
+            return _by_column(self._topic, column_of(part, name), count)
+        partitioner = self._producer.accumulator.partitioner
+        if isinstance(partitioner, KeyPartitioner):
+            if keys is None:
+                return [(None, None)]
+            turn, self._turn = self._turn, (self._turn + part.num_rows) % count
+            by_partition = partition_table(keys, partitions=count, null_start=turn)
+            return [(target, rows) for target, rows in enumerate(by_partition) if len(rows)]
+        targets = array("q")
+        for key, value in zip(_bytes_of(keys, part.num_rows), _bytes_of(values, 0), strict=True):
+            chosen = choose(partitioner, self._topic, key, value, count)
+            targets.append(self._turn if chosen is None else chosen)
+        self._turn = (self._turn + 1) % count  # what may stick, sticks for a slice
+        return _by_column(self._topic, _as_int64(targets), count)
+
+    # --- what became of it -----------------------------------------------------------------
+
+    def _fold(self) -> bool:
+        """Forget the rows of what is stored; return whether something has failed."""
+        kept: deque[tuple[Batch, Sequence[int]]] = deque()
+        has_failed = False
+        for batch, rows in self._queued:
+            if batch.is_done and not _failures_in(batch):
+                self._stored_count += len(rows)
+                self._stored.append(batch)
+            else:
+                kept.append((batch, rows))
+                has_failed = has_failed or batch.is_done
+        self._queued = kept
+        if self._stored:
+            found = ranges_of((batch, 0, batch.count) for batch in self._stored)
+            self._ranges = _joined([*self._ranges, *found])
+            self._stored.clear()
+        return has_failed
+
+    def _told(
+        self, error: Exception | None, refused: Sequence[Encoded], *, is_whole: bool
+    ) -> RowsNotDelivered:
+        """Return the error that says where every row is."""
+        failed, unknown = array("q"), array("q")
+        first: QuorumlogError | None = error if isinstance(error, QuorumlogError) else None
+        for batch, rows in self._queued:
+            for index, row in enumerate(rows):
+                reason = batch.error_of(index)
+                if reason is None:
+                    self._stored_count += 1
+                    continue
+                first = first or reason
+                (unknown if _may_be_stored(batch, index) else failed).append(row)
+            self._ranges = _joined([*self._ranges, *_stored_ranges(batch)])
+        for each in refused:
+            failed.extend(each.rows)
+        failed, unknown = array("q", sorted(failed)), array("q", sorted(unknown))
+        if error is not None and first is not error:
+            first = InvalidRequest(f"the source failed: {type(error).__name__}: {error}")
+            first.__cause__ = error
+        left = "" if is_whole else f", the source was read up to row {self._read_rows}"
+        return RowsNotDelivered(
+            f"{self._stored_count} rows are stored, {len(failed)} are not, {len(unknown)} may be "
+            f"(no answer came){left}: {first}",
+            topic=self._topic,
+            first=first,
+            ranges=sorted(self._ranges),
+            stored_count=self._stored_count,
+            failed=failed,
+            unknown=unknown,
+            unsent_from=None if is_whole else self._read_rows,
+        )
+
+
+def _encode_rows(
+    records: RecordColumns,
+    target: int | None,
+    rows: "pa.Array | None",
+    envelope: Envelope,
+    batch_bytes: int,
+) -> list[Encoded]:
+    """Return rows (all of them for None) as batches for one partition."""
+    if rows is None:
+        numbers: Sequence[int] = range(records.values.length)
+        batches = _encode_columns(records, envelope=envelope, batch_bytes=batch_bytes)
+    else:
+        view = memoryview(rows.buffers()[1]).cast("B").cast("q")
+        numbers = view[rows.offset : rows.offset + len(rows)]
+        batches = _encode_columns(
+            records, envelope=envelope, batch_bytes=batch_bytes, rows=numbers.cast("B")
+        )
+    encoded, first = [], 0
+    for batch in batches:
+        count = parse_header(batch).record_count
+        encoded.append(
+            Encoded(-1 if target is None else target, batch, numbers[first : first + count])
+        )
+        first += count
+    return encoded
+
+
+def _encode_columns(records: RecordColumns, **how: Any) -> list[bytes]:
+    try:
+        return encode_columns(records, **how)
+    except ValueError as error:  # a header without a key, timestamps 292 million years apart
+        raise InvalidRequest(f"the table cannot be encoded: {error}") from None
+
+
+def _by_column(
+    topic: str, targets: "pa.Array", count: int
+) -> "list[tuple[int | None, pa.Array | None]]":
+    """Return the rows of each partition that a column of whole numbers names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_integer(targets.type):
+        raise InvalidRequest(f"a column of {targets.type} holds no partitions: give whole numbers")
+    if targets.null_count:
+        raise InvalidRequest("the partition column has nulls: give each row its partition")
+    groups: list[tuple[int | None, pa.Array | None]] = []
+    for target in sorted(pc.unique(targets).to_pylist()):
+        if not 0 <= target < count:
+            raise UnknownTopicOrPartition(
+                f"the partition column has {target}, the topic has {count} partitions, numbered "
+                "from 0",
+                topic=topic,
+                partition=target,
+            )
+        rows = pc.indices_nonzero(pc.equal(targets, pa.scalar(target, targets.type)))
+        groups.append((target, rows.cast(pa.int64())))
+    return groups
+
+
+def _optional(part: "pa.RecordBatch", name: str | None) -> "pa.Array | None":
+    return None if name is None else column_of(part, name)
+
+
+def _moved(rows: Sequence[int], first: int) -> Sequence[int]:
+    """Return row numbers of a slice as those of the source."""
+    if isinstance(rows, range):
+        return range(rows.start + first, rows.stop + first)
+    return array("q", [row + first for row in rows])
+
+
+def _bytes_of(column: "pa.Array | None", rows: int) -> "list[bytes | None]":
+    import pyarrow as pa
+
+    if column is None:
+        return [None] * rows
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    return list(column.to_pylist())
+
+
+def _as_int64(numbers: "array[int]") -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.array(numbers, pa.int64())
+
+
+def _failures_in(batch: Batch) -> bool:
+    if batch.parts:
+        return any(_failures_in(part) for _, part in batch.parts)
+    return batch.error is not None
+
+
+def _may_be_stored(batch: Batch, index: int) -> bool:
+    while batch.parts:
+        first, batch = next(pair for pair in reversed(batch.parts) if pair[0] <= index)
+        index -= first
+    return batch.may_be_stored
+
+
+def _stored_ranges(batch: Batch) -> list[DeliveredRange]:
+    """Return where the parts of a batch are that were stored."""
+    if batch.parts:
+        return [each for _, part in batch.parts for each in _stored_ranges(part)]
+    return [] if batch.error is not None else ranges_of([(batch, 0, batch.count)])
+
+
+def _joined(ranges: list[DeliveredRange]) -> list[DeliveredRange]:
+    """Return the ranges by partition and offset, adjacent ones as one."""
+    joined: list[DeliveredRange] = []
+    for each in sorted(ranges):
+        last = joined[-1] if joined else None
+        if last is not None and last[:2] == each[:2] and last.end == each.first:
+            joined[-1] = last._replace(end=each.end)
+        else:
+            joined.append(each)
+    return joined

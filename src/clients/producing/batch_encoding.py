@@ -1,0 +1,141 @@
+"""From a batch's plain columns to the bytes of one record batch, and back where a batch is to be
+split or told of. Pure, and safe in any thread."""
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from ...errors import InvalidRecord
+from ...records.codec import Envelope, decode_all, encode_batch, encode_columns
+from ...records.columns import BinaryColumn, Int64Column, RecordColumns
+from ...records.compression import Codec
+from ...records.record import Record
+from .batches import RECORD_OVERHEAD, Batch, Headers
+
+
+class Columns(NamedTuple):
+    """The records of a batch as it gathers them."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None]
+    timestamps: "array[int]"
+    headers: dict[int, Headers]  # by index, of the records that have any
+
+
+def columns_of(batch: Batch) -> Columns | None:
+    """Return a batch's records, whether it is encoded or not; None when they were dropped."""
+    if batch.encoded is None:
+        if len(batch.values) != batch.count:
+            return None
+        return Columns(batch.values, batch.keys, batch.timestamps, batch.headers)
+    records = decode_all(batch.encoded)
+    return Columns(
+        [record.value for record in records],
+        [record.key for record in records],
+        array("q", [record.timestamp_ms for record in records]),
+        {index: record.headers for index, record in enumerate(records) if record.headers},
+    )
+
+
+def split(batch: Batch) -> tuple[tuple[int, Batch], tuple[int, Batch]]:
+    """Return two batches with the halves of a batch's records, each with the index of its first,
+    and their callbacks; the batch itself is left as it is."""
+    assert batch.count > 1, "one record cannot be split"
+    columns = columns_of(batch)
+    assert columns is not None, "a batch that is not done has its records"
+    middle = batch.count // 2
+    return (0, _part(batch, columns, 0, middle)), (
+        middle,
+        _part(batch, columns, middle, batch.count),
+    )
+
+
+def _part(batch: Batch, columns: Columns, first: int, end: int) -> Batch:
+    """Return a batch with the records of [first, end)."""
+    part = Batch(batch.queue)
+    part.values = list(columns.values[first:end])
+    part.keys = list(columns.keys[first:end])
+    part.timestamps = columns.timestamps[first:end]
+    for index, headers in columns.headers.items():
+        if first <= index < end:
+            part.headers[index - first] = headers
+    for index, callback in batch.callbacks.items():
+        if first <= index < end:
+            part.callbacks[index - first] = callback
+    part.count = end - first
+    part.size = sum(
+        RECORD_OVERHEAD + len(value or b"") + len(key or b"")
+        for value, key in zip(part.values, part.keys, strict=True)
+    ) + sum(map(headers_size, part.headers.values()))
+    part.linger_end_ms = batch.linger_end_ms
+    part.deadline_ms = batch.deadline_ms
+    part.may_be_stored = batch.may_be_stored
+    part.goes_alone = True  # it may be too large still
+    return part
+
+
+def headers_size(headers: Headers) -> int:
+    """Return the bytes that headers take at most, without their length varints."""
+    return sum(4 + 4 * len(name) + (len(value) if value else 0) for name, value in headers)
+
+
+def encode_records(batch: Batch, codec: Codec, level: int | None = None) -> bytes:
+    """Return the batch's records as one record batch, compressed.
+
+    Raises InvalidRecord for what cannot be encoded (a timestamp out of range) and MessageTooLarge
+    for what no batch can hold.
+    """
+    try:
+        if batch.headers:
+            return encode_batch(_records(batch), codec=codec, level=level)
+        columns = RecordColumns(
+            values=_binary(batch.values),
+            keys=None if batch.keys.count(None) == batch.count else _binary(batch.keys),
+            timestamps_ms=Int64Column(
+                length=batch.count, values=memoryview(batch.timestamps).cast("B")
+            ),
+        )
+        (encoded,) = encode_columns(columns, envelope=Envelope(codec=codec, level=level))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRecord(
+            f"a record cannot be encoded: {error}",
+            topic=batch.queue.topic,
+            partition=batch.queue.partition,
+        ) from error
+    return encoded
+
+
+def _records(batch: Batch) -> list[Record]:
+    headers = batch.headers
+    return [
+        Record(index, timestamp_ms, key, value, headers.get(index, ()))
+        for index, (timestamp_ms, key, value) in enumerate(
+            zip(batch.timestamps, batch.keys, batch.values, strict=True)
+        )
+    ]
+
+
+def _binary(items: Sequence[bytes | None]) -> BinaryColumn:
+    """Return byte strings as a column; 32-bit offsets, since a batch is far below 2 GiB."""
+    if None not in items:
+        whole: Sequence[bytes] = items  # type: ignore[assignment]  # None is ruled out above
+        validity = None
+    else:
+        whole = [b"" if item is None else item for item in items]
+        validity = _bitmap(items)
+    return BinaryColumn(
+        length=len(whole),
+        offsets=memoryview(array("i", accumulate(map(len, whole), initial=0))).cast("B"),
+        data=b"".join(whole),
+        validity=validity,
+    )
+
+
+def _bitmap(items: Sequence[bytes | None]) -> bytes:
+    """Return the validity bitmap, least significant bit first."""
+    bits = bytearray((len(items) + 7) // 8)
+    for index, item in enumerate(items):
+        if item is not None:
+            bits[index >> 3] |= 1 << (index & 7)
+    return bytes(bits)

@@ -1,0 +1,336 @@
+"""Records on their way: a batch of one partition, and the handle of one record in it.
+
+A batch gathers plain columns (no object a record) and has one outcome, which every record's handle
+reads; only a batch that was split because it was too large has an outcome for each part. Completing
+is safe against waiters that register on other threads: the outcome is set before the waiters are
+drained, a waiter is added before the outcome is looked at, and taking a waiter out of the deque is
+atomic, so each runs exactly once.
+
+Pure: what a waiter does (resolve a future of a loop, or of a thread) is its owner's business.
+"""
+
+import asyncio
+import logging
+from array import array
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from ...errors import QuorumlogError
+
+if TYPE_CHECKING:
+    from .accumulator import PartitionQueue
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+RECORD_OVERHEAD = 12  # bytes of the encoded record besides key, value and headers: length varints
+OBJECT_OVERHEAD = 64  # bytes that a record's objects and columns take here besides its content
+
+# What a callback may raise without ending more than itself; a cancellation would end our own task.
+CALLBACK_ERRORS = (Exception, SystemExit, asyncio.CancelledError)
+
+_log = logging.getLogger(__name__)
+
+
+class Delivered(NamedTuple):
+    """Where a record is now; `offset` is -1 where no answer was asked for (acks="none")."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int = -1  # ms since 1970 as stored: the record's, or the broker's append time
+
+
+class DeliveredRange(NamedTuple):
+    """Offsets [first, end) of a partition, all of them of what was sent, in its order; -1 and -1
+    where no answer was asked for (acks="none")."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+OnDelivery: TypeAlias = Callable[[Delivered | None, QuorumlogError | None], object]
+"""A record's callback: exactly one of the two is None. Called once, on the loop's (I/O) thread, in
+the order of the offsets within a partition; it must be quick. What it raises is logged, no more."""
+
+
+class Batch:
+    """Records of one partition that are stored together, and their common outcome."""
+
+    __slots__ = (
+        "append_time_ms",
+        "base_offset",
+        "callbacks",
+        "count",
+        "deadline_ms",
+        "encoded",
+        "error",
+        "goes_alone",
+        "headers",
+        "is_done",
+        "is_encoded",
+        "is_sent",
+        "keys",
+        "linger_end_ms",
+        "may_be_stored",
+        "observed",
+        "parts",
+        "queue",
+        "size",
+        "timestamps",
+        "values",
+        "waiters",
+        "whole",
+    )
+
+    def __init__(self, queue: "PartitionQueue") -> None:
+        self.queue = queue
+        self.linger_end_ms = 0  # closed at the latest then; stamped by the accumulator
+        self.deadline_ms = 0  # not delivered by then: fails; stamped with it
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] = []
+        self.timestamps = array("q")  # kept for the outcome; empty when it came encoded
+        self.headers: dict[int, Headers] = {}  # by index, of the records that have any
+        self.callbacks: dict[int, OnDelivery] = {}  # by index, of the records that have one
+        self.size = 0  # bytes that it has, or will have before compression, in a request
+        self.count = 0
+        self.encoded: bytes | None = None  # kept for a repeat; the columns are gone then
+        self.goes_alone = (
+            False  # a request with it was refused: find out which batch is the bad one
+        )
+        self.is_encoded = False  # and the columns are gone
+        self.is_done = False
+        self.is_sent = False  # in a request that has no answer yet
+        self.may_be_stored = False  # an attempt ended without an answer
+        self.observed: set[int] = set()  # records whose outcome somebody looks at
+        self.base_offset = -1
+        self.append_time_ms = -1  # the broker's, where the topic has it
+        self.error: QuorumlogError | None = None
+        self.waiters: deque[Callable[[], None]] = deque()
+        self.parts: tuple[tuple[int, Batch], ...] = ()  # (first index, batch): it was split
+        self.whole: tuple[Batch, int] | None = None  # of which it is a part, from that index on
+
+    # --- the outcome -----------------------------------------------------------------------
+
+    def delivered(self, index: int) -> Delivered:
+        """Return where record `index` is; raises its error. Only when is_done."""
+        assert self.is_done, f"outcome of record {index} asked for before it is known"
+        if self.parts:
+            part, within = self._part(index)
+            return part.delivered(within)
+        if self.error is not None:
+            self.observe(index)
+            raise self.error.with_traceback(None)
+        return self._place(index)
+
+    def error_of(self, index: int) -> QuorumlogError | None:
+        """Return why record `index` is not delivered, None when it is. Only when is_done."""
+        if self.parts:
+            part, within = self._part(index)
+            return part.error_of(within)
+        self.observe(index)
+        return self.error
+
+    def observe(self, index: int) -> None:
+        """Somebody looks at a record's outcome: `flush` need not tell of it."""
+        self.observed.add(index)
+
+    def unobserved(self) -> list[int]:
+        """Return the records whose outcome nobody has looked at, rising."""
+        seen = self.observed
+        if self.whole is not None:
+            whole, first = self.whole
+            seen = seen | {index - first for index in whole.observed}
+        return [index for index in range(self.count) if index not in seen]
+
+    def add_waiter(self, waiter: Callable[[], None]) -> None:
+        """Call `waiter` once when the outcome is known: now, if it is."""
+        self.waiters.append(waiter)
+        if self.is_done:
+            self._drain()
+
+    # --- the life --------------------------------------------------------------------------
+
+    def complete(self, base_offset: int, append_time_ms: int = -1) -> None:
+        """The records are stored from `base_offset` on (-1: nobody will say)."""
+        assert not self.is_done, "a batch has one outcome"
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+        self.drop_content()
+        self._finish()
+
+    def fail(self, error: QuorumlogError) -> None:
+        """The records were not stored, or whether they were is unknown (`may_be_stored`). What
+        they are is kept for `failures`, which drops it."""
+        assert not self.is_done, "a batch has one outcome"
+        self.may_be_stored = self.may_be_stored or self.is_sent
+        self.error = error
+        self._finish()
+
+    def become(self, parts: "tuple[tuple[int, Batch], ...]") -> None:
+        """It was split: its outcome is that of its parts, whose callbacks they take over."""
+        self.parts = parts
+        self.callbacks = {}
+        self.drop_content()
+        left = len(parts)
+
+        def part_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._finish()
+
+        for first, part in parts:
+            part.whole = (self, first) if self.whole is None else self._above(first)
+            part.waiters.append(part_done)
+
+    @property
+    def held(self) -> int:
+        """Bytes that it takes of the buffer."""
+        return self.size if self.is_encoded else self.size + self.count * OBJECT_OVERHEAD
+
+    def become_encoded(self, encoded: bytes) -> None:
+        """Keep the encoded form alone from now on."""
+        self.encoded, self.size, self.is_encoded = encoded, len(encoded), True
+        self.drop_columns()
+
+    def drop_columns(self) -> None:
+        """Free what the records came in."""
+        self.values, self.keys, self.headers = [], [], {}
+
+    def drop_content(self) -> None:
+        """Free what the records are."""
+        self.encoded = None
+        self.drop_columns()
+
+    # --- within ----------------------------------------------------------------------------
+
+    def _above(self, first: int) -> "tuple[Batch, int]":
+        assert self.whole is not None, "a part of nothing"
+        whole, begin = self.whole
+        return whole, begin + first
+
+    def _part(self, index: int) -> "tuple[Batch, int]":
+        first, part = next(pair for pair in reversed(self.parts) if pair[0] <= index)
+        return part, index - first
+
+    def _place(self, index: int) -> Delivered:
+        timestamp_ms = self.append_time_ms
+        if timestamp_ms < 0 and self.timestamps:
+            timestamp_ms = self.timestamps[index]
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        return Delivered(self.queue.topic, self.queue.partition, offset, timestamp_ms)
+
+    def _finish(self) -> None:
+        self.is_done = True
+        if self.callbacks:
+            self._call_back()
+        self._drain()
+
+    def _call_back(self) -> None:
+        callbacks, self.callbacks = self.callbacks, {}
+        for index, callback in callbacks.items():  # in the order of sending
+            try:
+                if self.error is not None:
+                    self.observe(index)
+                    callback(None, self.error)
+                else:
+                    callback(self._place(index), None)
+            except CALLBACK_ERRORS:  # another's fault must not stop the delivery of the rest
+                _log.exception("producer.callback_failed callback=%r", callback)
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                waiter = self.waiters.popleft()
+            except IndexError:
+                return
+            waiter()
+
+
+def ranges_of(stored: "Iterable[tuple[Batch, int, int]]") -> list[DeliveredRange]:
+    """Return where records [first, end) of batches are, adjacent ranges joined; they are stored."""
+    ranges: list[DeliveredRange] = []
+    for batch, first, end in stored:
+        if batch.parts:
+            ends = [*(begin for begin, _ in batch.parts[1:]), batch.count]
+            inner = [
+                (part, max(first, begin) - begin, min(end, stop) - begin)
+                for (begin, part), stop in zip(batch.parts, ends, strict=True)
+                if max(first, begin) < min(end, stop)
+            ]
+            found = ranges_of(inner)
+        else:
+            base = batch.base_offset
+            place = (base + first, base + end) if base >= 0 else (-1, -1)
+            found = [DeliveredRange(batch.queue.topic, batch.queue.partition, *place)]
+        for each in found:
+            last = ranges[-1] if ranges else None
+            if last is not None and last[:2] == each[:2] and last.end == each.first:
+                ranges[-1] = last._replace(end=each.end)
+            else:
+                ranges.append(each)
+    return ranges
+
+
+class Delivery:
+    """The outcome of one record, as an awaitable: `Delivered`, or the typed error is raised.
+
+    Cheap on purpose (two fields); the outcome lives in the batch. Awaiting it twice is fine.
+    """
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._batch.is_done
+
+    def result(self) -> Delivered:
+        """Return where the record is, or raise why it is not; only when done()."""
+        if not self._batch.is_done:
+            raise asyncio.InvalidStateError("the record's outcome is not known yet: await it")
+        return self._batch.delivered(self._index)
+
+    def exception(self) -> QuorumlogError | None:
+        """Return why the record is not delivered, None when it is; only when done()."""
+        if not self._batch.is_done:
+            raise asyncio.InvalidStateError("the record's outcome is not known yet: await it")
+        return self._batch.error_of(self._index)
+
+    def add_done_callback(self, callback: Callable[["Delivery"], None]) -> None:
+        """Call `callback(self)` on the loop when the outcome is known; now, if it is. What it
+        raises is logged, no more."""
+
+        def call() -> None:
+            try:
+                callback(self)
+            except CALLBACK_ERRORS:  # another's fault must not stop the delivery of the rest
+                _log.exception("producer.callback_failed callback=%r", callback)
+
+        self._batch.observe(self._index)
+        self._batch.add_waiter(call)
+
+    def __await__(self) -> Generator[Any, None, Delivered]:
+        batch = self._batch
+        if not batch.is_done:
+            batch.observe(self._index)
+            yield from settled(batch)
+        return batch.delivered(self._index)
+
+
+def settled(batch: Batch) -> "asyncio.Future[None]":
+    """Return a future of the running loop that is done when the batch is."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def resolve() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    batch.add_waiter(resolve)
+    return future

@@ -1,0 +1,206 @@
+"""Many records in one call: taken in runs, with one handle for all of them."""
+
+from collections.abc import Callable, Generator, Sequence
+from itertools import accumulate
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ...errors import InvalidRequest, MessageTooLarge, PartitionerFailed, QuorumlogError
+from .accumulator import Accumulator, PartitionQueue
+from .batches import RECORD_OVERHEAD, Batch, DeliveredRange, Delivery, ranges_of, settled
+from .content import Content, as_bytes
+from .failures import not_delivered, undelivered
+
+DeliveryT = TypeVar("DeliveryT")
+
+
+class Bulk(NamedTuple):
+    """Records that are given at once, all of one kind of content."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None
+    ends: Sequence[int]  # running sums of the records' sizes
+    size_max: int  # of one of them
+
+
+class Span(NamedTuple):
+    """Records [first, end) of a bulk are in `batch`, from its record `begin` on."""
+
+    first: int
+    end: int
+    batch: Batch
+    begin: int
+
+
+class Sent(Generic[DeliveryT]):
+    """The outcomes of records that were sent together: by index, or all at once.
+
+    `sent[i]` is the handle of record `i`, as `send` would have returned it; no handle exists until
+    it is asked for.
+    """
+
+    def __init__(
+        self, spans: Sequence[Span], count: int, make: Callable[[Batch, int], DeliveryT]
+    ) -> None:
+        self._spans = tuple(spans)
+        self._count = count
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> DeliveryT:
+        if index < 0:
+            index += self._count
+        if not 0 <= index < self._count:
+            raise IndexError(f"record {index} of {self._count}")
+        low, high = 0, len(self._spans)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._spans[middle].first <= index else (low, middle)
+        span = self._spans[low]
+        return self._make(span.batch, span.begin + index - span.first)
+
+    def done(self) -> bool:
+        """Whether every outcome is known."""
+        return all(span.batch.is_done for span in self._spans)
+
+    def observe(self) -> None:
+        """Somebody looks at every outcome."""
+        for span in self._spans:
+            span.batch.observed.update(range(span.begin, span.begin + span.end - span.first))
+
+    def batches(self) -> list[Batch]:
+        """Return the batches that have the records."""
+        return [span.batch for span in self._spans]
+
+    def ranges(self) -> list[DeliveredRange]:
+        """Return where the records are, in the order of sending, once all is known; raises
+        NotDelivered with those that are not stored."""
+        count, first = 0, None
+        records = []
+        for span in self._spans:
+            indices = range(span.begin, span.begin + span.end - span.first)
+            failed = [i for i in indices if span.batch.error_of(i) is not None]
+            count += len(failed)
+            if failed:
+                first = first or span.batch.error_of(failed[0])
+                records.extend(undelivered(span.batch, failed))
+        if count:
+            raise not_delivered(count, first, records)
+        return ranges_of(
+            (span.batch, span.begin, span.begin + span.end - span.first) for span in self._spans
+        )
+
+
+class AsyncSent(Sent[Delivery]):
+    """`Sent` as an awaitable of `ranges`."""
+
+    def __await__(self) -> Generator[Any, None, list[DeliveredRange]]:
+        self.observe()
+        for batch in self.batches():
+            if not batch.is_done:
+                yield from settled(batch)
+        return self.ranges()
+
+
+def bulk_of(
+    topic: str, values: Sequence[Content], keys: Sequence[Content] | None, *, size_max: int
+) -> Bulk:
+    """Return what was given as columns of bytes; nothing is taken if one record is wrong.
+
+    Raises InvalidRequest for columns of different lengths, TypeError, and MessageTooLarge.
+    """
+    if keys is not None and len(keys) != len(values):
+        raise InvalidRequest(f"{len(values)} values have {len(keys)} keys: give each one its own")
+    whole = _as_column(values, "value")
+    own = None if keys is None else _as_column(keys, "key")
+    sizes = _sizes(whole)
+    if own is not None:
+        sizes = [size + more for size, more in zip(sizes, _sizes(own), strict=True)]
+    largest = max(sizes, default=0) + RECORD_OVERHEAD
+    if largest > size_max:
+        place = sizes.index(largest - RECORD_OVERHEAD)
+        raise MessageTooLarge(
+            f"record {place} of {len(whole)} has {largest} bytes, more than request_size_max "
+            f"({size_max}): none was taken",
+            topic=topic,
+        )
+    ends = list(accumulate(size + RECORD_OVERHEAD for size in sizes))
+    return Bulk(whole, own, ends, largest)
+
+
+def _as_column(contents: Sequence[Content], what: str) -> list[bytes | None]:
+    if isinstance(contents, str | bytes | bytearray):
+        raise TypeError(f"send_many takes a sequence of {what}s, not one {what}")
+    if set(map(type, contents)) <= {bytes, type(None)}:
+        return list(contents)  # type: ignore[arg-type]  # every one was looked at
+    return [None if content is None else as_bytes(content, what) for content in contents]
+
+
+def _sizes(column: Sequence[bytes | None]) -> list[int]:
+    if None in column:
+        return [0 if item is None else len(item) for item in column]
+    return list(map(len, column))  # type: ignore[arg-type]  # None is ruled out above
+
+
+def accept_many(
+    accumulator: Accumulator,
+    topic: str,
+    bulk: Bulk,
+    *,
+    first: int,
+    partition: int | None,
+    timestamp_ms: int,
+) -> list[Span]:
+    """Take records of `bulk` from `first` on, as many as there is room for, and return where they
+    are, in order; [] when there is no room, or something is not known there, as `accept`.
+
+    Records that all go to one partition are taken in runs, at a fraction of the cost. A record for
+    which the partitioner fails has that outcome, and the others go on.
+    """
+    spans: list[Span] = []
+    index = begin = first
+    last = len(bulk.values)
+    current: Batch | None = None  # has [begin, index), from its record `place` on
+    place = 0
+    in_runs = partition is not None or (accumulator.takes_runs and bulk.keys is None)
+    while index < last:
+        taken = 1
+        batch: Batch | None
+        try:
+            if in_runs:
+                batch, taken = accumulator.accept_run(topic, bulk, index, partition, timestamp_ms)
+            else:
+                key = None if bulk.keys is None else bulk.keys[index]
+                batch = accumulator.accept(
+                    topic, key, bulk.values[index], timestamp_ms, (), partition
+                )
+        except PartitionerFailed as error:
+            batch = refused(topic, bulk, index, index + 1, timestamp_ms, error).batch
+            accumulator.failures.add([batch])
+        if batch is not current:
+            if current is not None:
+                spans.append(Span(begin, index, current, place))
+            if batch is not None:
+                begin, place = index, batch.count - taken
+            current = batch
+        if batch is None:
+            return spans
+        index += taken
+    if current is not None:
+        spans.append(Span(begin, index, current, place))
+    return spans
+
+
+def refused(
+    topic: str, bulk: Bulk, first: int, end: int, timestamp_ms: int, error: QuorumlogError
+) -> Span:
+    """Return the records of [first, end) as a batch that failed: they were not taken."""
+    batch = Batch(PartitionQueue(topic, -1))
+    batch.values = list(bulk.values[first:end])
+    batch.count = len(batch.values)
+    batch.keys = [None] * batch.count if bulk.keys is None else list(bulk.keys[first:end])
+    batch.timestamps.extend([timestamp_ms] * batch.count)
+    batch.size = sum(len(value or b"") for value in batch.values)
+    batch.fail(error)
+    return Span(first, end, batch, 0)

@@ -1,0 +1,89 @@
+"""What a caller may give as a record's parts, and what becomes of it. Pure.
+
+Errors: TypeError for what is no such thing, InvalidTimestamp for a time that cannot be stored,
+InvalidRecord for text that UTF-8 cannot carry.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from operator import index
+from typing import Any, SupportsIndex, TypeAlias
+
+from ...errors import InvalidRecord, InvalidTimestamp
+from .batch_encoding import headers_size
+from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Headers
+
+Content: TypeAlias = bytes | bytearray | memoryview | str | None
+"""What a key or a value may be; text is sent as UTF-8."""
+
+HeadersIn: TypeAlias = Mapping[str, Content] | Sequence[tuple[str, Content]] | None
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+TIMESTAMP_MS_MAX = 253_402_300_799_999  # the last millisecond that a datetime can say
+
+
+def as_bytes(content: Content, what: str) -> bytes:
+    """Return content as bytes, text as UTF-8; raises TypeError for anything else."""
+    if isinstance(content, str):
+        return _encoded(content, what)
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"a {what} is bytes or str, not {type(content).__name__}")
+
+
+def _encoded(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRecord(f"a {what} is text that UTF-8 cannot carry: {error.reason}") from None
+
+
+def as_int(number: object, what: str) -> int:
+    """Return any kind of whole number as an int; raises TypeError for anything else."""
+    if not isinstance(number, SupportsIndex):
+        raise TypeError(f"{what} an int, not {type(number).__name__}")
+    return index(number)
+
+
+def as_timestamp_ms(timestamp: int | datetime) -> int:
+    """Return milliseconds since 1970; raises InvalidTimestamp for a time that is out of range or
+    has no time zone, TypeError for what is no time."""
+    if isinstance(timestamp, datetime):
+        if timestamp.tzinfo is None:
+            raise InvalidTimestamp(
+                f"{timestamp} has no time zone: give an aware datetime, e.g. in datetime.UTC"
+            )
+        timestamp_ms = (timestamp - EPOCH) // MILLISECOND
+    elif type(timestamp) is int:
+        timestamp_ms = timestamp
+    else:
+        timestamp_ms = as_int(timestamp, "timestamp_ms is milliseconds since 1970,")
+    if not 0 <= timestamp_ms <= TIMESTAMP_MS_MAX:
+        raise InvalidTimestamp(
+            f"timestamp_ms is {timestamp_ms}: it is milliseconds since 1970, 0 to "
+            f"{TIMESTAMP_MS_MAX} (the year 9999)"
+        )
+    return timestamp_ms
+
+
+def size_bound(value: Content, key: Content, headers: HeadersIn) -> int:
+    """Return how much room a record takes at most."""
+    size = RECORD_OVERHEAD + OBJECT_OVERHEAD
+    for content in (value, key):
+        if content is not None:
+            size += len(as_bytes(content, "key or value"))
+    return size if headers is None else size + headers_size(as_headers(headers))
+
+
+def as_headers(headers: Mapping[str, Content] | Sequence[tuple[str, Content]]) -> Headers:
+    """Return headers in order, as (name, value or None) pairs."""
+    taken: list[tuple[str, bytes | None]] = []
+    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    for pair in pairs:
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise TypeError(f"headers are a mapping, or pairs of a str and its value, not {pair!r}")
+        name, value = pair
+        _encoded(name, "header's name")
+        taken.append((name, None if value is None else as_bytes(value, "header's value")))
+    return tuple(taken)

@@ -1,0 +1,506 @@
+"""The producer: records in, batches out, a typed outcome for each record.
+
+Records wait in the accumulator, at most `buffer_size` bytes of them, until their batch is full or
+has lingered; the sender brings batches to the partitions' leaders, one request at a time for each
+partition, and repeats what may be repeated until the delivery deadline.
+
+What repeats mean: a request whose outcome is unknown (a broken stream, a time-out) is sent again,
+and if the first one had been stored after all, its records are stored twice, in order. Within one
+partition nothing overtakes: a repeated batch goes before everything younger.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import (
+    NotDelivered,
+    Overloaded,
+    QuorumlogError,
+    Stopping,
+    TimedOut,
+)
+from ...runtime import Scope
+from ..config import ProducerConfig
+from ..connection import Connection
+from ..topology import TopicLayout
+from .accumulator import Accumulator
+from .arrow_producer import send_arrow
+from .arrow_source import Columns
+from .batches import (
+    OBJECT_OVERHEAD,
+    Batch,
+    Delivered,
+    DeliveredRange,
+    Delivery,
+    OnDelivery,
+    settled,
+)
+from .bulk import AsyncSent, Bulk, Span, accept_many, bulk_of, refused
+from .content import (
+    Content,
+    HeadersIn,
+    as_bytes,
+    as_headers,
+    as_int,
+    as_timestamp_ms,
+    size_bound,
+)
+from .partitioner import Partitioner, partitioner_of
+from .sender import Sender
+
+if TYPE_CHECKING:
+    from .arrow_source import ArrowSource
+
+
+class Threading(NamedTuple):
+    """What a producer needs when other threads than the loop's give it records."""
+
+    lock: AbstractContextManager[object]  # held around every use of the accumulator
+    on_loop: Callable[[Callable[[], None]], object]  # runs a callback on the loop's thread, soon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStatistics:
+    """A snapshot of a producer; counts are since it was made."""
+
+    buffered_records: int  # accepted, and without an outcome
+    buffered_bytes: int  # what they take of `buffer_size`
+    in_flight_records: int  # of those, in a request that has no answer yet
+    delivered_records: int
+    failed_records: int
+    retries: int  # batches that were put back to be sent again
+    splits: int  # batches that were halved because they were too large
+    requests: int  # a partition's part of a request, acknowledged
+
+
+class AsyncProducer:
+    """Sends records; made by `AsyncLog.producer()`. For one loop's thread.
+
+    ```python
+    async with log.producer() as producer:
+        delivery = await producer.send("flights", key=b"UA", value=b"...")
+        print((await delivery).offset)
+    ```
+    Leaving the block flushes. Failures that nobody looked at (by awaiting, a callback, or asking
+    for the result or the exception) are raised by `flush` and `close` as one NotDelivered with the
+    records, so that no record is lost in silence.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        scope: Scope,
+        config: ProducerConfig,
+        *,
+        partitioner: str | Partitioner = "murmur2",
+        threading: Threading | None = None,
+        on_close: Callable[["AsyncProducer"], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.connection = connection
+        self.lock: AbstractContextManager[object] = threading.lock if threading else nullcontext()
+        self.is_closed = False
+        self._clock = connection.runtime.clock
+        self.wall_ms = self._clock.wall_ms
+        self.accumulator = Accumulator(
+            config,
+            entropy=connection.runtime.entropy.stream("sticky partitions"),
+            partitioner=partitioner_of(partitioner),
+            on_work=self._wake if threading is None else lambda: threading.on_loop(self._wake),
+        )
+        self._on_close = on_close
+        self._sender = Sender(connection, self.accumulator, config, scope=scope, lock=self.lock)
+        self._is_ending = False  # close() gives what is left its outcome
+        self._coordinator = scope.spawn(self._sender.run(), name="producer")
+        self._coordinator.add_done_callback(self._on_interrupted)
+
+    # --- sending -----------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Content = None,
+        *,
+        key: Content = None,
+        headers: HeadersIn = None,
+        timestamp_ms: int | datetime | None = None,
+        partition: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Take one record, waiting for room and for the topic's metadata if need be, and return
+        the handle of its outcome: await that to know that it is stored.
+
+        Without a partition the partitioner decides: by default the key (murmur2); without a key a
+        partition is kept until its batch is full. `timestamp_ms` is milliseconds since 1970 or an
+        aware datetime, now by default. `on_delivery(delivered, error)` is called once, see
+        `OnDelivery`; the awaitable and it do not exclude each other.
+
+        Raises UnknownTopicOrPartition, MessageTooLarge, InvalidTimestamp, PartitionerFailed, and
+        Overloaded when the buffer is full: after `block_ms_max`, or at once with on_full="raise".
+        What it raises, it did not take.
+        """
+        batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+        while batch is None:
+            await self.wait_acceptable(topic, size_bound(value, key, headers), partition)
+            batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+        return Delivery(batch, batch.count - 1)
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: Content = None,
+        *,
+        key: Content = None,
+        headers: HeadersIn = None,
+        timestamp_ms: int | datetime | None = None,
+        partition: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Like `send`, without waiting: raises Overloaded when the buffer is full or the topic's
+        partitions are not known yet (`await producer.wait_acceptable(topic)` first)."""
+        batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+        if batch is None:
+            if partition is not None and self.accumulator.knows(topic):
+                self.accumulator.queue(topic, partition)  # raises for one that does not exist
+            raise self._overloaded(topic)
+        return Delivery(batch, batch.count - 1)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Content = None,
+        *,
+        key: Content = None,
+        headers: HeadersIn = None,
+        timestamp_ms: int | datetime | None = None,
+        partition: int | None = None,
+    ) -> Delivered:
+        """Send one record and return where it is stored."""
+        delivery = await self.send(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            partition=partition,
+        )
+        return await delivery
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[Content],
+        *,
+        keys: Sequence[Content] | None = None,
+        timestamp_ms: int | datetime | None = None,
+        partition: int | None = None,
+    ) -> AsyncSent:
+        """Take many records, one for each value, and return the handle of their outcomes: await it
+        for the ranges of offsets, or index it for a record's own handle.
+
+        Much cheaper a record than `send` where all go to one partition (no keys, or `partition`
+        given); keys, if given, are as many. Wrong input is refused as a whole. Where the buffer
+        stays full on the way, the rest has that outcome (Overloaded) and nothing is raised here.
+        """
+        bulk = bulk_of(topic, values, keys, size_max=self.config.request_size_max)
+        timestamp = self.stamp(timestamp_ms)
+        spans: list[Span] = []
+        while (taken := spans[-1].end if spans else 0) < len(bulk.values):
+            more = self.accept_many(topic, bulk, taken, timestamp, partition)
+            spans.extend(more)
+            if not more and not await self.make_room(topic, bulk, spans, timestamp, partition):
+                break
+        return AsyncSent(spans, len(bulk.values), Delivery)
+
+    async def send_arrow(
+        self,
+        topic: str,
+        data: "ArrowSource",
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+        partition: int | str | None = None,
+    ) -> list[DeliveredRange]:
+        """Send the rows of an Arrow source and return where they are stored.
+
+        `data` is a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of RecordBatches,
+        or anything with the Arrow C stream (a pandas or polars frame). It is read as far as the
+        buffer has room: one without end takes bounded memory.
+
+        The arguments name columns. `key` and `value` are binary or text (other types are sent as
+        their text); without `value` each row becomes one JSON object of the columns that are not
+        named. A null value is a record without one. `timestamp` is an Arrow timestamp or
+        milliseconds since 1970, a null is now; `headers` a list of structs {key: string, value:
+        binary}; `partition` a number for all rows, or the name of a column of numbers. Otherwise
+        the producer's partitioner decides: by default rows with equal keys go to one partition in
+        order, and without `key` (or with a null key) rows are spread in runs. A callable is asked
+        for each row, which is slow.
+
+        Returns when all are stored, with one entry for each run of offsets, by partition. Raises
+        what was wrong before a row was taken, and afterwards RowsNotDelivered, which says of each
+        row where it is. Reading ends at the first failure.
+        """
+        column, number = (partition, None) if isinstance(partition, str) else (None, partition)
+        columns = Columns(key, value, timestamp, headers, column)
+        return await send_arrow(self, topic, data, columns=columns, partition=number)
+
+    async def flush(self, *, timeout_ms: int | None = None) -> None:
+        """Send what waits and return when everything sent so far has its outcome.
+
+        Raises NotDelivered with the failures that nobody has looked at, each told once, and
+        TimedOut after `timeout_ms`; without one the records' delivery deadlines bound the wait.
+        """
+        with self.lock:
+            batches = self.accumulator.close_all()
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                for batch in batches:
+                    await settled(batch)
+        except TimeoutError:
+            waiting = sum(batch.count for batch in batches if not batch.is_done)
+            raise TimedOut(f"{waiting} records have no outcome after {timeout_ms} ms") from None
+        self._raise_unobserved()
+
+    async def close(self, *, flush: bool = True, timeout_ms: int | None = None) -> None:
+        """Flush, then stop; without `flush`, and after `timeout_ms`, what waits fails with
+        Stopping. Repeating is fine.
+
+        Raises NotDelivered as `flush` does, also for what the time-out cut off; without `flush`
+        nothing is raised.
+        """
+        if self.is_closed:
+            if flush:
+                self._raise_unobserved()  # it may have been ended by an interruption
+            return
+        self._refuse()
+        try:
+            if flush:
+                await self._flush_at_close(timeout_ms)
+        finally:
+            self._is_ending = True
+            self._coordinator.cancel()
+            await self._sender.close()
+            self._give_up("the producer was closed before the record was delivered")
+            if self._on_close is not None:
+                self._on_close(self)
+        failure = self._take_failures()
+        if flush and failure is not None:
+            raise failure
+
+    async def _flush_at_close(self, timeout_ms: int | None) -> None:
+        try:
+            await self.flush(timeout_ms=timeout_ms)
+        except TimedOut:
+            return  # what is left fails now, and is told with the rest
+
+    def statistics(self) -> ProducerStatistics:
+        """Return what the producer holds and has done, as of now."""
+        with self.lock:
+            records, in_flight, held = self.accumulator.statistics()
+        sender = self._sender
+        return ProducerStatistics(
+            buffered_records=records,
+            buffered_bytes=held,
+            in_flight_records=in_flight,
+            delivered_records=sender.delivered,
+            failed_records=sender.failed,
+            retries=sender.retries,
+            splits=sender.splits,
+            requests=sender.requests,
+        )
+
+    async def __aenter__(self) -> "AsyncProducer":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close(flush=error is None or isinstance(error, Exception))
+        except QuorumlogError as failure:
+            if error is None:
+                raise
+            error.add_note(f"records were not delivered either: {failure}")
+
+    # --- shared with the blocking face and with send_arrow -----------------------------------
+
+    def accept(
+        self,
+        topic: str,
+        value: Content,
+        key: Content,
+        headers: HeadersIn,
+        timestamp_ms: int | datetime | None,
+        partition: int | None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Batch | None:
+        """Take one record and return its batch, the record being the last of it; None when
+        `wait_acceptable` is needed first. The caller holds the lock, if there is one.
+
+        The budget of a record is in `blocking.producer`.
+        """
+        if self.is_closed:
+            raise Stopping("the producer is closed")
+        if value is not None and type(value) is not bytes:
+            value = as_bytes(value, "value")
+        if key is not None and type(key) is not bytes:
+            key = as_bytes(key, "key")
+        timestamp_ms = self.stamp(timestamp_ms)
+        if partition is not None and type(partition) is not int:
+            partition = as_int(partition, "a partition is")
+        taken = () if headers is None else as_headers(headers)
+        return self.accumulator.accept(
+            topic, key, value, timestamp_ms, taken, partition, on_delivery
+        )
+
+    def stamp(self, timestamp_ms: int | datetime | None) -> int:
+        """Return a record's timestamp, now without one."""
+        return self.wall_ms() if timestamp_ms is None else as_timestamp_ms(timestamp_ms)
+
+    def accept_many(
+        self, topic: str, bulk: Bulk, first: int, timestamp_ms: int, partition: int | None
+    ) -> list[Span]:
+        """Take records of `bulk` from `first` on, as `accept` does one."""
+        if self.is_closed:
+            raise Stopping("the producer is closed")
+        if partition is not None:
+            partition = as_int(partition, "a partition is")
+        return accept_many(
+            self.accumulator,
+            topic,
+            bulk,
+            first=first,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+        )
+
+    async def make_room(
+        self,
+        topic: str,
+        bulk: Bulk,
+        spans: list[Span],
+        timestamp_ms: int,
+        partition: int | None,
+    ) -> bool:
+        """Wait until more of `bulk` may be taken than `spans` have; where that fails, give the rest
+        that outcome and return False, or raise when nothing was taken at all."""
+        try:
+            await self.wait_acceptable(topic, bulk.size_max + OBJECT_OVERHEAD, partition)
+        except QuorumlogError as error:
+            if not spans:
+                raise
+            end = len(bulk.values)
+            rest = refused(topic, bulk, spans[-1].end, end, timestamp_ms, error)
+            with self.lock:
+                self.accumulator.failures.add([rest.batch])
+            spans.append(rest)
+            return False
+        return True
+
+    async def wait_acceptable(
+        self, topic: str, size: int = 1, partition: int | None = None
+    ) -> None:
+        """Return when what kept `accept` from taking a record of `size` bytes may have passed.
+
+        Raises UnknownTopicOrPartition, and Overloaded when the buffer stays full for
+        `block_ms_max`, or is full with on_full="raise".
+        """
+        if not self.accumulator.knows(topic):
+            await self.know(topic)
+        if partition is not None and partition >= self.accumulator.partitions(topic):
+            await self._look_again(topic, partition)
+        await self._wait_room(topic, size)
+
+    async def know(self, topic: str) -> None:
+        """Look the topic's partitions up unless they are known; raises UnknownTopicOrPartition."""
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
+        if not self.accumulator.knows(topic):
+            deadline_ms = self._clock.now_ms() + self.config.block_ms_max
+            layout = await self.connection.layout(topic, deadline_ms=deadline_ms)
+            self._admit(topic, layout)
+
+    async def _look_again(self, topic: str, partition: int) -> None:
+        """The caller names a partition that is not known here: the topic may have grown."""
+        deadline_ms = self._clock.now_ms() + self.config.block_ms_max
+        self._admit(topic, await self.connection.refresh(topic, deadline_ms=deadline_ms))
+        self.accumulator.queue(topic, partition)  # raises
+
+    def _admit(self, topic: str, layout: TopicLayout) -> None:
+        with self.lock:
+            self.accumulator.admit(
+                topic, len(layout.partitions), message_bytes_max=layout.message_bytes_max
+            )
+
+    async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
+        """Queue a record batch of `count` records, waiting for room."""
+        while True:
+            if self.is_closed:
+                raise Stopping("the producer is closed")
+            with self.lock:
+                if self.accumulator.has_room(len(encoded)):
+                    return self.accumulator.add_encoded(topic, partition, encoded, count)
+            await self._wait_room(topic, len(encoded))
+
+    async def _wait_room(self, topic: str, size: int) -> None:
+        with self.lock:
+            if self.accumulator.has_room(size):
+                return
+            self.accumulator.close_all()  # what lingers goes now: its room is needed
+        if self.config.on_full == "raise":
+            raise self._overloaded(topic)
+        try:
+            async with asyncio.timeout(self.config.block_ms_max / 1000):
+                await self._sender.wait_change()
+        except TimeoutError:
+            raise self._overloaded(topic) from None
+
+    def _on_interrupted(self, coordinator: "asyncio.Task[None]") -> None:
+        """The client's tasks end without close(): the loop does, or one of them has failed."""
+        if not self._is_ending:
+            self._refuse()
+            self._give_up("the client ended before the record was delivered")
+
+    def _refuse(self) -> None:
+        with self.lock:
+            self.is_closed = True
+            self.accumulator.refuse()
+
+    def _give_up(self, reason: str) -> None:
+        """Nobody will send what is left: give it that outcome, and end the waits for room."""
+        with self.lock:
+            left = self.accumulator.take_all()
+        for batch in left:
+            batch.fail(Stopping(reason))
+        self._sender.announce()
+
+    def _wake(self) -> None:
+        self._sender.wake()
+
+    def _overloaded(self, topic: str) -> Overloaded:
+        if not self.accumulator.knows(topic):
+            return Overloaded("the topic's partitions are not known yet", topic=topic)
+        return Overloaded(
+            f"{self.accumulator.buffered} bytes of records wait for their acknowledgement, "
+            f"buffer_size is {self.config.buffer_size}: send slower or raise it",
+            topic=topic,
+        )
+
+    def _raise_unobserved(self) -> None:
+        failure = self._take_failures()
+        if failure is not None:
+            raise failure
+
+    def _take_failures(self) -> NotDelivered | None:
+        with self.lock:
+            return self.accumulator.failures.take()

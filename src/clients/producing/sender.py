@@ -1,0 +1,282 @@
+"""Carries closed batches from the accumulator to the partitions' leaders.
+
+One coordinator task routes queues that have something to send, closes batches whose linger has
+ended, parks queues that must wait and fails what is too late. One `LeaderLink` for each broker (see
+`leader_link`) keeps the Produce stream. A queue is in exactly one place: listed in the accumulator,
+offered to a link, in flight there, waiting for a look-up, or parked here; so a partition never has
+two requests at a time and its order is kept across repeats.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from copy import copy
+
+from ...errors import MessageTooLarge, QuorumlogError, TimedOut, UnknownTopicOrPartition
+from ...runtime import Scope
+from ..config import ProducerConfig
+from ..connection import Connection
+from .accumulator import Accumulator, PartitionQueue
+from .batches import Batch
+from .leader_link import LeaderLink
+
+IDLE_WAIT_MS = 60_000  # nothing is due: look again after it, though every change wakes the task
+
+
+class Sender:
+    """See the module. Lives in the client's scope; `run` is its coordinator."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        accumulator: Accumulator,
+        config: ProducerConfig,
+        *,
+        scope: Scope,
+        lock: AbstractContextManager[object],
+    ) -> None:
+        self._connection = connection
+        self._clock = connection.runtime.clock
+        self._accumulator = accumulator
+        self._config = config
+        self._scope = scope
+        self._lock = lock
+        self._links: dict[str, LeaderLink] = {}  # by address
+        self._parked: dict[PartitionQueue, int] = {}  # until when, on now_ms()
+        self._looked_up: dict[str, list[PartitionQueue]] = {}  # who waits, by topic being looked up
+        self._look_ups: dict[asyncio.Task[None], None] = {}
+        self._work = asyncio.Event()
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        self.requests = 0  # parts of requests that were acknowledged, since the start
+        self.delivered = 0  # records, as the four below
+        self.failed = 0
+        self.retries = 0  # batches that were put back to be sent again
+        self.splits = 0  # batches that were halved
+
+    # --- called by the producer --------------------------------------------------------------
+
+    def wake(self) -> None:
+        """The accumulator has something to do. On the loop's thread."""
+        self._work.set()
+
+    async def wait_change(self) -> None:
+        """Return when batches have got their outcome, and so room is free, after this call."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._waiters.pop(waiter, None)
+
+    def announce(self) -> None:
+        """End every `wait_change` that began before."""
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def run(self) -> None:
+        """Coordinate until cancelled."""
+        while True:
+            self._work.clear()
+            wake_ms = self._step(self._clock.now_ms())
+            wait_ms = max(1, wake_ms - self._clock.now_ms())
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._work.wait()
+            except TimeoutError:
+                pass
+
+    async def close(self) -> None:
+        """End the links; what is in flight gets no outcome from here any more."""
+        for task in list(self._look_ups):
+            task.cancel()
+        links, self._links = self._links, {}
+        for link in links.values():
+            await link.close()
+
+    # --- called by the links -----------------------------------------------------------------
+
+    def on_stored(self, queue: PartitionQueue, base_offset: int, append_time_ms: int = -1) -> None:
+        """A queue's request was stored from `base_offset` on (-1: nobody will say), at the
+        broker's time where the topic has it."""
+        with self._lock:
+            batches = self._accumulator.stored(queue)
+        self.requests += 1
+        for batch in batches:
+            batch.is_sent = False
+            self.delivered += batch.count
+            batch.complete(base_offset, append_time_ms)
+            if base_offset >= 0:
+                base_offset += batch.count
+        self.announce()
+
+    def on_refused(self, queue: PartitionQueue, error: QuorumlogError) -> None:
+        """A queue's request failed, nothing of it was stored, or (Lost, StreamBroken, TimedOut)
+        whether it was is unknown: repeat it if that may help."""
+        if not error.retriable:
+            self._refuse(queue, error)
+            return
+        self.retries += len(queue.in_flight)
+        with self._lock:
+            self._accumulator.put_back(queue, error)
+        self._connection.doubt(queue.topic)
+        self._park(queue)
+
+    def _refuse(self, queue: PartitionQueue, error: QuorumlogError) -> None:
+        """Sending the same again is of no use: find the bad batch of several, halve one that is
+        too large, and fail what can only fail."""
+        if not error.topic:
+            error = copy(error)  # others may have it too
+            error.topic, error.partition = queue.topic, queue.partition
+        if isinstance(error, MessageTooLarge) and len(queue.in_flight) == 1:
+            (batch,) = queue.in_flight
+            self._connection.doubt(queue.topic)  # its limit is another than was known
+            with self._lock:
+                is_split = self._accumulator.split(queue)
+            if is_split:
+                self.splits += 1
+                return
+            error = _record_too_large(batch, error)
+        with self._lock:
+            batches = self._accumulator.refused(queue)
+        self._fail(batches, error)
+
+    # --- coordination ------------------------------------------------------------------------
+
+    def _step(self, now_ms: int) -> int:
+        """Do all that can be done now; return when to look again."""
+        for queue in [queue for queue, until_ms in self._parked.items() if until_ms <= now_ms]:
+            del self._parked[queue]
+            with self._lock:
+                self._accumulator.unpark(queue)
+        with self._lock:
+            linger_end_ms = self._accumulator.close_due(now_ms)
+            late, deadline_ms = self._accumulator.expired(now_ms)
+            ready = list(self._accumulator.ready)
+            self._accumulator.ready.clear()
+        for batch in late:
+            self._expire(batch)
+        for queue in ready:
+            self._route(queue)
+        times = [linger_end_ms, deadline_ms, *self._parked.values()]
+        times.extend(link.check_deadline(now_ms) for link in self._links.values())
+        return min((time for time in times if time is not None), default=now_ms + IDLE_WAIT_MS)
+
+    def _route(self, queue: PartitionQueue) -> None:
+        """Offer a listed queue to its leader's link; while the leader is unknown it waits for the
+        topic's look-up, while there is none for a back-off before the next look-up."""
+        leader = self._connection.leader_now(queue.topic, queue.partition)
+        if leader is None:
+            with self._lock:
+                self._accumulator.park(queue)
+            if self._connection.is_known(queue.topic):
+                if self._is_gone(queue):
+                    return
+                queue.failures += 1
+                self._connection.doubt(queue.topic)
+                self._park(queue)
+            else:
+                self._look_up(queue)
+            return
+        link = self._links.get(leader.address)
+        if link is None:
+            link = LeaderLink(
+                self, self._connection, self._accumulator, self._config, leader.address
+            )
+            link.start(self._scope, self._lock)
+            self._links[leader.address] = link
+        link.offer(queue)
+
+    def _is_gone(self, queue: PartitionQueue) -> bool:
+        """Whether the topic has no such partition (any more): then what waits for it fails now."""
+        layout = self._connection.topology.topic(queue.topic)
+        if layout is None or queue.partition < len(layout.partitions):
+            return False
+        with self._lock:
+            batches = self._accumulator.abandon(queue)
+            batches += self._accumulator.shrink(queue.topic, len(layout.partitions))
+        self._fail(batches, _no_partition(queue.topic, len(layout.partitions)))
+        return True
+
+    def _park(self, queue: PartitionQueue) -> None:
+        wait_ms = self._connection.backoff.wait_ms(max(1, queue.failures))
+        self._parked[queue] = self._clock.now_ms() + wait_ms
+        self._work.set()
+
+    def _expire(self, batch: Batch) -> None:
+        queue = batch.queue
+        cause = queue.last_error
+        because = f"; the last attempt: {cause.message}" if cause is not None else ""
+        error = TimedOut(
+            f"not acknowledged within {self._config.delivery_timeout_ms} ms{because}",
+            topic=queue.topic,
+            partition=queue.partition,
+        )
+        error.__cause__ = cause
+        self._fail([batch], error)
+
+    def _fail(self, batches: Sequence[Batch], error: QuorumlogError) -> None:
+        for batch in batches:
+            self.failed += batch.count
+            batch.fail(error)
+        self.announce()
+
+    # --- looking up leaders ------------------------------------------------------------------
+
+    def _look_up(self, queue: PartitionQueue) -> None:
+        """Have the queue wait for its topic's look-up, of which there is one at a time."""
+        waiting = self._looked_up.get(queue.topic)
+        if waiting is None:
+            self._looked_up[queue.topic] = [queue]
+            task = self._scope.spawn(self._refresh(queue.topic), name=f"look-up {queue.topic}")
+            self._look_ups[task] = None
+            task.add_done_callback(self._look_ups.pop)
+        else:
+            waiting.append(queue)
+
+    async def _refresh(self, topic: str) -> None:
+        failed = False
+        try:
+            layout = await self._connection.refresh(topic)
+        except UnknownTopicOrPartition as error:
+            with self._lock:
+                batches = self._accumulator.forget_topic(topic, self._looked_up[topic])
+            self._fail(batches, error)
+        except QuorumlogError:
+            failed = True  # asked again after a back-off, until the batches' deadline
+        else:
+            with self._lock:
+                self._accumulator.admit(
+                    topic,
+                    len(layout.partitions),
+                    message_bytes_max=layout.message_bytes_max,
+                )
+                gone = self._accumulator.shrink(topic, len(layout.partitions))
+            self._fail(gone, _no_partition(topic, len(layout.partitions)))
+        for queue in self._looked_up.pop(topic):
+            queue.failures += failed
+            if failed:
+                self._park(queue)
+            else:
+                with self._lock:
+                    self._accumulator.unpark(queue)
+
+
+def _no_partition(topic: str, partitions: int) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(
+        f"the record's partition does not exist any more: the topic has {partitions} partitions, "
+        "numbered from 0",
+        topic=topic,
+    )
+
+
+def _record_too_large(batch: Batch, refusal: QuorumlogError) -> MessageTooLarge:
+    error = MessageTooLarge(
+        f"a single record, {batch.size} bytes as a batch, is refused ({refusal.message}): send a "
+        "smaller one, compress it, or raise the topic's max.message.bytes",
+        topic=batch.queue.topic,
+        partition=batch.queue.partition,
+    )
+    error.__cause__ = refusal
+    return error
