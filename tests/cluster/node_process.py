@@ -1,0 +1,115 @@
+"""A real node process that a test kills, stops, pauses and starts again at the same address."""
+
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from quorumlog.server.main import format_storage, load_config
+
+READY_S = 60.0
+STOP_S = 60.0
+
+SERVE = """
+import sys
+from quorumlog.server.main import serve
+sys.exit(serve(sys.argv[1], as_json=True))
+"""
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class NodeProcess:
+    """A node of a configuration file in `folder`; formatted at once, started on entering."""
+
+    def __init__(self, folder: Path, *, advertised: str = "") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.address = f"127.0.0.1:{free_port()}"
+        self._file = folder / "node.toml"
+        self._log = folder / "node.log"
+        lines = {
+            "data.dir": str(folder / "data"),
+            "listeners.grpc": self.address,
+            "listeners.controller": f"127.0.0.1:{free_port()}",
+        }
+        if advertised:
+            lines["advertised.grpc"] = advertised
+        self._file.write_text("".join(f'{name} = "{value}"\n' for name, value in lines.items()))
+        format_storage(load_config(str(self._file)))
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> "NodeProcess":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """The living process."""
+        assert self._process is not None, "the node is down"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it serves."""
+        assert self._process is None, "the node is up"
+        with self._log.open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", SERVE, str(self._file)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert process.stdout is not None
+        self._process = process
+        seen, _, _ = select.select([process.stdout], [], [], READY_S)
+        line = process.stdout.readline() if seen else ""
+        if not line:
+            self.kill()
+            raise AssertionError(f"the node does not start: {self.complaints()}")
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of it cleans up. One that is down stays so."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def stop(self) -> int:
+        """SIGTERM: an orderly stop; its exit code."""
+        assert self._process is not None, "the node is down"
+        self._process.terminate()
+        code = self._process.wait(STOP_S)
+        self.kill()
+        return code
+
+    def pause(self) -> None:
+        """SIGSTOP: its connections live, and nothing answers."""
+        assert self._process is not None, "the node is down"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None, "the node is down"
+        self._process.send_signal(signal.SIGCONT)
+
+    def complaints(self) -> str:
+        """What it wrote to stderr, in all its lives."""
+        return self._log.read_text()

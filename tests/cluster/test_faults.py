@@ -1,0 +1,356 @@
+"""Real clients against real trouble: a node that is killed, stopped and hung, and bad wires.
+
+What every test holds: each record has its outcome in time, what was acknowledged is read back where
+it was, nothing is there that was not sent, and afterwards the same client works.
+"""
+
+import asyncio
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import quorumlog
+from quorumlog.clients import Delivered
+from quorumlog.errors import Lost, QuorumlogError, TimedOut
+from quorumlog.runtime import Runtime, real
+from quorumlog.testing import Direction, ForwardingProxy
+
+from .node_process import NodeProcess
+
+RECORDS = 3_000
+OUTCOME_S = 60.0  # more than any outcome takes here
+HERE = Path(__file__).parent
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path / "node") as running:
+        yield running
+
+
+@contextmanager
+def behind_a_proxy(folder: Path) -> Iterator[tuple[NodeProcess, ForwardingProxy]]:
+    """A node that sends its clients to a proxy in front of it."""
+    with (
+        ForwardingProxy("127.0.0.1:1") as proxy,
+        NodeProcess(folder / "node", advertised=proxy.address) as running,
+    ):
+        proxy.target = running.address
+        yield running, proxy
+
+
+def read_all(log: quorumlog.Log, topic: str) -> dict[tuple[int, int], bytes]:
+    """Every record's value by (partition, offset)."""
+    with log.consumer(topic, until_end=True) as consumer:
+        return {(record.partition, record.offset): record.value or b"" for record in consumer}
+
+
+def check(
+    stored: dict[tuple[int, int], bytes],
+    delivered: Sequence[tuple[bytes, Delivered]],
+    sent: Sequence[bytes],
+) -> None:
+    """Hold what was acknowledged and sent against what is there."""
+    for value, where in delivered:
+        assert stored.get((where.partition, where.offset)) == value, where
+    assert set(stored.values()) <= set(sent), "something is there that nobody sent"
+    for partition in {place[0] for place in stored}:
+        firsts = list(
+            dict.fromkeys(stored[place] for place in sorted(stored) if place[0] == partition)
+        )
+        assert firsts == sorted(firsts), f"partition {partition} is out of order"
+
+
+def numbered(count: int, name: str = "value") -> list[bytes]:
+    return [b"%s %06d" % (name.encode(), number) for number in range(count)]
+
+
+# --- a node that dies, stops and hangs -----------------------------------------------------------
+
+
+def trouble(node: NodeProcess, is_over: threading.Event) -> None:
+    """Kill, stop and hang it in turn, until the test is over."""
+    while True:
+        for act in (node.kill, node.stop):
+            if is_over.wait(0.7):
+                return
+            act()
+            node.start()
+        if is_over.wait(0.7):
+            return
+        node.pause()
+        is_over.wait(0.7)
+        node.resume()
+
+
+@contextmanager
+def troubled(node: NodeProcess) -> Iterator[None]:
+    is_over = threading.Event()
+    thread = threading.Thread(target=trouble, args=(node, is_over))
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_blocking_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -> None:
+    values = numbered(RECORDS)
+    seen: list[tuple[int, int, bytes]] = []
+    is_over = threading.Event()
+
+    def follow(consumer: quorumlog.clients.blocking.consumer.Consumer) -> None:
+        while not is_over.is_set():
+            seen.extend(
+                (record.partition, record.offset, record.value or b"")
+                for record in consumer.poll(timeout_ms=100)
+            )
+
+    with quorumlog.connect(node.address) as log:
+        log.admin.create_topic("t", partitions=2)
+        with log.consumer("t") as consumer:
+            following = threading.Thread(target=follow, args=(consumer,))
+            following.start()
+            try:
+                with troubled(node), log.producer(linger_ms=1, batch_size=2_000) as producer:
+                    deliveries = []
+                    for value in values:
+                        deliveries.append((value, producer.send("t", value)))
+                        time.sleep(0.002)
+                    delivered = [(value, each.result(OUTCOME_S)) for value, each in deliveries]
+                stored = read_all(log, "t")
+            finally:
+                is_over.set()
+                following.join()
+    assert len(delivered) == RECORDS
+    check(stored, delivered, values)
+    offsets: dict[int, int] = {}
+    for partition, offset, value in seen:
+        assert offset == offsets.get(partition, 0), "each offset once, in order"
+        offsets[partition] = offset + 1
+        assert stored[partition, offset] == value
+
+
+def test_asyncio_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -> None:
+    values = numbered(RECORDS)
+
+    async def main(runtime: Runtime) -> list[tuple[bytes, Delivered]]:
+        async with quorumlog.aio.AsyncLog.open(runtime, node.address) as log:
+            await log.admin.create_topic("t", partitions=2)
+            count = len(asyncio.all_tasks())
+            async with log.consumer("t") as consumer, log.producer(linger_ms=1) as producer:
+                deliveries = []
+                for value in values:
+                    deliveries.append((value, await producer.send("t", value)))
+                    await asyncio.sleep(0.002)
+                async with asyncio.timeout(OUTCOME_S):
+                    delivered = [(value, await delivery) for value, delivery in deliveries]
+                expected = {0: 0, 1: 0}
+                while sum(expected.values()) < RECORDS:
+                    for record in await consumer.poll(timeout_ms=10_000):
+                        assert record.offset == expected[record.partition]
+                        expected[record.partition] += 1
+            assert len(asyncio.all_tasks()) == count, "a task was left behind"
+        return delivered
+
+    with troubled(node):
+        delivered = real.run(main)
+    with quorumlog.connect(node.address) as log:
+        check(read_all(log, "t"), delivered, values)
+
+
+def test_a_node_that_hangs_costs_callers_their_deadline_and_no_more(node: NodeProcess) -> None:
+    with quorumlog.connect(node.address, request_timeout_ms=300, call_timeout_ms=1_000) as log:
+        log.admin.create_topic("t")
+        producer = log.producer(linger_ms=0, delivery_timeout_ms=500)
+        patient = log.producer(linger_ms=0)
+        consumer = log.consumer("t")
+        producer.send("t", b"before").result(OUTCOME_S)
+        assert [record.value for record in consumer.poll(timeout_ms=10_000)] == [b"before"]
+        node.pause()
+        later = patient.send("t", b"later")
+        began_s = time.monotonic()
+        assert consumer.poll(timeout_ms=300) == []
+        with pytest.raises(TimedOut):
+            log.admin.list_topics()
+        producer.send("t", b"lost")
+        with pytest.raises(TimedOut):
+            producer.flush(timeout_ms=300)
+        assert time.monotonic() - began_s < 6.0
+        with pytest.raises(QuorumlogError):
+            producer.flush()
+        assert time.monotonic() - began_s < 12.0, "an answer under way gets 5 s at least"
+        node.resume()
+        assert later.result(OUTCOME_S).topic == "t"
+        seen = [record.value for record in consumer.poll(timeout_ms=10_000)]
+        assert seen[0] in (b"later", b"lost"), "it goes on where it was"
+        producer.close(flush=False)
+
+
+# --- bad wires -----------------------------------------------------------------------------------
+
+
+def cut_again_and_again(proxy: ForwardingProxy) -> None:
+    for _ in range(5):
+        time.sleep(0.2)
+        proxy.cut()
+
+
+def tear_messages(proxy: ForwardingProxy) -> None:
+    for count in (1, 10, 100, 1_000, 5_000):
+        for direction in Direction:
+            proxy.cut_after(direction, count)
+            time.sleep(0.1)
+
+
+def hold_for_a_while(proxy: ForwardingProxy) -> None:
+    proxy.hold()
+    time.sleep(1.5)
+    proxy.release()
+
+
+def refuse_for_a_while(proxy: ForwardingProxy) -> None:
+    proxy.refuse()
+    proxy.cut()
+    time.sleep(1.0)
+    proxy.admit()
+
+
+def slow_down(proxy: ForwardingProxy) -> None:
+    proxy.delay_s = 0.05
+    time.sleep(1.0)
+    proxy.delay_s = 0.0
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [cut_again_and_again, tear_messages, hold_for_a_while, refuse_for_a_while, slow_down],
+)
+def test_a_bad_wire_loses_nothing(spoil: Callable[[ForwardingProxy], None], tmp_path: Path) -> None:
+    values = numbered(600)
+    with behind_a_proxy(tmp_path) as (_, proxy), quorumlog.connect(proxy.address) as log:
+        log.admin.create_topic("t", partitions=2)
+        spoiling = threading.Thread(target=spoil, args=(proxy,))
+        with log.producer(linger_ms=0) as producer:
+            spoiling.start()
+            deliveries = []
+            for value in values:
+                deliveries.append((value, producer.send("t", value)))
+                time.sleep(0.003)
+            delivered = [(value, each.result(OUTCOME_S)) for value, each in deliveries]
+        spoiling.join()
+        check(read_all(log, "t"), delivered, values)
+        assert len(delivered) == len(values)
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_flipped_bits_hang_nothing_and_are_never_taken_for_records(
+    direction: Direction, tmp_path: Path
+) -> None:
+    """Over plain TCP a flipped bit may turn one valid request into another; the batch's checksum
+    covers what is inside of it."""
+    values = numbered(300)
+    with behind_a_proxy(tmp_path) as (node, proxy):
+        with quorumlog.connect(proxy.address, call_timeout_ms=20_000) as log:
+            log.admin.create_topic("t")
+            producer = log.producer(linger_ms=0, delivery_timeout_ms=10_000)
+            outcomes = []
+            for number, value in enumerate(values):
+                if number % 30 == 0:
+                    proxy.corrupt(direction)
+                outcomes.append(producer.send("t", value))
+                time.sleep(0.003)
+            failures = [each.exception(OUTCOME_S) for each in outcomes]
+            assert all(isinstance(each, QuorumlogError | None) for each in failures)
+            proxy.corrupt(direction, chunks=0)
+            assert producer.send("t", values[-1]).result(OUTCOME_S).topic == "t"
+            producer.close()
+        with quorumlog.connect(node.address) as log:
+            assert set(read_all(log, "t").values()) <= set(values)
+
+
+def test_a_port_that_wants_tls_is_named_as_such(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
+    command += ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no openssl command to make a certificate with")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def main(runtime: Runtime) -> str:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            with pytest.raises(Lost) as caught:
+                await quorumlog.aio.AsyncLog.open(runtime, address, connect_timeout_ms=2_000)
+        finally:
+            server.close()
+        return str(caught.value)
+
+    sentence = real.run(main)
+    assert "TLS" in sentence
+    assert "gRPC" in sentence, "it says what to give instead"
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call", ["connect", "send", "result", "flush", "poll", "iterate", "admin", "close"]
+)
+def test_ctrl_c_ends_every_blocking_call_at_once(call: str, node: NodeProcess) -> None:
+    with quorumlog.connect(node.address) as log:
+        log.admin.create_topic("t")
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-W",
+            "error",
+            str(HERE / "interrupted_program.py"),
+            node.address,
+            "t",
+            call,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    try:
+        assert program.stdout.readline() == "ready\n", program.communicate()[1]
+        node.pause()
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "calling\n"
+        time.sleep(0.5)  # it is in the call then, or about to be: Ctrl-C ends both
+        program.send_signal(signal.SIGINT)
+        began_s = time.monotonic()
+        said, complaint = program.communicate(timeout=30)
+        assert said.splitlines()[0] == "interrupted", (said, complaint)
+        assert said.splitlines()[-1] == "closed", (said, complaint)
+        assert program.returncode == 0, complaint
+        assert "Traceback" not in complaint, complaint
+        assert time.monotonic() - began_s < 10.0
+    finally:
+        program.kill()
+        program.communicate()
+        node.resume()
