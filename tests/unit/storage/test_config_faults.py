@@ -1,0 +1,221 @@
+"""A change of config meets a full disk, a deletion, a power cut, a batch on its way."""
+
+import errno
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records.codec import encode_batch
+from quorumlog.records.compression import Codec
+from quorumlog.records.record import Record
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.checkpoints import decode_partition_metadata
+from quorumlog.storage.contents import read_file
+from quorumlog.storage.shell import Directory
+
+DATA = "/data"
+TOPIC, LATER = TopicId(b"t" * 16), TopicId(b"l" * 16)
+FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED, message_bytes_max=500)
+SURE = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=500)
+WIDE = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=4_000)
+META = f"{DATA}/t-0/partition.metadata"
+
+Body = Callable[[Directory], Awaitable[Any]]
+
+
+def one(*, size: int = 100, codec: Codec = Codec.NONE) -> bytes:
+    """A batch of one record that does not compress."""
+    value = random.Random(size).randbytes(size)
+    record = Record(offset=0, timestamp_ms=1, key=None, value=value, headers=())
+    return encode_batch([record], codec=codec)
+
+
+async def append(directory: Directory, log: Log, batch: bytes, *, flush: bool = False) -> int:
+    appended = await directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=flush)
+    return appended.base_offset
+
+
+def bound(runtime: Runtime) -> int | None:
+    return decode_partition_metadata(read_file(runtime.files, META)).unsynced_bytes_max
+
+
+async def opened(runtime: Runtime, body: Body, *, checkpoint_ms: int = 60_000) -> None:
+    config = DirectoryConfig(
+        write_group_bytes_max=500, checkpoint_interval_ms=checkpoint_ms, cpu_lane_bytes_min=100
+    )
+    await Directory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
+    async with runtime.tasks.scope("life") as scope:
+        await body(await Directory.open(runtime, scope, DATA, config=config))
+        scope.cancel()
+
+
+def simulated(
+    *lives: Callable[[Runtime, SimNode], Awaitable[None]], seed: int = 0, killed: int = -1
+) -> None:
+    """Run one process after another, each until a power cut, or (number `killed`) a kill."""
+    with SimWorld(seed) as world:
+        node = world.node("n")
+        for number, live in enumerate(lives):
+
+            async def main(runtime: Runtime, live: Any = live) -> None:
+                await live(runtime, node)
+
+            task = node.spawn(main)
+            world.run_until(task, virtual_ms=600_000)
+            task.result()
+            if number == killed:
+                node.crash()
+            else:
+                node.power_cut()
+
+
+def test_a_larger_compressed_batch_is_taken_as_soon_as_the_config_allows_it() -> None:
+    """Its records are walked in a lane of their own, ahead of the change that is queued."""
+
+    async def live(runtime: Runtime, _: SimNode) -> None:
+        async def body(directory: Directory) -> None:
+            log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
+            await append(directory, log, one(), flush=True)
+            directory.configure(log, WIDE)
+            large = one(size=2_000, codec=Codec.GZIP)
+            assert await append(directory, log, large, flush=True) == 1
+            assert log.config == WIDE
+            await directory.close()
+
+        await opened(runtime, body)
+
+    simulated(live)
+
+
+def test_two_changes_before_a_deletion_touch_no_folder_behind_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def live(runtime: Runtime, _: SimNode) -> None:
+        async def body(directory: Directory) -> None:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await append(directory, log, one())
+            directory.configure(log, SURE)
+            directory.configure(log, FAST)
+            await directory.delete_log(log)
+            again = await directory.open_log("t-0", FAST, topic_id=LATER)
+            await append(directory, again, one(), flush=True)
+            assert await directory.topic_of_folder("t-0") == LATER
+            await directory.close()
+
+        await opened(runtime, body)
+
+    with caplog.at_level(logging.WARNING, "quorumlog.storage"):
+        simulated(live)
+    assert caplog.messages == []
+
+
+def test_a_folder_without_a_segment_promises_nothing_of_the_next_one() -> None:
+    """The power failed before the first segment's name was durable; the file that says whose the
+    log is was, with the bound of the config of then."""
+
+    async def live(runtime: Runtime, _: SimNode) -> None:
+        async def body(directory: Directory) -> None:
+            log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
+            await append(directory, log, one(), flush=True)
+            await directory.close()
+
+        await opened(runtime, body)
+        files = runtime.files
+        files.remove(f"{DATA}/recovery-point-offset-checkpoint")
+        for name in files.names(f"{DATA}/t-0"):
+            if name != "partition.metadata":
+                files.remove(f"{DATA}/t-0/{name}")
+        files.sync_folder(f"{DATA}/t-0")
+        files.sync_folder(DATA)
+        assert bound(runtime) == 1_000
+
+    async def look(runtime: Runtime, _: SimNode) -> None:
+        async def body(directory: Directory) -> None:
+            await directory.open_log("t-0", FAST, topic_id=TOPIC)
+
+        await opened(runtime, body)
+
+    async def look_again(runtime: Runtime, _: SimNode) -> None:
+        assert bound(runtime) is None, "what is appended under it has no bound"
+
+    simulated(live, look, look_again)
+
+
+def test_a_change_that_a_full_disk_held_up_is_taken_when_there_is_room() -> None:
+    async def live(runtime: Runtime, node: SimNode) -> None:
+        async def body(directory: Directory) -> None:
+            log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
+            await append(directory, log, one(), flush=True)
+            node.device.fail("", errno.ENOSPC, path_part="partition.metadata.tmp", times=1)
+            directory.configure(log, FAST)
+            await append(directory, log, one())
+            assert (bound(runtime), log.config) == (1_000, SURE), "the folder could not say more"
+            await directory.checkpoint()
+            await append(directory, log, one())
+            assert (bound(runtime), log.config) == (None, FAST)
+            await directory.close()
+
+        await opened(runtime, body)
+
+    simulated(live)
+
+
+def test_whose_a_log_is_becomes_durable_on_a_full_disk_too() -> None:
+    """The process before died without a sync, and now the folder cannot be told the new bound."""
+
+    async def first(runtime: Runtime, _: SimNode) -> None:
+        async def body(directory: Directory) -> None:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await append(directory, log, one())
+
+        await opened(runtime, body)
+
+    async def second(runtime: Runtime, node: SimNode) -> None:
+        node.device.fail("", errno.ENOSPC, path_part="partition.metadata.tmp", times=1)
+
+        async def body(directory: Directory) -> None:
+            log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
+            assert await append(directory, log, one(), flush=True) == 1
+
+        await opened(runtime, body)
+
+    async def look(runtime: Runtime, _: SimNode) -> None:
+        async def body(directory: Directory) -> None:
+            log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
+            assert log.log_end_offset == 2
+            await directory.close()
+
+        await opened(runtime, body)
+
+    for seed in range(8):
+        simulated(first, second, look, seed=seed, killed=0)
+
+
+def test_a_sync_that_fails_under_a_change_keeps_no_file_open() -> None:
+    async def live(runtime: Runtime, node: SimNode) -> None:
+        async def body(directory: Directory) -> None:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await append(directory, log, one())
+            found = log.read(0, max_bytes=1_000)
+            assert found is not None
+            found.release()
+            file: Any = found.file
+            assert file.leases == 1, "it waits for its sync"
+            node.device.fail("sync", errno.EIO, path_part=".log")
+            directory.configure(log, SURE)
+            failed: list[Exception] = []
+            directory.on_failed(log, failed.append)
+            while not failed:
+                await runtime.tasks.offload("read", lambda: None)
+            assert file.leases == 0
+            await directory.close()
+
+        await opened(runtime, body)
+
+    simulated(live)
