@@ -210,7 +210,7 @@ def test_an_error_about_any_name_arrives_typed(letter: str) -> None:
 
 
 NOISY = """
-import os, socket, sys
+import os, socket, sys, threading
 from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.errors import QuorumlogError
 from quorumlog.proto.log_pb2 import PublishRequest
@@ -218,15 +218,16 @@ from quorumlog.services import LOG_PUBLISH
 
 assert "GRPC_VERBOSITY" not in os.environ or sys.argv[1:], "children are left alone"
 server = socket.create_server(("127.0.0.1", 0))
+def say_goaway():
+    connection, _ = server.accept()
+    connection.recv(100)
+    connection.sendall(b"\\0\\0\\0\\4\\0\\0\\0\\0\\0")
+    connection.sendall(b"\\0\\0\\x08\\7\\0\\0\\0\\0\\0" + bytes(7) + b"\\x0b")
+    connection.recv(100)
+    connection.close()
+threading.Thread(target=say_goaway, daemon=True).start()
 for address in ("127.0.0.1:%d" % server.getsockname()[1], ""):
     channel = SyncChannel(address)
-    if address and os.fork() == 0:  # it plays a server that says GOAWAY
-        connection, _ = server.accept()
-        connection.recv(100)
-        connection.sendall(b"\\0\\0\\0\\4\\0\\0\\0\\0\\0")
-        connection.sendall(b"\\0\\0\\x08\\7\\0\\0\\0\\0\\0" + bytes(7) + b"\\x0b")
-        connection.recv(100)
-        os._exit(0)
     try:
         channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=2000)
     except QuorumlogError as error:
