@@ -72,8 +72,8 @@ def _node(config: str | None, assignments: list[str]) -> tuple[list[Setting], Re
 
     warn_of_unknown_variables(os.environ)
     found = server_main.resolve_server(config, assignments)
-    if "data.dir" in found.values:
-        node_config(found)  # refuses what a node would refuse
+    whole = {"data.dir": "not given yet", **found.values}
+    node_config(Resolved(values=whole, origins=found.origins))  # refuses what a node would refuse
     return list(settings()), found
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from ..errors import InvalidConfig
 from ..settings import (
     Resolved,
     Setting,
@@ -23,6 +22,7 @@ from ..settings import (
     environment_source,
     file_source,
     flag_source,
+    read_settings,
     resolve,
     unknown_variables,
     variable_of,
@@ -218,10 +218,6 @@ def _file(environment: Mapping[str, str]) -> Source:
     path = config_file(environment)
     if path is None:
         return Source(values={})
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        named = f" (named by {CONFIG_VARIABLE})" if environment.get(CONFIG_VARIABLE) else ""
-        raise InvalidConfig(f"{path}{named} cannot be read: {error}; name a TOML file") from None
+    named_by = CONFIG_VARIABLE if environment.get(CONFIG_VARIABLE) else ""
+    text = read_settings(path, named_by=named_by)
     return file_source(CLIENT_SETTINGS, text, path=path, table=TABLE)

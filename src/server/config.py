@@ -20,7 +20,6 @@ from ..settings import (
     environment_source,
     file_source,
     resolve,
-    unknown_name,
     variable_of,
 )
 
@@ -281,42 +280,53 @@ def node_config(found: Resolved) -> NodeConfig:
     try:
         return NodeConfig(**arguments)
     except InvalidConfig as error:
-        origin = found.origins.get(error.message.partition(" ")[0])
-        if origin is None or not origin.place:
-            raise
-        raise InvalidConfig(f"{origin.place}: {error.message}") from None
-
-
-def from_settings(values: Mapping[str, Any]) -> NodeConfig:
-    """Build the configuration from values by setting name; raises InvalidConfig."""
-    by_name = {setting.name: setting for setting in settings()}
-    arguments: dict[str, Any] = {}
-    for name in sorted(values):
-        setting = by_name.get(name)
-        if setting is None:
-            raise InvalidConfig(unknown_name(name, by_name))
-        arguments[setting.attribute] = check_value(setting, values[name])
-    for setting in by_name.values():
-        if setting.default is None and setting.attribute not in arguments:
-            raise InvalidConfig(f"{setting.name} is missing: {setting.doc}")
-    return NodeConfig(**arguments)
+        raise _placed(error, found, error.message.partition(" ")[0]) from None
 
 
 def parse_address(name: str, text: str) -> tuple[str, int]:
     """Split "host:port"; raises InvalidConfig naming the setting."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+    number = _digits(port, 65_535)
+    if not colon or not host or number is None:
         raise InvalidConfig(f'{name} is "{text}"; give host:port with a port of 0..65535')
-    return host, int(port)
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise InvalidConfig(
+            f'{name} is "{text}"; give an IPv6 address in brackets, [{host}]:{number}'
+        )
+    return host, number
+
+
+def placed_address(found: Resolved, name: str) -> tuple[str, int]:
+    """Split the "host:port" of a setting; raises InvalidConfig naming where it stands."""
+    try:
+        return parse_address(name, found[name])
+    except InvalidConfig as error:
+        raise _placed(error, found, name) from None
+
+
+def _placed(error: InvalidConfig, found: Resolved, name: str) -> InvalidConfig:
+    """Return an error about a setting that says where the value stands."""
+    origin = found.origins.get(name)
+    if origin is None or not origin.place:
+        return error
+    return InvalidConfig(f"{origin.place}: {error.message}")
 
 
 def parse_voter(text: str) -> tuple[NodeId, str]:
     """Split "id@host:port"; raises InvalidConfig."""
     number, at, address = text.partition("@")
-    if not at or not number.isdecimal():
+    node_id = _digits(number, 2**31 - 1)
+    if not at or node_id is None:
         raise InvalidConfig(f'controller.voters has "{text}"; give "id@host:port"')
     parse_address("controller.voters", address)
-    return NodeId(int(number)), address
+    return NodeId(node_id), address
+
+
+def _digits(text: str, most: int) -> int | None:
+    """Return a number of 0..`most` in digits; None for anything else, however long."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
+        return None
+    return number if (number := int(text)) <= most else None
 
 
 def _row(each: "Field[Any]") -> Setting:

@@ -17,14 +17,21 @@ from dataclasses import dataclass
 from ..errors import InvalidConfig, QuorumlogError
 from ..runtime import Runtime
 from ..runtime.real import run
-from ..settings import DEFAULT, Resolved, Source, flag_source, split_assignments
+from ..settings import (
+    DEFAULT,
+    Resolved,
+    Source,
+    flag_source,
+    read_settings,
+    split_assignments,
+)
 from ..storage import DirectoryMeta
 from .config import (
     ANY_HOST,
     NodeConfig,
     node_config,
     node_environment,
-    parse_address,
+    placed_address,
     resolve_node,
     settings,
     toml_source,
@@ -81,12 +88,7 @@ def resolve_server(path: str | None, assignments: Sequence[str]) -> Resolved:
     flags = split_assignments(assignments, flag="--set")
     sources = [flag_source(tuple(settings()), flags), node_environment(os.environ)]
     if path is not None:
-        try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidConfig(f"{path} cannot be read: {error}; name a TOML file") from None
-        sources.append(toml_source(text, path=path))
+        sources.append(toml_source(read_settings(path), path=path))
     return resolve_node(sources)
 
 
@@ -103,11 +105,11 @@ def resolve_dev(options: DevOptions) -> Resolved:
     ):
         if port is None and options.host is None:
             continue
-        host, usual = parse_address(name, beneath[name])
+        host, usual = placed_address(beneath, name)
         text = f"{options.host or host}:{usual if port is None else port}"
         flags.append((name, text, flag if options.host is None else "--host"))
     found = resolve_node([flag_source(tuple(settings()), flags), *below])
-    host, _ = parse_address("listeners.grpc", found["listeners.grpc"])
+    host, _ = placed_address(found, "listeners.grpc")
     if host in ANY_HOST and not found["advertised.grpc"]:
         raise InvalidConfig(
             f"{host} is every interface and none that clients could be told; name the address of "

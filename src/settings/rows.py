@@ -25,7 +25,7 @@ class Setting:
     changes: str = "restart"  # when a new value takes effect
 
 
-_TAKES: Final = {int: "a whole number", str: "text", tuple: "a list of text"}
+_TAKES: Final = {int: "a whole number", str: "text", tuple: 'a list of text, ["...", "..."]'}
 
 
 def check_value(row: Setting, value: object) -> Any:
@@ -37,7 +37,9 @@ def check_value(row: Setting, value: object) -> Any:
         value = tuple(value)
     fits = isinstance(value, row.kind) and not isinstance(value, bool)
     if fits and isinstance(value, tuple):
-        fits = all(isinstance(item, str) for item in value)
+        fits = all(isinstance(item, str) and _is_text(item) for item in value)
+    if fits and isinstance(value, str):
+        fits = _is_text(value)
     if not fits:
         raise InvalidConfig(f"{row.name} is {value!r}; give {_TAKES[row.kind]}")
     if isinstance(value, int):
@@ -60,6 +62,11 @@ def parse_value(row: Setting, text: str) -> Any:
     if row.kind is tuple:
         return check_value(row, tuple(item.strip() for item in text.split(",") if item.strip()))
     return check_value(row, text)
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be printed, sent, and name a file: no NUL, no bytes that were not UTF-8."""
+    return "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def range_text(row: Setting) -> str:

@@ -6,7 +6,7 @@ variable is told, since the environment is shared with others.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -145,7 +145,7 @@ def file_source(
 
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number or a nesting without end
         raise InvalidConfig(f"{path} is not TOML: {error}") from None
     if table:
         part = tree.get(table, {})
@@ -156,7 +156,7 @@ def file_source(
     by_name = {row.name: row for row in rows}
     lines = line_numbers(text)
     values: dict[str, tuple[Any, Origin]] = {}
-    for name, value in sorted(_flatten(part, "").items()):
+    for name, value in sorted(_flatten(part, ""), key=lambda found: found[0]):
         line = lines.get(f"{table}.{name}" if table else name)
         place = f"{path}:{line}" if line else path
         row = by_name.get(name)
@@ -166,6 +166,8 @@ def file_source(
             checked = check_value(row, value)
         except InvalidConfig as error:
             raise InvalidConfig(f"{place}: {error.message}") from None
+        if name in values:  # TOML takes a.b and "a.b" for two keys
+            raise InvalidConfig(f"{path}: {name} is given twice; give each setting once")
         values[name] = (checked, Origin(kind="file", place=place))
     return Source(values=values)
 
@@ -205,12 +207,10 @@ def _dotted(key: str) -> str:
     return ".".join(part.strip().strip("\"'") for part in key.split("."))
 
 
-def _flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flatten(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
-            flat |= _flatten(value, f"{name}.")
+            yield from _flatten(value, f"{name}.")
         else:
-            flat[name] = value
-    return flat
+            yield name, value

@@ -1,5 +1,6 @@
 """Values of settings: their units, their sources, and what is said of wrong ones."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from quorumlog.settings import (
     flag_source,
     nearest,
     parse_value,
+    read_settings,
     resolve,
     split_assignments,
     unknown_variables,
@@ -233,3 +235,47 @@ def test_lines_are_found_under_tables_and_dots_and_quotes() -> None:
     text = "a.b = 1\n# c = 2\n[ d . e ]  # x\n'f' = 2\ng.h=3\n[[i]]\n[j]\nk = 1\n"
     expected: dict[str, Any] = {"a.b": 1, "d.e.f": 4, "d.e.g.h": 5, "j.k": 8}
     assert line_numbers(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("wait.ms = " + "9" * 5_000, "n.toml is not TOML: "),
+        ("wait.ms = " + "[" * 5_000, "n.toml is not TOML: "),
+        ('"wait.ms" = 5\nwait.ms = 6', "wait.ms is given twice"),
+        ('node.name = "a\\u0000b"', r"n.toml:1: node.name is 'a\x00b'; give text"),
+    ],
+)
+def test_no_file_is_more_than_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        file_source(ROWS, text, path="n.toml")
+    assert sentence in caught.value.message
+
+
+def test_a_variable_that_is_no_text_is_refused() -> None:
+    """Bytes that are not UTF-8 reach Python as lone surrogates, which nothing can print or send."""
+    with pytest.raises(InvalidConfig, match=r"QUORUMLOG_NODE_NAME: node\.name is .*; give text"):
+        environment_source(ROWS, {"QUORUMLOG_NODE_NAME": "\udcff"})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "n.toml cannot be read: No such file or directory; name a TOML file"),
+        (b"\xff\xfe", "n.toml cannot be read: it is not UTF-8 text; name a TOML file"),
+        (b"\x00", None),
+        (b"\xef\xbb\xbfwait.ms = 7\n", None),
+    ],
+)
+def test_a_file_is_read_or_told_of(
+    tmp_path: Path, content: bytes | None, sentence: str | None
+) -> None:
+    path = tmp_path / "n.toml"
+    if content is not None:
+        path.write_bytes(content)
+    if sentence is None:
+        assert not read_settings(str(path)).startswith("\ufeff")
+        return
+    with pytest.raises(InvalidConfig) as caught:
+        read_settings(str(path))
+    assert caught.value.message.endswith(sentence)

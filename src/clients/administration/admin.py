@@ -321,7 +321,7 @@ def _is_absent(error: BaseException) -> bool:
 
 def _node_id(broker: int) -> int:
     if type(broker) is not int or not 0 <= broker < 2**31:
-        raise InvalidRequest(f"broker is {broker!r}; give a node id, 0 or more")
+        raise InvalidRequest(f"broker is {broker!r}; give a node id, 0..{2**31 - 1}")
     return broker
 
 

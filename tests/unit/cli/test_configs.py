@@ -230,6 +230,9 @@ def test_what_a_node_would_refuse_is_refused(tmp_path: Path) -> None:
     result = invoke("config", "show", "--config", "n.toml")
     assert result.exit_code == 1
     assert "n.toml:2: listeners.grpc is on every interface" in result.stderr
+    result = invoke("config", "show", "--set", "listeners.grpc=foo")  # also without a data.dir
+    assert result.exit_code == 1
+    assert "--set listeners.grpc: listeners.grpc is" in result.stderr
 
 
 @pytest.mark.parametrize("flag", [True, False])

@@ -1,9 +1,11 @@
 """The typed table of a node's settings: what it takes, and what it says of what it refuses."""
 
+import json
+
 import pytest
 
 from quorumlog.errors import InvalidConfig
-from quorumlog.server.config import NodeConfig, from_settings, parse_toml, settings
+from quorumlog.server.config import NodeConfig, parse_toml, settings, toml_source
 
 
 def test_dotted_keys_and_tables_mean_the_same() -> None:
@@ -29,7 +31,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_one() -> None:
 
 def test_an_unknown_key_like_no_other_lists_the_known_ones() -> None:
     with pytest.raises(InvalidConfig, match=r"known are advertised\.grpc, .*subscribe"):
-        from_settings({"data.dir": "/d", "zzz": 1})
+        toml_source("zzz = 1", path="node.toml")
 
 
 def test_a_file_that_is_not_toml_is_named() -> None:
@@ -55,6 +57,10 @@ def test_a_file_that_is_not_toml_is_named() -> None:
         ({"data.dir": "/d", "listeners.grpc": "9094"}, 'listeners.grpc is "9094"; give host:port'),
         ({"data.dir": "/d", "listeners.grpc": "h:70000"}, "a port of 0..65535"),
         ({"data.dir": "/d", "listeners.grpc": ""}, "listeners.grpc is"),
+        ({"data.dir": "/d", "listeners.grpc": "h:" + "9" * 5_000}, "a port of 0..65535"),
+        ({"data.dir": "/d", "listeners.grpc": "h:\u0661"}, "a port of 0..65535"),
+        ({"data.dir": "/d", "listeners.grpc": "::1:9094"}, "in brackets, [::1]:9094"),
+        ({"data.dir": "/d", "controller.voters": ["9" * 5_000 + "@h:1"]}, 'give "id@host:port"'),
         ({"data.dir": "/d", "advertised.grpc": "x"}, "advertised.grpc is"),
         ({"data.dir": "/d", "controller.voters": ["1"]}, 'give "id@host:port"'),
         ({"data.dir": "/d", "controller.voters": ["2@h:1"]}, "the only voter must be this node"),
@@ -68,8 +74,9 @@ def test_a_file_that_is_not_toml_is_named() -> None:
 def test_what_is_wrong_is_named_with_what_it_may_be(
     values: dict[str, object], message: str
 ) -> None:
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
     with pytest.raises(InvalidConfig) as caught:
-        from_settings(values)
+        parse_toml(text, source="node.toml")
     assert message in caught.value.message
 
 

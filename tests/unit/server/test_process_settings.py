@@ -104,6 +104,15 @@ def test_devs_flags_that_cannot_be_are_refused(options: DevOptions, sentence: st
         resolve_dev(options)
 
 
+@pytest.mark.parametrize("options", [DevOptions(), DevOptions(grpc_port=0)])
+def test_dev_says_where_a_wrong_listener_stands(
+    monkeypatch: pytest.MonkeyPatch, options: DevOptions
+) -> None:
+    monkeypatch.setenv("QUORUMLOG_LISTENERS_GRPC", "foo")
+    with pytest.raises(InvalidConfig, match=r"QUORUMLOG_LISTENERS_GRPC: listeners\.grpc is"):
+        resolve_dev(options)
+
+
 def test_dev_may_listen_everywhere_if_clients_are_told_where() -> None:
     found = resolve_dev(DevOptions(host="0.0.0.0", assignments=["advertised.grpc=me:9094"]))
     assert node_config(found).advertised_grpc == "me:9094"
