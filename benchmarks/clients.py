@@ -380,8 +380,9 @@ def measure(task: Task) -> list[Row]:
 PARTS = (  # (name, paths): the innermost frame that has one of them names the part
     ("the caller's own loop", ("benchmarks/clients.py",)),
     ("encode and decode", ("/records/", "batch_encoding.py", "/arrow_")),
-    ("take a record: convert, choose, gather", ("producer.py", "accumulator.py", "partitioner.py")),
+    ("convert and gather", ("producer.py", "accumulator.py", "/content.py", "/bulk.py")),
     ("outcomes", ("clients/producing/batches.py",)),
+    ("requests and answers", ("consuming/fetcher.py",)),
     ("hand records out", ("clients/consuming/", "clients/blocking/consumer.py")),
     ("requests and answers", ("quorumlog/clients/", "quorumlog/runtime/", "/proto/", "/grpc/")),
 )
