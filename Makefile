@@ -7,12 +7,13 @@ VENV ?= .venv
 BIN := $(CURDIR)/$(VENV)/bin
 LEVEL ?= node
 SEEDS ?= 50
+MINUTES ?= 10
 
 # What touches the record codec: run once more on the one in plain Python.
 PLAIN_TESTS := tests/unit/records tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/clients \
   tests/unit/spark tests/property/records
 
-.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs simulate bench dist lock clean
+.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs simulate soak bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -33,6 +34,8 @@ test: setup ## every test but the long ones: what decides a landing
 	$(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=20
+	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20
+	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10
 
 test-plain: setup ## the tests of what touches the record codec, on the plain Python one
 	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile $(PLAIN_TESTS)
@@ -41,6 +44,8 @@ test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m spark tests/spark
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=200
+	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
+	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
 
 lint: setup ## ruff (rules and format) and the import contracts
 	$(BIN)/ruff check .
@@ -72,6 +77,9 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=node SEEDS=50, or SEED=n to replay one
 	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+soak: setup ## real clients and restarts for MINUTES=10: nothing lost, nothing grows, nothing left
+	$(BIN)/python -m tests.cluster.soak --minutes $(MINUTES)
 
 bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: ratios beside a peer in the same run
 	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)) benchmarks/page.py; do \

@@ -1,0 +1,285 @@
+"""Minutes of producing and consuming while the node is killed and stopped in turn.
+
+`python -m tests.cluster.soak --minutes 10 [--restart-s 20] [--json FILE]` runs two client processes
+(asyncio and blocking; see `soak_client`) against one node and prints a report. It fails when
+
+- a record that was acknowledged is not where it was acknowledged, or a value was never sent,
+- a record is stored twice although its outcome was never unknown: no restart fell between the
+  moment when it was given and the one when its outcome was known,
+- memory or file descriptors grow: the least-squares line over the samples after the warm-up (the
+  first quarter) rises by more than `GROWTH_KIB` or `GROWTH_PART` over its span, or by `GROWTH_FDS`;
+  of the node, the last sample of each of its lives counts,
+- a thread, an asyncio task or a descriptor is left after the clients were closed,
+- a client wrote a traceback.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import quorumlog
+
+from .node_process import NodeProcess
+from .soak_client import CODES, OUTCOME, TOPIC, code_of
+
+HERE = Path(__file__).parent
+GROWTH_KIB = 8 * 1024
+GROWTH_PART = 0.10
+GROWTH_FDS = 5.0
+LEFT_FDS = 2  # between two counts of one process: what the count itself opens
+DRAIN_S = 180.0  # for what is under way when the soak ends
+DOWN_SLACK_S = 2.0  # a request may have been lost so long before anybody noticed
+FACES = tuple(CODES)
+
+
+@dataclass
+class Soak:
+    """What a run saw."""
+
+    downs: list[tuple[float, float]] = field(default_factory=list)  # gone at, back at; monotonic s
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    ends: dict[str, dict[str, Any]] = field(default_factory=dict)  # by face: before and after
+    complaints: dict[str, str] = field(default_factory=dict)  # by face: its stderr
+    problems: list[str] = field(default_factory=list)
+
+
+def run(folder: Path, *, seconds: float, restart_s: float) -> dict[str, Any]:
+    """Soak for so long and return the report; `problems` of it is empty when all held."""
+    soak = Soak()
+    with NodeProcess(folder / "node") as node:
+        with quorumlog.connect(node.address) as log:
+            log.admin.create_topic(TOPIC, partitions=4)
+        clients = {face: _start_client(node.address, face, folder) for face in FACES}
+        readers = [
+            threading.Thread(target=_collect, args=(soak, face, client))
+            for face, client in clients.items()
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            _restart_again_and_again(soak, node, clients, seconds=seconds, restart_s=restart_s)
+            for client in clients.values():
+                assert client.stdin is not None
+                client.stdin.close()
+            for face, client in clients.items():
+                if client.wait(DRAIN_S):
+                    soak.problems.append(f"the {face} client ended with {client.returncode}")
+        finally:
+            for client in clients.values():
+                client.kill()
+            for reader in readers:
+                reader.join()
+        for face in FACES:
+            soak.complaints[face] = (folder / f"stderr-{face}").read_text()
+        stored = _read_everything(node.address)
+    return _report(soak, stored, folder, seconds)
+
+
+def _start_client(address: str, face: str, folder: Path) -> "subprocess.Popen[str]":
+    with (folder / f"stderr-{face}").open("w") as stderr:
+        return subprocess.Popen(
+            [sys.executable, str(HERE / "soak_client.py"), address, face, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+
+
+def _collect(soak: Soak, face: str, client: "subprocess.Popen[str]") -> None:
+    """Take a client's lines until it ends."""
+    assert client.stdout is not None
+    for line in client.stdout:
+        row = json.loads(line)
+        if "after" in row:
+            soak.ends[face] = row
+        else:
+            soak.samples[face].append(row)
+    client.stdout.close()
+
+
+def _restart_again_and_again(
+    soak: Soak,
+    node: NodeProcess,
+    clients: "dict[str, subprocess.Popen[str]]",
+    *,
+    seconds: float,
+    restart_s: float,
+) -> None:
+    """Kill the node, and stop it in order, in turn; sample it at the end of each life."""
+    end_s = time.monotonic() + seconds
+    while (left_s := end_s - time.monotonic()) > 0:
+        time.sleep(min(restart_s, left_s))
+        for face, client in clients.items():
+            if client.poll() is not None:
+                soak.problems.append(f"the {face} client ended too early")
+                return
+        soak.samples["node"].append(_sample_of(node.pid))
+        gone_s = time.monotonic()
+        if len(soak.downs) % 2:
+            if code := node.stop():
+                soak.problems.append(f"an orderly stop ended with {code}")
+        else:
+            node.kill()
+        node.start()
+        soak.downs.append((gone_s, time.monotonic()))
+
+
+def _sample_of(pid: int) -> dict[str, Any]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return {
+        "at": time.monotonic(),
+        "rss_kib": int(status.partition("VmRSS:")[2].split()[0]),
+        "fds": len(os.listdir(f"/proc/{pid}/fd")),
+        "threads": int(status.partition("Threads:")[2].split()[0]),
+    }
+
+
+def _read_everything(address: str) -> dict[int, list[int]]:
+    """The codes of each partition, by offset."""
+    stored: dict[int, list[int]] = defaultdict(list)
+    with quorumlog.connect(address) as log, log.consumer(TOPIC, until_end=True) as consumer:
+        for record in consumer:
+            codes = stored[record.partition]
+            assert record.offset == len(codes), f"offset {record.offset} follows {len(codes) - 1}"
+            codes.append(code_of(record.value))
+    return stored
+
+
+# --- judging -------------------------------------------------------------------------------------
+
+
+def _report(
+    soak: Soak, stored: dict[int, list[int]], folder: Path, seconds: float
+) -> dict[str, Any]:
+    records = _judge_records(soak, stored, folder)
+    growth = {name: _judge_growth(soak, name, rows) for name, rows in soak.samples.items()}
+    left = {face: _judge_end(soak, face) for face in FACES}
+    for face, complaint in soak.complaints.items():
+        if "Traceback" in complaint:
+            soak.problems.append(f"the {face} client wrote a traceback:\n{complaint[-3_000:]}")
+    return {
+        "seconds": seconds,
+        "restarts": len(soak.downs),
+        "down_s": round(sum(back - gone for gone, back in soak.downs), 1),
+        **records,
+        "growth": growth,
+        "left": left,
+        "complaint_lines": {face: len(text.splitlines()) for face, text in soak.complaints.items()},
+        "problems": soak.problems,
+    }
+
+
+def _judge_records(soak: Soak, stored: dict[int, list[int]], folder: Path) -> dict[str, int]:
+    times = Counter(code for codes in stored.values() for code in codes)
+    known: Counter[str] = Counter()
+    lost, unexplained = 0, 0
+    outcomes: set[int] = set()
+    for face in FACES:
+        content = (folder / f"outcomes-{face}").read_bytes()
+        for code, partition, offset, given_s, known_s in OUTCOME.iter_unpack(content):
+            outcomes.add(code)
+            known["acknowledged" if offset >= 0 else "unknown"] += 1
+            if offset >= 0:
+                codes = stored.get(partition, [])
+                lost += not (offset < len(codes) and codes[offset] == code)
+            if times[code] > 1 and offset >= 0 and not _was_unknown(soak.downs, given_s, known_s):
+                unexplained += 1
+    silent = sum(code not in outcomes for code in times)
+    for count, what in (
+        (lost, "acknowledged records are not where they were acknowledged"),
+        (unexplained, "records are stored twice, and no restart explains it"),
+        (silent, "stored records never got an outcome"),
+    ):
+        if count:
+            soak.problems.append(f"{count} {what}")
+    if not known["acknowledged"]:
+        soak.problems.append("nothing was acknowledged")
+    return {
+        "acknowledged": known["acknowledged"],
+        "unknown": known["unknown"],
+        "stored": times.total(),
+        "stored_twice": sum(count - 1 for count in times.values() if count > 1),
+        "lost": lost,
+        "consumed": sum(rows[-1]["seen"] for face, rows in soak.samples.items() if face in FACES),
+    }
+
+
+def _was_unknown(downs: Sequence[tuple[float, float]], given_s: float, known_s: float) -> bool:
+    """Whether the node was gone at some time between the giving and the outcome."""
+    return any(given_s <= back + DOWN_SLACK_S and gone <= known_s for gone, back in downs)
+
+
+def _judge_growth(soak: Soak, name: str, rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Hold what a process took after its warm-up against the bounds."""
+    settled = rows[len(rows) // 4 :]
+    if len(settled) < 3:
+        soak.problems.append(f"{name} has {len(settled)} samples only")
+        return {}
+    rss_kib, fds = (_rise(settled, what) for what in ("rss_kib", "fds"))
+    mean_kib = sum(row["rss_kib"] for row in settled) / len(settled)
+    if rss_kib > max(GROWTH_KIB, GROWTH_PART * mean_kib):
+        soak.problems.append(f"{name} grew by {rss_kib:,.0f} KiB to {mean_kib:,.0f} KiB and more")
+    if fds > GROWTH_FDS:
+        soak.problems.append(f"{name} opened {fds:.1f} descriptors more and more")
+    return {
+        "rss_mib": round(mean_kib / 1024, 1),
+        "rss_rise_kib": round(rss_kib),
+        "fds_rise": round(fds, 1),
+        "threads_max": max(row["threads"] for row in settled),
+    }
+
+
+def _rise(rows: Sequence[dict[str, Any]], what: str) -> float:
+    """By how much the least-squares line through the samples rises from the first to the last."""
+    at = [row["at"] for row in rows]
+    values = [row[what] for row in rows]
+    mean_at, mean = sum(at) / len(at), sum(values) / len(values)
+    spread = sum((x - mean_at) ** 2 for x in at)
+    slope = sum((x - mean_at) * (y - mean) for x, y in zip(at, values, strict=True)) / spread
+    return float(slope * (at[-1] - at[0]))
+
+
+def _judge_end(soak: Soak, face: str) -> dict[str, int]:
+    """Hold what is left after the close against what was there before."""
+    end = soak.ends.get(face)
+    if end is None:
+        soak.problems.append(f"the {face} client did not say how it ended")
+        return {}
+    left = {
+        what: end["after"][what] - end["before"][what]
+        for what in ("fds", "threads", "python_threads", "tasks")
+    }
+    if left["tasks"] > 0 or left["python_threads"] > 0 or left["fds"] > LEFT_FDS:
+        soak.problems.append(f"left after the close of the {face} client: {left}")
+    return left
+
+
+def main() -> int:
+    """Soak, print the report; 1 when something did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--restart-s", type=float, default=20.0)
+    parser.add_argument("--json", default="", help="write the report here too")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        report = run(Path(folder), seconds=options.minutes * 60, restart_s=options.restart_s)
+    print(json.dumps(report, indent=2))
+    if options.json:
+        Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+    print("all held" if not report["problems"] else f"{len(report['problems'])} PROBLEMS")
+    return 1 if report["problems"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

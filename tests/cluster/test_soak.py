@@ -1,0 +1,87 @@
+"""The soak: one minute of it here, ten by `make soak`; and that it can fail."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from . import soak
+from .soak_client import CODES, OUTCOME
+
+SECONDS = 60.0
+RESTART_S = 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_minute_of_restarts_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    report = soak.run(tmp_path, seconds=SECONDS, restart_s=RESTART_S)
+    print(json.dumps(report, indent=2))
+    assert not report["problems"], report
+    assert report["restarts"] >= 4, "kills and orderly stops"
+    assert report["acknowledged"] > 10_000
+
+
+FIRST = CODES["asyncio"][0]
+
+
+def judged(
+    folder: Path, outcomes: list[tuple[int, int, int, float, float]], stored: dict[int, list[int]]
+) -> list[str]:
+    """What a run with these outcomes and one restart at [100, 101] is blamed for."""
+    (folder / "outcomes-asyncio").write_bytes(b"".join(OUTCOME.pack(*each) for each in outcomes))
+    (folder / "outcomes-blocking").write_bytes(b"")
+    run = soak.Soak(downs=[(100.0, 101.0)])
+    soak._judge_records(run, stored, folder)
+    return run.problems
+
+
+def test_records_where_they_were_acknowledged_are_no_problem(tmp_path: Path) -> None:
+    outcomes = [(FIRST, 0, 0, 1.0, 1.1), (FIRST + 1, 1, 0, 1.0, 1.1)]
+    assert judged(tmp_path, outcomes, {0: [FIRST], 1: [FIRST + 1]}) == []
+
+
+def test_an_acknowledged_record_that_is_elsewhere_is_lost(tmp_path: Path) -> None:
+    (problem,) = judged(tmp_path, [(FIRST, 0, 0, 1.0, 1.1)], {0: [FIRST + 1, FIRST]})[:1]
+    assert problem.startswith("1 acknowledged records are not where")
+
+
+@pytest.mark.parametrize(
+    ("given_s", "known_s", "is_excused"), [(99.0, 102.0, True), (1.0, 1.1, False)]
+)
+def test_a_record_may_be_stored_twice_only_over_a_restart(
+    given_s: float, known_s: float, is_excused: bool, tmp_path: Path
+) -> None:
+    problems = judged(tmp_path, [(FIRST, 0, 1, given_s, known_s)], {0: [FIRST, FIRST]})
+    assert (problems == []) is is_excused
+
+
+def test_a_record_without_an_outcome_is_found(tmp_path: Path) -> None:
+    problems = judged(tmp_path, [(FIRST, 0, 0, 1.0, 1.1)], {0: [FIRST, FIRST + 1]})
+    assert problems == ["1 stored records never got an outcome"]
+
+
+@pytest.mark.parametrize(("step_kib", "is_growth"), [(0, False), (50, False), (1_000, True)])
+def test_memory_that_rises_without_end_is_found(step_kib: int, is_growth: bool) -> None:
+    run = soak.Soak()
+    rows = [
+        {"at": float(at), "rss_kib": 50_000 + at * step_kib + at % 3 * 500, "fds": 9, "threads": 4}
+        for at in range(60)
+    ]
+    soak._judge_growth(run, "node", rows)
+    assert bool(run.problems) is is_growth
+
+
+def test_descriptors_that_are_never_closed_are_found() -> None:
+    run = soak.Soak()
+    rows = [{"at": float(at), "rss_kib": 1, "fds": at, "threads": 4} for at in range(60)]
+    soak._judge_growth(run, "node", rows)
+    assert "descriptors" in run.problems[0]
+
+
+@pytest.mark.parametrize("what", ["tasks", "python_threads", "fds"])
+def test_whatever_is_left_after_the_close_is_found(what: str) -> None:
+    before = {"fds": 9, "threads": 4, "python_threads": 2, "tasks": 1}
+    run = soak.Soak(ends={"asyncio": {"before": before, "after": before | {what: 20}}})
+    soak._judge_end(run, "asyncio")
+    assert "left after the close" in run.problems[0]
