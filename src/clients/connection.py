@@ -122,7 +122,7 @@ class Connection:
                     self._next_broker += 1
                 raise
 
-        return await self._repeat(attempt, self._deadline_ms(deadline_ms), retry_on)
+        return await self._repeat(attempt, self.deadline_ms(deadline_ms), retry_on)
 
     async def call_broker(
         self,
@@ -130,11 +130,12 @@ class Connection:
         method: Method[Q, R],
         request: Q,
         *,
+        deadline_ms: int | None = None,
         retry_on: Callable[[BaseException], bool] = is_retriable,
     ) -> R:
         """Call one broker, repeating retriable errors; raises InvalidRequest when there is none of
         this id."""
-        deadline_ms = self._deadline_ms(None)
+        deadline_ms = self.deadline_ms(deadline_ms)
         if self.topology.address_of(node_id) is None:
             answer = await self.call_any(
                 ADMIN_DESCRIBE_CLUSTER,
@@ -166,7 +167,7 @@ class Connection:
 
         Raises UnknownTopicOrPartition as soon as the metadata says that it does not exist.
         """
-        deadline = self._deadline_ms(deadline_ms)
+        deadline = self.deadline_ms(deadline_ms)
         absent: QuorumlogError | None = None
 
         async def attempt(remaining_ms: int) -> T:
@@ -196,7 +197,7 @@ class Connection:
     ) -> T:
         """Run `attempt(remaining_ms)` until it succeeds, its error may not be repeated, or the
         deadline (default: `call_timeout_ms` from now) is near."""
-        return await self._repeat(attempt, self._deadline_ms(deadline_ms), retry_on)
+        return await self._repeat(attempt, self.deadline_ms(deadline_ms), retry_on)
 
     async def _repeat(
         self,
@@ -225,7 +226,7 @@ class Connection:
     async def refresh(self, topic: str, *, deadline_ms: int | None = None) -> TopicLayout:
         """Ask for a topic's layout now; callers at one time share an answer."""
         asked_ms = self.runtime.clock.now_ms()
-        deadline_ms = self._deadline_ms(deadline_ms)
+        deadline_ms = self.deadline_ms(deadline_ms)
         unknown_until_ms = min(deadline_ms, asked_ms + UNKNOWN_TOPIC_TIMEOUT_MS)
 
         def retry_on(error: BaseException) -> bool:
@@ -316,7 +317,8 @@ class Connection:
         more = (a for a in self.topology.addresses() if a not in self._bootstrap)
         return (*self._bootstrap, *more)
 
-    def _deadline_ms(self, deadline_ms: int | None) -> int:
+    def deadline_ms(self, deadline_ms: int | None = None) -> int:
+        """Return a caller's deadline, or the one of a call that begins now."""
         if deadline_ms is not None:
             return deadline_ms
         return self.runtime.clock.now_ms() + self.config.call_timeout_ms

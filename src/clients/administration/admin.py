@@ -104,9 +104,13 @@ class AsyncAdmin:
 
     async def describe_cluster(self) -> Cluster:
         """Return the brokers, the active controller and the cluster's id."""
+        return await self._describe_cluster(self._connection.deadline_ms())
+
+    async def _describe_cluster(self, deadline_ms: int) -> Cluster:
         answer = await self._connection.call_any(
             ADMIN_DESCRIBE_CLUSTER,
             admin_pb2.DescribeClusterRequest(min_metadata_offset=self._seen),
+            deadline_ms=deadline_ms,
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.topology.saw_brokers(answer.brokers)
@@ -151,11 +155,14 @@ class AsyncAdmin:
             configs=config_entries(configs or {}),
             validate_only=validate_only,
         )
+        deadline_ms = self._connection.deadline_ms()
         try:
-            answer = await self._connection.call_any(ADMIN_CREATE_TOPIC, request)
+            answer = await self._connection.call_any(
+                ADMIN_CREATE_TOPIC, request, deadline_ms=deadline_ms
+            )
         except TopicAlreadyExists:
             if if_not_exists:
-                return await self.describe_topic(name)
+                return await self._describe_topic(name, deadline_ms)
             raise
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.doubt(name)
@@ -179,9 +186,13 @@ class AsyncAdmin:
 
     async def describe_topic(self, name: str) -> Topic:
         """Return a topic with its partitions; raises UnknownTopicOrPartition."""
+        return await self._describe_topic(name, self._connection.deadline_ms())
+
+    async def _describe_topic(self, name: str, deadline_ms: int) -> Topic:
         answer = await self._connection.call_any(
             ADMIN_DESCRIBE_TOPICS,
             admin_pb2.DescribeTopicsRequest(names=[name], min_metadata_offset=self._seen),
+            deadline_ms=deadline_ms,
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.topology.saw_brokers(answer.brokers)
@@ -194,7 +205,8 @@ class AsyncAdmin:
 
         Deletes the topic that has the name now: a repeat never hits a newer one.
         """
-        topic = await self.describe_topic(name)
+        deadline_ms = self._connection.deadline_ms()
+        topic = await self._describe_topic(name, deadline_ms)
         repeated = False
 
         def retry_on(error: BaseException) -> bool:
@@ -207,6 +219,7 @@ class AsyncAdmin:
             answer = await self._connection.call_any(
                 ADMIN_DELETE_TOPIC,
                 admin_pb2.DeleteTopicRequest(name=name, topic_id=topic.topic_id),
+                deadline_ms=deadline_ms,
                 retry_on=retry_on,
             )
         except QuorumlogError as error:
@@ -289,17 +302,19 @@ class AsyncAdmin:
         all. Raises UnknownTopicOrPartition, and InvalidRequest for a broker that does not exist."""
         if isinstance(topics, str):
             raise InvalidRequest(f"topics is {topics!r}; give a list of names")
-        asked = (
-            [each.id for each in (await self.describe_cluster()).brokers if not each.fenced]
-            if broker is None
-            else [_node_id(broker)]
-        )
+        deadline_ms = self._connection.deadline_ms()
+        if broker is None:
+            cluster = await self._describe_cluster(deadline_ms)
+            asked = [each.id for each in cluster.brokers if not each.fenced]
+        else:
+            asked = [_node_id(broker)]
         found = []
         for node_id in asked:
             answer = await self._connection.call_broker(
                 node_id,
                 ADMIN_DESCRIBE_LOG_DIRS,
                 admin_pb2.DescribeLogDirsRequest(topics=topics),
+                deadline_ms=deadline_ms,
                 retry_on=_is_worth_repeating,
             )
             found += [_log_dir(answer.broker, directory) for directory in answer.directories]

@@ -1,0 +1,91 @@
+"""A server that takes its time: every call of the admin client ends within call_timeout_ms."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from quorumlog import services, simulation
+from quorumlog.clients import AsyncLog
+from quorumlog.clients.administration.admin import AsyncAdmin
+from quorumlog.errors import Lost, TimedOut, TopicAlreadyExists
+from quorumlog.proto import admin_pb2
+from quorumlog.runtime import Handler, Method, Runtime
+
+CALL_TIMEOUT_MS = 2_000
+CALLS: dict[str, Callable[[AsyncAdmin], Awaitable[Any]]] = {
+    "describe_cluster": lambda admin: admin.describe_cluster(),
+    "create_topic": lambda admin: admin.create_topic("t"),
+    "create_topic, if_not_exists": lambda admin: admin.create_topic("t", if_not_exists=True),
+    "list_topics": lambda admin: admin.list_topics(),
+    "describe_topic": lambda admin: admin.describe_topic("t"),
+    "delete_topic": lambda admin: admin.delete_topic("t"),
+    "describe_configs": lambda admin: admin.describe_configs("t"),
+    "describe_configs of a broker": lambda admin: admin.describe_configs(broker=1),
+    "alter_configs": lambda admin: admin.alter_configs("t", {"retention.ms": 1}),
+    "describe_log_dirs": lambda admin: admin.describe_log_dirs(),
+    "describe_log_dirs of a broker": lambda admin: admin.describe_log_dirs(broker=2),
+}
+
+
+class SlowServer:
+    """Three brokers at one address, slow from `is_slow` on."""
+
+    def __init__(self, answer_s: float) -> None:
+        self.answer_s = answer_s
+        self.is_slow = False
+
+    def handlers(self, address: str) -> dict[str, Handler]:
+        def handler(method: Method[Any, Any]) -> Handler:
+            async def handle(request: Any, context: object) -> Any:
+                if self.is_slow:
+                    await asyncio.sleep(self.answer_s)
+                return self.answer(method, request, address)
+
+            return Handler(method, handle)
+
+        methods = [value for name, value in vars(services).items() if name.startswith("ADMIN_")]
+        return {method.path: handler(method) for method in methods}
+
+    @staticmethod
+    def answer(method: Method[Any, Any], request: Any, address: str) -> Any:
+        brokers = [
+            admin_pb2.BrokerDescription(id=number, grpc_address=address) for number in (1, 2, 3)
+        ]
+        if method is services.ADMIN_DESCRIBE_CLUSTER:
+            return admin_pb2.DescribeClusterResponse(cluster_id="c", brokers=brokers)
+        if method is services.ADMIN_DESCRIBE_TOPICS:
+            topic = admin_pb2.TopicDescription(name="t", topic_id=b"t" * 16)
+            topic.partitions.add(partition=0, leader=1, replicas=[1], isr=[1])
+            response = admin_pb2.DescribeTopicsResponse(brokers=brokers)
+            response.results.add(name="t").topic.CopyFrom(topic)
+            return response
+        if method is services.ADMIN_CREATE_TOPIC:
+            raise TopicAlreadyExists("the topic exists", topic=request.name)
+        if method is services.ADMIN_DESCRIBE_LOG_DIRS:
+            return admin_pb2.DescribeLogDirsResponse()
+        raise TimedOut("not in time")  # may be repeated
+
+
+@pytest.mark.parametrize(
+    "answer_s", [pytest.param(3_600.0, id="never"), pytest.param(1.5, id="late")]
+)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_to_a_slow_server_ends_in_time(call: str, answer_s: float) -> None:
+    """Late: each answer comes in time, and what needs two of them must not."""
+
+    async def main(runtime: Runtime) -> None:
+        server = SlowServer(answer_s)
+        listener = await runtime.network.serve("127.0.0.1:7000", server.handlers("127.0.0.1:7000"))
+        async with AsyncLog.open(runtime, listener.address, call_timeout_ms=CALL_TIMEOUT_MS) as log:
+            server.is_slow = True
+            began_ms = runtime.clock.now_ms()
+            with suppress(Lost, TimedOut, TopicAlreadyExists):
+                await CALLS[call](log.admin)
+                assert answer_s < 2, "nobody has answered"
+            assert runtime.clock.now_ms() - began_ms <= CALL_TIMEOUT_MS + 100
+        await listener.close(0)
+
+    simulation.run(main)
