@@ -31,6 +31,7 @@ class FetchSpec:
     offset: int  # first offset wanted; the first batch returned may begin below it
     max_bytes: int  # one batch comes even if larger
     leader_epoch: int | None  # None: not checked
+    topic_id: bytes = b""  # empty: not checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class OffsetSpec:
     topic: str
     partition: int
     timestamp_ms: int  # milliseconds since 1970, or LATEST, EARLIEST, MAX_TIMESTAMP
+    topic_id: bytes = b""  # empty: not checked
 
 
 @dataclass(frozen=True, slots=True)

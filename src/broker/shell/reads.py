@@ -24,7 +24,9 @@ from ..requests import (
 )
 from .replica import Replica
 
-Find = Callable[[str, int], Replica]  # raises UnknownTopicOrPartition, NotLeaderOrFollower
+# By topic, partition and topic id; raises UnknownTopicOrPartition, UnknownTopicId,
+# NotLeaderOrFollower.
+Find = Callable[[str, int, bytes], Replica]
 
 
 @dataclass(slots=True)
@@ -83,8 +85,9 @@ class Reads:
     async def _open_all(self, specs: Sequence[FetchSpec]) -> list[_Part]:
         parts = [_Part(spec) for spec in specs]
         for part in parts:
+            spec = part.spec
             try:
-                part.replica = self._find(part.spec.topic, part.spec.partition)
+                part.replica = self._find(spec.topic, spec.partition, spec.topic_id)
                 part.replica.begin_open()  # all at once, and then wait for each
             except QuorumlogError as error:
                 part.error = error
@@ -147,7 +150,7 @@ class Reads:
 
     async def _list_offset(self, spec: OffsetSpec) -> OffsetOutcome:
         try:
-            replica = self._find(spec.topic, spec.partition)
+            replica = self._find(spec.topic, spec.partition, spec.topic_id)
             log = await replica.opened()
             partition = replica.partition
             partition.check_leader(None)

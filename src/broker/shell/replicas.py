@@ -10,7 +10,13 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 
-from ...errors import NotLeaderOrFollower, QuorumlogError, StorageError, UnknownTopicOrPartition
+from ...errors import (
+    NotLeaderOrFollower,
+    QuorumlogError,
+    StorageError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ...ids import NO_NODE, NodeId, TopicId
 from ...metadata import (
     EMPTY_IMAGE,
@@ -157,14 +163,20 @@ class ReplicaManager:
 
     # --- the front doors ----------------------------------------------------------------------
 
-    def replica_of(self, topic: str, partition: int) -> Replica:
-        """Return the replica that serves a partition here; raises UnknownTopicOrPartition or
-        NotLeaderOrFollower."""
+    def replica_of(self, topic: str, partition: int, topic_id: bytes = b"") -> Replica:
+        """Return the replica that serves a partition here; raises UnknownTopicOrPartition,
+        NotLeaderOrFollower, and UnknownTopicId where the topic has another id (empty: any)."""
         replica = self._replicas.get((topic, partition))
         if replica is not None:
+            if topic_id and topic_id != replica.topic_id:
+                raise _another(topic, partition)
             return replica
         image = self._image.topic(topic)
-        if image is None or partition not in image.partitions:
+        if image is None:
+            raise _unknown(topic, partition)
+        if topic_id and topic_id != image.id:
+            raise _another(topic, partition)
+        if partition not in image.partitions:
             raise _unknown(topic, partition)
         raise self._not_leader(topic, partition, image.partitions[partition])
 
@@ -186,6 +198,13 @@ class ReplicaManager:
             leader_address=address,
             leader_epoch=state.leader_epoch,
         )
+
+    def topic_id(self, topic: str) -> TopicId:
+        """Return the id of the topic that has this name now; raises UnknownTopicOrPartition."""
+        image = self._image.topic(topic)
+        if image is None:
+            raise _unknown(topic, None)
+        return image.id
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has; raises UnknownTopicOrPartition."""
@@ -235,14 +254,21 @@ class ReplicaManager:
         return sizes
 
     async def submit(
-        self, topic: str, partition: int, records: Buffer, *, acks: Acks, leader_epoch: int | None
+        self,
+        topic: str,
+        partition: int,
+        records: Buffer,
+        *,
+        acks: Acks,
+        leader_epoch: int | None,
+        topic_id: bytes = b"",
     ) -> PendingAppend:
         """Give whole batches their place in a partition's log, in the order of calls.
 
         Waits only while the log opens. Raises what makes the append impossible, and then nothing
         is stored; what happens later comes from `PendingAppend.settle`.
         """
-        replica = self.replica_of(topic, partition)
+        replica = self.replica_of(topic, partition, topic_id)
         log = await replica.opened()
         state = replica.partition.admit(acks, leader_epoch)
         future = self._directory.append_nowait(
@@ -315,6 +341,15 @@ class _TopicSettings:
             counts_flushed=config.flush_policy is FlushPolicy.FSYNC,
         )
         return leader, config
+
+
+def _another(topic: str, partition: int) -> UnknownTopicId:
+    return UnknownTopicId(
+        "the topic of this name is another one than the request was made for: it was deleted and "
+        "made anew; look its name up again, and take no offset over",
+        topic=topic,
+        partition=partition,
+    )
 
 
 def _unknown(topic: str, partition: int | None) -> UnknownTopicOrPartition:

@@ -33,7 +33,7 @@ from .configs import (
     describe_topic_configs,
 )
 from .translation import broker_description, fill_error, log_description, topic_listing
-from .validation import left_ms
+from .validation import check_topic_id, left_ms
 
 NAMES_MAX = 10_000  # in one DescribeTopics
 
@@ -137,14 +137,14 @@ class AdminService:
     ) -> admin_pb2.CreateTopicResponse:
         """Create one topic; `usable` in the answer means that produce and fetch work at once."""
         check_topic_name(request.name)
-        _check_topic_id(request.topic_id)
+        check_topic_id(request.topic_id)
         return await self._relay().create_topic(request, timeout_ms=self._left_ms(context))
 
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest, context: CallContext
     ) -> admin_pb2.DeleteTopicResponse:
         """Delete one topic with all its records."""
-        _check_topic_id(request.topic_id)
+        check_topic_id(request.topic_id)
         if request.name:
             check_topic_name(request.name)
         elif not request.topic_id:
@@ -220,11 +220,6 @@ class AdminService:
 
     def _left_ms(self, context: CallContext) -> int:
         return left_ms(context, self._runtime.clock.now_ms())
-
-
-def _check_topic_id(topic_id: bytes) -> None:
-    if topic_id and len(topic_id) != 16:
-        raise InvalidRequest(f"topic_id has {len(topic_id)} bytes; give 16, or none")
 
 
 def _unknown(name: str) -> UnknownTopicOrPartition:

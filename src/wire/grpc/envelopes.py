@@ -45,6 +45,7 @@ _TOPIC: Final = _number(log_pb2.PartitionRecords, "topic")
 _PARTITION: Final = _number(log_pb2.PartitionRecords, "partition")
 _LEADER_EPOCH: Final = _number(log_pb2.PartitionRecords, "leader_epoch")
 _RECORDS: Final = _number(log_pb2.PartitionRecords, "records")
+_TOPIC_ID: Final = _number(log_pb2.PartitionRecords, "topic_id")
 _RESULTS: Final = _number(log_pb2.FetchResponse, "results")
 _RESULT_RECORDS: Final = _number(log_pb2.FetchResult, "records")
 _BATCHES: Final = _number(log_pb2.SubscribeResponse, "batches")
@@ -61,6 +62,7 @@ class PartitionBatches:
     partition: int = 0
     leader_epoch: int | None = None  # None: not checked
     records: Buffer = b""  # a view of the request's bytes
+    topic_id: bytes = b""  # empty: not checked
 
 
 class ProduceBatches:
@@ -103,6 +105,8 @@ def _partition(raw: bytes, view: memoryview, at: int, end: int) -> PartitionBatc
                 part.records = view[value:at]
             elif field == _TOPIC:
                 part.topic = _text(raw[value:at])
+            elif field == _TOPIC_ID:
+                part.topic_id = raw[value:at]
         elif kind == _VARINT:
             if field == _PARTITION:
                 part.partition = _signed(value, _INT32)

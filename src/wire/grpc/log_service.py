@@ -163,6 +163,7 @@ class LogService:
         for part in request.partitions:
             try:
                 check.check_partition(part.topic, part.partition)
+                check.check_topic_id(part.topic_id)
                 parts.append(
                     await self._replicas.submit(
                         part.topic,
@@ -170,6 +171,7 @@ class LogService:
                         part.records,
                         acks=acks,
                         leader_epoch=part.leader_epoch,
+                        topic_id=part.topic_id,
                     )
                 )
             except QuorumlogError as error:
@@ -288,6 +290,7 @@ class LogService:
     def _fetch_spec(self, part: log_pb2.FetchPartition) -> FetchSpec:
         check.check_partition(part.topic, part.partition)
         check.check_offset("offset", part.offset)
+        check.check_topic_id(part.topic_id)
         return FetchSpec(
             topic=part.topic,
             partition=part.partition,
@@ -299,6 +302,7 @@ class LogService:
                 limit=self._limits.fetch_bytes_max,
             ),
             leader_epoch=part.leader_epoch if part.HasField("leader_epoch") else None,
+            topic_id=part.topic_id,
         )
 
     async def subscribe(self, stream: SubscribeStream, context: CallContext) -> None:
@@ -340,7 +344,8 @@ class LogService:
         for part in request.partitions:
             check.check_partition(part.topic, part.partition)
             check.check_timestamp(part.timestamp_ms)
-            specs.append(OffsetSpec(part.topic, part.partition, part.timestamp_ms))
+            check.check_topic_id(part.topic_id)
+            specs.append(OffsetSpec(part.topic, part.partition, part.timestamp_ms, part.topic_id))
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )

@@ -36,6 +36,7 @@ class Wanted:
 
     topic: str
     partition: int
+    topic_id: bytes  # empty: of whichever topic has the name when the stream begins
     offset: int  # or -1 latest, -2 earliest
     start_time_ms: int | None  # in place of `offset`: the first record at or after it
     end_offset: int | None  # exclusive; None: for ever
@@ -46,6 +47,7 @@ class Wanted:
 def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted:
     """Check a request; raises InvalidTopic or InvalidRequest naming the field."""
     check.check_partition(request.topic, request.partition)
+    check.check_topic_id(request.topic_id)
     check.check_offset("offset", request.offset, lowest=-2)
     check.check_isolation(request.isolation)
     time = request.start_time_ms if request.HasField("start_time_ms") else None
@@ -62,6 +64,7 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Wanted
     return Wanted(
         topic=request.topic,
         partition=request.partition,
+        topic_id=request.topic_id,
         offset=request.offset,
         start_time_ms=time,
         end_offset=end,
@@ -92,6 +95,7 @@ class Subscription:
         self._metadata = metadata
         self._wanted = wanted
         self._heartbeat_ms = heartbeat_ms  # an idle stream says so this often
+        self._topic_id = wanted.topic_id  # never another one once the stream has begun
         self._end: QuorumlogError | None = None  # why it shall end before its time
 
     def stop(self, error: QuorumlogError) -> None:
@@ -124,9 +128,12 @@ class Subscription:
 
     async def _read_to_end(self, pipeline: Pipeline[FetchOutcome]) -> QuorumlogError | None:
         wanted = self._wanted
+        self._topic_id = wanted.topic_id or self._replicas.topic_id(wanted.topic)
         offset = await self._first_offset()
         while wanted.end_offset is None or offset < wanted.end_offset:
-            spec = FetchSpec(wanted.topic, wanted.partition, offset, wanted.max_bytes, None)
+            spec = FetchSpec(
+                wanted.topic, wanted.partition, offset, wanted.max_bytes, None, self._topic_id
+            )
             (outcome,) = await self._replicas.fetch(
                 [spec],
                 max_wait_ms=self._heartbeat_ms,
@@ -155,7 +162,7 @@ class Subscription:
 
     async def _look_up(self, position: int) -> int:
         """Return the offset of a time or special position, -1 where there is none."""
-        spec = OffsetSpec(self._wanted.topic, self._wanted.partition, position)
+        spec = OffsetSpec(self._wanted.topic, self._wanted.partition, position, self._topic_id)
         (outcome,) = await self._replicas.list_offsets([spec])
         if outcome.error is not None:
             raise outcome.error

@@ -19,6 +19,7 @@ MAX_WAIT_MS_MAX: Final = 60_000
 PARTITION_BYTES_DEFAULT: Final = 1 << 20
 PARTITIONS_MAX: Final = 10_000  # in one request
 ANSWER_MS: Final = 50  # what an answer may take on its way: long polls end that much earlier
+TOPIC_ID_SIZE: Final = 16
 RECORDS_MAX: Final = 10_000  # in one Publish: building the batch must not stall the loop
 
 _ACKS: Final[dict[int, Acks]] = {
@@ -44,6 +45,12 @@ def check_partition(topic: str, partition: int) -> None:
         raise InvalidRequest(
             f"partition is {partition}; give 0 or more", topic=topic, partition=partition
         )
+
+
+def check_topic_id(topic_id: bytes) -> None:
+    """Raise InvalidRequest unless it is an id, or empty."""
+    if topic_id and len(topic_id) != TOPIC_ID_SIZE:
+        raise InvalidRequest(f"topic_id has {len(topic_id)} bytes; give {TOPIC_ID_SIZE}, or none")
 
 
 def check_places(field: str, parts: Iterable[HasPlace]) -> None:

@@ -20,6 +20,7 @@ PARTS: st.SearchStrategy[dict[str, Any]] = st.builds(
     partition=INT32,
     leader_epoch=st.none() | INT32,
     records=st.binary(max_size=300),
+    topic_id=st.binary(max_size=20),
 )
 REQUESTS: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict, correlation_id=INT64, acks=INT32, timeout_ms=INT32, partitions=st.lists(PARTS, max_size=4)
@@ -34,7 +35,10 @@ def message_of(fields: dict[str, Any]) -> log_pb2.ProduceRequest:
     )
     for part in fields["partitions"]:
         added = message.partitions.add(
-            topic=part["topic"], partition=part["partition"], records=part["records"]
+            topic=part["topic"],
+            partition=part["partition"],
+            records=part["records"],
+            topic_id=part.get("topic_id", b""),
         )
         if part["leader_epoch"] is not None:
             added.leader_epoch = part["leader_epoch"]
@@ -52,6 +56,7 @@ def fields_of(request: ProduceBatches) -> dict[str, Any]:
                 "partition": part.partition,
                 "leader_epoch": part.leader_epoch,
                 "records": bytes(part.records),
+                "topic_id": part.topic_id,
             }
             for part in request.partitions
         ],
@@ -75,6 +80,7 @@ def test_any_bytes_are_refused_or_read_as_the_message_reads_them(raw: bytes) -> 
             "partition": part.partition,
             "leader_epoch": part.leader_epoch if part.HasField("leader_epoch") else None,
             "records": part.records,
+            "topic_id": part.topic_id,
         }
         for part in message.partitions
     ]

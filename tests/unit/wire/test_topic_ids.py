@@ -1,0 +1,184 @@
+"""A topic that was deleted and made anew is another one: requests that name the id are refused."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.errors import InvalidRequest, QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
+from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.records import Record, decode_all, encode_batch
+from quorumlog.runtime import Channel, Runtime
+from quorumlog.runtime.error_detail import decode_error
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.node import Node, format_directory
+from quorumlog.services import (
+    ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_TOPIC,
+    LOG_FETCH,
+    LOG_LIST_OFFSETS,
+    LOG_PRODUCE,
+    LOG_SUBSCRIBE,
+)
+
+OLD, NEW = b"o" * 16, b"n" * 16
+WAIT_MS = 20_000
+Body = Callable[[Channel], Coroutine[Any, Any, None]]
+
+
+@asynccontextmanager
+async def serving(runtime: Runtime) -> AsyncIterator[Channel]:
+    config = NodeConfig(
+        data_dir="/data",
+        grpc_listener="127.0.0.1:0",
+        controller_listener="127.0.0.1:0",
+        subscribe_heartbeat_ms=100,
+    )
+    await format_directory(runtime, config)
+    async with Node(runtime, config) as node:
+        assert node.addresses.grpc is not None
+        channel = runtime.network.channel(node.addresses.grpc)
+        try:
+            yield channel
+        finally:
+            await channel.close()
+
+
+def simulate(body: Body) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime) as channel:
+            await create(channel, OLD)
+            assert (await produce(channel, b"old", OLD)).base_offset == 0
+            await body(channel)
+
+    simulation.run(main)
+
+
+async def create(channel: Channel, topic_id: bytes) -> None:
+    request = admin_pb2.CreateTopicRequest(name="t", partitions=1, topic_id=topic_id)
+    assert (await channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)).usable
+
+
+async def make_anew(channel: Channel) -> None:
+    request = admin_pb2.DeleteTopicRequest(name="t")
+    await channel.call(ADMIN_DELETE_TOPIC, request, timeout_ms=WAIT_MS)
+    await create(channel, NEW)
+
+
+async def produce(channel: Channel, value: bytes, topic_id: bytes) -> log_pb2.ProduceResult:
+    request = log_pb2.ProduceRequest()
+    records = encode_batch([Record(0, 1_000, None, value)])
+    request.partitions.add(topic="t", records=records, topic_id=topic_id)
+    stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+    await stream.send(request)
+    await stream.finish()
+    response = await stream.receive()
+    assert response is not None
+    return response.results[0]
+
+
+async def fetch(channel: Channel, topic_id: bytes, *, wait_ms: int = 0) -> log_pb2.FetchResult:
+    request = log_pb2.FetchRequest(max_wait_ms=wait_ms)
+    request.partitions.add(topic="t", offset=1 if wait_ms else 0, topic_id=topic_id)
+    return (await channel.call(LOG_FETCH, request, timeout_ms=WAIT_MS)).results[0]
+
+
+async def latest(channel: Channel, topic_id: bytes) -> log_pb2.ListOffsetsResult:
+    request = log_pb2.ListOffsetsRequest()
+    request.partitions.add(topic="t", timestamp_ms=-1, topic_id=topic_id)
+    return (await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=WAIT_MS)).results[0]
+
+
+async def subscribe(channel: Channel, topic_id: bytes) -> Any:
+    stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+    await stream.send(log_pb2.SubscribeRequest(topic="t", topic_id=topic_id, max_bytes=1))
+    await stream.finish()
+    return stream
+
+
+async def drained(stream: Any, value: bytes) -> None:
+    """Read records of this value to the end."""
+    while (response := await stream.receive()) is not None:
+        assert set(values(response.batches)) <= {value}, "records of another topic"
+
+
+def values(records: bytes) -> list[bytes | None]:
+    return [record.value for record in decode_all(records)]
+
+
+def test_every_way_in_and_out_takes_the_id_of_the_topic_as_it_is_now() -> None:
+    async def body(channel: Channel) -> None:
+        await make_anew(channel)
+        for topic_id in (NEW, b""):
+            assert not (await produce(channel, b"new", topic_id)).HasField("error")
+            assert values((await fetch(channel, topic_id)).records)[0] == b"new"
+            assert (await latest(channel, topic_id)).offset >= 1
+            response = await (await subscribe(channel, topic_id)).receive()
+            assert values(response.batches)[0] == b"new"
+
+    simulate(body)
+
+
+def test_the_id_of_the_topic_before_is_refused_and_nothing_is_stored() -> None:
+    async def body(channel: Channel) -> None:
+        await make_anew(channel)
+        for result in (
+            await produce(channel, b"late", OLD),
+            await fetch(channel, OLD),
+            await latest(channel, OLD),
+        ):
+            error = decode_error(result.error)
+            assert isinstance(error, UnknownTopicId)
+            assert (error.topic, error.partition) == ("t", 0)
+        with pytest.raises(UnknownTopicId):
+            await (await subscribe(channel, OLD)).receive()
+        assert (await latest(channel, NEW)).offset == 0, "the late record is in neither topic"
+
+    simulate(body)
+
+
+def test_a_poll_that_waited_through_it_all_is_not_answered_from_the_new_topic() -> None:
+    async def body(channel: Channel) -> None:
+        poll = asyncio.ensure_future(fetch(channel, OLD, wait_ms=10_000))
+        await asyncio.sleep(0.1)
+        await make_anew(channel)
+        error = decode_error((await poll).error)
+        assert isinstance(error, UnknownTopicOrPartition | UnknownTopicId)
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("topic_id", [OLD, b""], ids=["with its id", "by name alone"])
+def test_a_subscription_never_goes_on_in_the_topic_made_anew(topic_id: bytes) -> None:
+    """Its reader is slow: the broker waits for room while the topic is made anew."""
+
+    async def body(channel: Channel) -> None:
+        big = b"o" * 200_000
+        for _ in range(20):
+            await produce(channel, big, OLD)
+        stream = await subscribe(channel, topic_id)
+        assert values((await stream.receive()).batches) == [b"old"]
+        await make_anew(channel)
+        for _ in range(30):
+            await produce(channel, b"new", NEW)
+        with pytest.raises(QuorumlogError) as raised:
+            await drained(stream, big)
+        assert isinstance(raised.value, UnknownTopicOrPartition | UnknownTopicId)
+
+    simulate(body)
+
+
+def test_what_is_no_id_is_named() -> None:
+    async def body(channel: Channel) -> None:
+        result = await produce(channel, b"x", b"short")
+        assert isinstance(decode_error(result.error), InvalidRequest)
+        for call in (fetch, latest):
+            with pytest.raises(InvalidRequest, match="topic_id has 5 bytes; give 16, or none"):
+                await call(channel, b"short")
+        with pytest.raises(InvalidRequest, match="topic_id has 5 bytes"):
+            await (await subscribe(channel, b"short")).receive()
+
+    simulate(body)
