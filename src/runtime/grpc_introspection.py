@@ -20,6 +20,7 @@ _Context: TypeAlias = aio.ServicerContext[Any, Any]
 _Code: Final = grpc.StatusCode
 
 HEALTH: Final = "grpc.health.v1.Health"
+QUESTION_MAX: Final = 2048  # bytes; answers repeat it, and a peer bounds a status's text
 _messages: Any = health_pb2  # its stubs do not know the newest call
 
 
@@ -37,8 +38,8 @@ class Readiness:
         return "SERVING" if self._is_serving else "NOT_SERVING"
 
     def set(self, *, is_serving: bool) -> None:
-        """Change it; who watches is told."""
-        if is_serving != self._is_serving:
+        """Change it; who watches is told. Nothing changes after the close."""
+        if is_serving != self._is_serving and not self.is_closed:
             self._is_serving = is_serving
             self._wake()
 
@@ -55,10 +56,15 @@ class Readiness:
         """Return at the next change or at the close."""
         await self._changed.wait()
 
+    async def closed(self) -> None:
+        """Return at the close."""
+        while not self.is_closed:
+            await self.changed()
+
 
 def introspection_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
     """Return the methods of both services by path, for a server that offers these services."""
-    return _health_methods(services, readiness) | _reflection_methods(services)
+    return _health_methods(services, readiness) | _reflection_methods(services, readiness)
 
 
 def _health_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
@@ -97,12 +103,12 @@ def _health_methods(services: list[str], readiness: Readiness) -> dict[str, RpcM
     }
 
 
-def _reflection_methods(services: list[str]) -> dict[str, RpcMethod]:
+def _reflection_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
     reflected = sorted([name for name in services if is_described(name)] + [HEALTH])
     reflected += REFLECTION_SERVICES
 
     async def reflect(_: object, context: _Context) -> None:
-        while (raw := await context.read()) is not aio.EOF:
+        while (raw := await _read_until_closed(context, readiness)) is not aio.EOF:
             request = await _parse(reflection_pb2.ServerReflectionRequest, raw, context)
             response = reflection_pb2.ServerReflectionResponse()
             answer_reflection(request, response, reflected)
@@ -113,7 +119,25 @@ def _reflection_methods(services: list[str]) -> dict[str, RpcMethod]:
     return {f"/{service}/ServerReflectionInfo": method for service in REFLECTION_SERVICES}
 
 
+async def _read_until_closed(context: _Context, readiness: Readiness) -> Any:
+    """Return the next message, or EOF when the caller finishes or the server closes: tools keep
+    their stream open, and an idle one must not use up the grace of a stop."""
+    reading = asyncio.ensure_future(context.read())
+    closing = asyncio.ensure_future(readiness.closed())
+    try:
+        await asyncio.wait({reading, closing}, return_when=asyncio.FIRST_COMPLETED)
+        return reading.result() if reading.done() else aio.EOF
+    finally:
+        reading.cancel()
+        closing.cancel()
+        await asyncio.gather(reading, closing, return_exceptions=True)
+
+
 async def _parse(kind: Any, raw: bytes, context: _Context) -> Any:
+    if len(raw) > QUESTION_MAX:
+        await context.abort(
+            _Code.INVALID_ARGUMENT, f"the request has {len(raw)} bytes; at most {QUESTION_MAX}"
+        )
     try:
         return kind.FromString(raw)
     except DecodeError as error:

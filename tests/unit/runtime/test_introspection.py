@@ -10,10 +10,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quorumlog.proto.log_pb2 import PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, CallListener, Handler, Runtime
+from quorumlog.runtime.grpc_introspection import QUESTION_MAX, Readiness
 from quorumlog.runtime.real import run
+from quorumlog.runtime.reflection import answer_reflection
 from quorumlog.services import LOG_PUBLISH
 
 WAIT_S = 20
@@ -109,6 +113,14 @@ def test_a_watch_of_a_server_that_was_not_ready_ends_with_it_too() -> None:
     with_server(client, is_ready=False)
 
 
+def test_a_server_that_closes_is_not_made_ready_again() -> None:
+    """A start that ends while the node already stops."""
+    readiness = Readiness(is_serving=False)
+    readiness.close()
+    readiness.set(is_serving=True)
+    assert readiness.status == "NOT_SERVING"
+
+
 @pytest.mark.parametrize(
     "path", [f"/{HEALTH}/Check", f"/{HEALTH}/Watch", f"/{V1}/ServerReflectionInfo"]
 )
@@ -146,6 +158,9 @@ class Reflection:
     async def error(self, **question: Any) -> tuple[int, str]:
         error = (await self.ask(**question)).error_response
         return error.error_code, error.error_message
+
+    async def read(self) -> Any:
+        return await self._call.read()
 
     async def end(self) -> None:
         await self._call.done_writing()
@@ -229,5 +244,88 @@ def test_what_is_unknown_is_not_found_and_the_stream_goes_on() -> None:
         options = "google.protobuf.MethodOptions"
         answer = await reflection.ask(all_extension_numbers_of_type=options)
         assert answer.all_extension_numbers_response.base_type_name == options
+
+    with_server(client)
+
+
+def test_an_idle_reflection_ends_with_the_server_and_does_not_hold_it_up() -> None:
+    """Tools keep the stream open for as long as they run."""
+
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        reflection = Reflection(channel, V1)
+        await reflection.ask(list_services="")
+        await listener.close(1000 * WAIT_S)
+        assert await reflection.read() is aio.EOF
+
+    with_server(client)
+
+
+WORDS = (
+    " . / \0 quorumlog v1 Log Publish Record key Compression COMPRESSION_GZIP grpc reflection "
+    "v1alpha ServerReflection google protobuf descriptor.proto"
+).split(" ")
+NAMES = st.text() | st.lists(st.sampled_from(WORDS)).map(".".join)
+FIELDS = [
+    "list_services",
+    "file_containing_symbol",
+    "file_by_filename",
+    "file_containing_extension",
+    "all_extension_numbers_of_type",
+]
+
+
+@given(
+    name=NAMES,
+    question=st.sampled_from(FIELDS),
+    number=st.integers(min_value=-(2**31), max_value=2**31 - 1),
+)
+def test_any_question_has_an_answer(name: str, question: str, number: int) -> None:
+    request, response = (
+        reflection_pb2.ServerReflectionRequest(host=name),
+        reflection_pb2.ServerReflectionResponse(),
+    )
+    if question == "file_containing_extension":
+        request.file_containing_extension.containing_type = name
+        request.file_containing_extension.extension_number = number
+    else:
+        setattr(request, question, name)
+    answer_reflection(request, response, ["quorumlog.v1.Log"])
+    assert response.WhichOneof("message_response")
+
+
+@pytest.mark.parametrize(
+    ("path", "question"),
+    [
+        (f"/{HEALTH}/Check", asked("x" * QUESTION_MAX)),
+        (f"/{HEALTH}/Watch", asked("x" * QUESTION_MAX)),
+        (
+            f"/{V1}/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol="x" * QUESTION_MAX),
+        ),
+    ],
+)
+def test_a_question_longer_than_any_name_is_refused_and_not_repeated(
+    path: str, question: Any
+) -> None:
+    """Answers repeat what was asked: in full they could pass the bounds of a peer."""
+
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        call: Any = channel.stream_stream(path)()
+        await call.write(question.SerializeToString())
+        with pytest.raises(aio.AioRpcError) as caught:
+            await call.read()
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert f"at most {QUESTION_MAX}" in (caught.value.details() or "")
+
+    with_server(client)
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "語"])
+def test_an_unknown_service_of_any_name_is_not_found(letter: str) -> None:
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        name = letter * ((QUESTION_MAX - 8) // len(letter.encode()))
+        with pytest.raises(aio.AioRpcError) as caught:
+            await stub(channel).Check(asked(name))
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
     with_server(client)
