@@ -260,10 +260,27 @@ def test_an_idle_reflection_ends_with_the_server_and_does_not_hold_it_up() -> No
     with_server(client)
 
 
-WORDS = (
-    " . / \0 quorumlog v1 Log Publish Record key Compression COMPRESSION_GZIP grpc reflection "
-    "v1alpha ServerReflection google protobuf descriptor.proto"
-).split(" ")
+WORDS = [
+    "",
+    ".",
+    "/",
+    "\x00",
+    "quorumlog",
+    "v1",
+    "Log",
+    "Publish",
+    "Record",
+    "key",
+    "Compression",
+    "COMPRESSION_GZIP",
+    "grpc",
+    "reflection",
+    "v1alpha",
+    "ServerReflection",
+    "google",
+    "protobuf",
+    "descriptor.proto",
+]
 NAMES = st.text() | st.lists(st.sampled_from(WORDS)).map(".".join)
 FIELDS = [
     "list_services",
