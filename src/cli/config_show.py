@@ -9,7 +9,7 @@ from ..settings import Resolved, Setting, variable_of
 from ..settings.quantities import quantity_text
 from .nodes import ConfigOption, SetOption
 from .options import BootstrapOption, Output, OutputOption
-from .output import print_json, print_table
+from .output import print_entry, print_json, print_table
 
 app = typer.Typer(
     help="What this machine's settings come to.", no_args_is_help=True, rich_markup_mode=None
@@ -55,14 +55,18 @@ def show(
     if output is Output.JSON:
         print_json([_json(row, found) for row in shown])
         return
-    columns = ["setting", "value", "from", "variable", *(["meaning"] if docs else [])]
     table = []
     for row in shown:
         origin = _origin(row, found)
         place = " ".join(part for part in (origin["source"], origin["place"]) if part)
-        line = [row.name, _value_text(row, found), place, variable_of(row.name)]
-        table.append([*line, row.doc] if docs else line)
-    print_table(columns, table, empty="Everything has its default.")
+        table.append((row.name, _value_text(row, found), place, variable_of(row.name)))
+    if docs and table:
+        for row, (name, value, place, variable) in zip(shown, table, strict=True):
+            print_entry(f"{name} = {value} ({place}, {variable})", row.doc)
+        return
+    print_table(
+        ("setting", "value", "from", "variable"), table, empty="Everything has its default."
+    )
 
 
 def _node(config: str | None, assignments: list[str]) -> tuple[list[Setting], Resolved]:

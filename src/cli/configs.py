@@ -8,7 +8,7 @@ from ..errors import InvalidConfig, UnknownTopicOrPartition
 from ..settings import split_assignments
 from .completion import topic_names
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
-from .output import print_json, print_table
+from .output import print_entry, print_json, print_table
 from .topic_names import unknown_topic
 
 if TYPE_CHECKING:
@@ -62,22 +62,33 @@ def describe(
     if output is Output.JSON:
         print_json([config_json(config) for config in configs])
         return
-    columns = ["config", "value", "set by", "default", "changes"]
-    rows = [
+    if docs and configs:
+        for config in configs:
+            print_entry(
+                f"{config.name} = {config.value or '-'} ({_set_by(config)})",
+                config.doc,
+                f"Takes {takes_text(config)}; default {config.default or '-'};"
+                f" a change: {config.changes}.",
+            )
+        return
+    print_table(
+        ("config", "value", "set by", "default", "changes"),
         [
-            config.name,
-            config.value or "-",
-            " ".join(part for part in (config.source, config.place) if part),
-            "" if config.value == config.default else config.default or "-",
-            config.changes,
-        ]
-        for config in configs
-    ]
-    if docs:
-        columns += ["takes", "meaning"]
-        for row, config in zip(rows, configs, strict=True):
-            row += [takes_text(config), config.doc]
-    print_table(columns, rows, empty="Everything has its default.")
+            (
+                config.name,
+                config.value or "-",
+                _set_by(config),
+                "" if config.value == config.default else config.default or "-",
+                config.changes,
+            )
+            for config in configs
+        ],
+        empty="Everything has its default.",
+    )
+
+
+def _set_by(config: "Config") -> str:
+    return " ".join(part for part in (config.source, config.place) if part)
 
 
 @app.command(

@@ -81,6 +81,8 @@ def unexpected(error: Exception) -> int:
         leave_pipe()
     elif isinstance(error, OSError):
         text = f"{detail}; {DEBUG_VARIABLE}=1 shows where"
+    elif isinstance(error, UnicodeEncodeError):  # bytes of the command line that were not UTF-8
+        text = f"{error.object!r} is not UTF-8 text; give it as text"
     else:
         text = (
             f"unexpected {type(error).__name__}: {detail}: this is a bug; "

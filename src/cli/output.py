@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,6 +38,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     with console.capture() as capture:
         console.print(table)
     typer.echo(capture.get(), nl=False)  # rich's own way out of a closed pipe is exit code 1
+
+
+def print_entry(heading: str, *paragraphs: str) -> None:
+    """Print what a table has no room for: a heading, and sentences below it in 80 columns."""
+    typer.echo(heading)
+    for paragraph in paragraphs:
+        typer.echo(textwrap.fill(paragraph, 80, initial_indent="    ", subsequent_indent="    "))
 
 
 def cell_text(cell: object) -> str:

@@ -523,6 +523,9 @@ def test_an_unforeseen_error_is_one_line_that_names_the_way_to_its_traceback(
 ) -> None:
     from quorumlog.cli.failures import unexpected
 
+    assert unexpected(UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed")) == 1
+    told = capsys.readouterr().err
+    assert told == "quorumlog: 'a\\udcff' is not UTF-8 text; give it as text\n"
     assert unexpected(RuntimeError("two\nlines")) == 1
     told = capsys.readouterr().err
     assert told.startswith("quorumlog: unexpected RuntimeError: two lines: this is a bug; ")

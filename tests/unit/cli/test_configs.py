@@ -90,7 +90,10 @@ def test_configs_of_a_topic_are_altered_and_described(address: str) -> None:
     assert (row["name"], row["value"], row["source"]) == ("segment.bytes", "67108864", "topic")
     assert (row["low"], row["unit"], row["changes"]) == (1024, "bytes", "at once")
     text = invoke("configs", "describe", "a", "--docs", address=address).stdout
-    assert "retention works by whole segments" in text
+    assert "\nsegment.bytes = 67108864 (topic)\n" in text
+    assert "retention works by whole segments" in " ".join(text.split())
+    assert "Takes 1,024..2,147,483,647 bytes; default 1073741824; a change: at once." in text
+    assert max(map(len, text.splitlines())) <= 80  # a table of sentences fits no terminal
 
 
 def test_validation_alone_changes_nothing(address: str) -> None:
@@ -214,6 +217,8 @@ def test_every_setting_of_a_node_is_shown_with_where_it_comes_from(
         "node.rack": ("r", "environment", "QUORUMLOG_NODE_RACK"),
         "fetch.bytes.max": (1 << 20, "flag", "--set fetch.bytes.max"),
     }
+    docs = invoke("config", "show", "--config", "n.toml", "--docs", "--changed").stdout
+    assert docs.startswith("data.dir = /d (file n.toml:2, QUORUMLOG_DATA_DIR)\n    The node's data")
     text = invoke("config", "show", "--config", "n.toml", "--changed").stdout
     assert "n.toml:2" in text
     assert "shutdown.grace.ms" not in text
