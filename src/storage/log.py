@@ -15,9 +15,7 @@ It must not know who leads, what is committed, or when it is called.
 import errno
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..errors import (
@@ -47,17 +45,15 @@ from .epochs import EpochCache
 from .flushes import OUT_OF_SPACE, Flush, Unflushed
 from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
 from .layout import PARTITION_METADATA, join, parent_of
+from .places import Places
 from .pool import FilePool
-from .ranges import Range, Wanted
-from .segment import Segment, load_index
-from .times import TimedOffset, TimedSegment, TimeLookup
+from .ranges import Range
+from .segment import Segment, base_of
+from .times import TimedOffset, TimeLookup
 from .truncation import Cut, Truncation, find_cut, perform_truncation
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File
-
-KNOWN_PLACES_MAX: Final = 64
-"""Sequential readers whose next place is remembered, oldest forgotten first."""
 
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Errors that closing files cures."""
@@ -103,7 +99,7 @@ class Log:
         self._segments = state.segments  # the last one is active; empty: no folder yet
         self._outstanding: deque[Write] = deque()  # prepared, oldest first; all in one segment
         self._unflushed = Unflushed()
-        self._known_places: dict[tuple[int, int], int] = {}  # (segment, offset): batch's position
+        self._places = Places(pool, indexes, self._segments)
 
     @property
     def recovery_point(self) -> int:
@@ -260,59 +256,13 @@ class Log:
                 f"offset {start_offset} is outside [{self.log_start_offset}, {log_end}]"
             )
         end = log_end if end_offset is None or end_offset > log_end else end_offset
-        at = bisect_right(self._segments, start_offset, key=_base_of) - 1
-        while start_offset < end and at < len(self._segments):
-            found = self._range(max(at, 0), start_offset, end, max_bytes, min_one)
-            if found.size or not found.is_located:
-                return found
-            found.release()
-            if found.next_offset <= start_offset or found.next_offset >= end:
-                return None
-            start_offset = found.next_offset  # compaction left nothing behind it in this segment
-            at += 1
-        return None
-
-    def _range(self, at: int, start: int, end: int, max_bytes: int, min_one: bool) -> Range:
-        segment = self._segments[at]
-        is_active = at + 1 == len(self._segments)
-        wanted = Wanted(
-            start_offset=start,
+        return self._places.find(
+            start_offset,
             end_offset=end,
-            bytes_max=max_bytes,
-            at_least_one=min_one,
-            segment_end_offset=self.log_end_offset
-            if is_active
-            else self._segments[at + 1].base_offset,
-            segment_size=segment.size,
-        )
-        try:
-            file = segment.file or self._pool.file(segment.path)
-        except OSError as error:
-            raise StorageError(f"{segment.path}: {error.strerror}") from error
-        index = segment.index or self._indexes.get(segment.path)
-        if index is not None:
-            known = self._known_places.pop((segment.base_offset, start), None)
-            found = Range(file, wanted, wanted.floors(index, known))
-            if found.is_located and found.size:
-                self._know(segment, found.next_offset, found.position + found.size)
-            return found
-        return Range(file, wanted, None, self._index_loader(segment))
-
-    def _know(self, segment: Segment, offset: int, position: int) -> None:
-        """Remember where a sequential reader will go on: it saves a search each time."""
-        known = self._known_places
-        known[segment.base_offset, offset] = position
-        if len(known) > KNOWN_PLACES_MAX:
-            del known[next(iter(known))]
-
-    def _index_loader(self, segment: Segment) -> Callable[[], SegmentIndex]:
-        return partial(
-            load_index,
-            self._pool.files,
-            segment.path,
-            base_offset=segment.base_offset,
-            size=segment.size,
+            log_end_offset=log_end,
             interval_bytes=self.config.index_interval_bytes,
+            max_bytes=max_bytes,
+            min_one=min_one,
         )
 
     # --- look up -------------------------------------------------------------------------------
@@ -322,28 +272,13 @@ class Log:
 
         None asks for the first record that has the largest timestamp.
         """
-        timed = [self._timed(segment, timestamp_ms) for segment in self._segments]
+        timed = [self._places.timed(segment, timestamp_ms) for segment in self._segments]
         return TimeLookup(
             timestamp=timestamp_ms,
             start_offset=self.log_start_offset,
             end_offset=self.log_end_offset if end_offset is None else end_offset,
             interval_bytes=self.config.index_interval_bytes,
             segments=tuple(timed),
-        )
-
-    def _timed(self, segment: Segment, timestamp_ms: int | None) -> TimedSegment:
-        index = segment.index or self._indexes.get(segment.path)
-        if index is None:
-            return TimedSegment(
-                path=segment.path, base_offset=segment.base_offset, size=segment.size
-            )
-        sought = index.max_timestamp if timestamp_ms is None else timestamp_ms
-        return TimedSegment(
-            path=segment.path,
-            base_offset=segment.base_offset,
-            size=segment.size,
-            max_timestamp=index.max_timestamp,
-            floor=index.floor(index.floor_time(sought)),
         )
 
     def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
@@ -376,7 +311,7 @@ class Log:
         if offset >= self.log_end_offset or not self._segments:
             return None
         assert offset >= self.log_start_offset, f"{offset} < log start {self.log_start_offset}"
-        at = max(bisect_right(self._segments, offset, key=_base_of) - 1, 0)
+        at = max(bisect_right(self._segments, offset, key=base_of) - 1, 0)
         segment = self._segments[at]
         file = segment.file or self._pool.file(segment.path)
         index = segment.index or self._indexes.get(segment.path)
@@ -394,7 +329,7 @@ class Log:
     def complete_truncate(self, truncation: Truncation, cut: Cut) -> None:
         """The truncation was performed, durably."""
         truncation.lease.release()
-        self._known_places.clear()
+        self._places.forget()
         kept = len(self._segments) - len(truncation.removed)
         for segment in self._segments[kept:]:
             self._forget(segment)
@@ -594,7 +529,3 @@ class Log:
 
 def _disk_full(folder: str) -> DiskFull:
     return DiskFull(f"no space is left for {folder}; nothing was stored")
-
-
-def _base_of(segment: Segment) -> int:
-    return segment.base_offset
