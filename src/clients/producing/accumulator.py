@@ -9,6 +9,8 @@ Invariants: `buffered` is the sum of what is held by all batches that are not do
 `ready` exactly when `is_listed`, and then it has closed batches and nothing in flight.
 
 Not thread-safe: the blocking face holds one lock around `accept` and around the sender's calls.
+Taking a record may be interrupted between any two steps (Ctrl-C in a thread that sends): it is then
+finished or undone before the interruption goes on, see `_mend`.
 """
 
 from array import array
@@ -23,7 +25,7 @@ from ...errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
 from ...records.batch import HEADER_SIZE
 from ...runtime import Entropy
 from ..config import ProducerConfig
-from .batch_encoding import headers_size, split
+from .batch_encoding import content_size, headers_size, split
 from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery
 from .failures import Failures
 from .partitioner import CrcPartitioner, KeyPartitioner, Partitioner, choose, stick
@@ -104,7 +106,7 @@ class Accumulator:
         self._linger_ms = config.linger_ms
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._new: list[Batch] = []  # not stamped with their times yet
-        self._lingering: deque[Batch] = deque()  # by linger_end_ms; some are closed since
+        self._lingering: OrderedDict[Batch, None] = OrderedDict()  # open ones, by linger_end_ms
         self._unfinished: OrderedDict[Batch, None] = OrderedDict()  # oldest first
         self.failures = Failures()
 
@@ -152,22 +154,27 @@ class Accumulator:
             else:
                 self._check_partition(topic, partition)
                 return None  # the topic may have grown
-        batch = queue.open if queue is not None else None
-        if batch is None or batch.size + size > topic_queues.batch_size:
-            self._check_size(topic, size)
-            batch = self._next_batch(topic_queues, queue, size, is_free=partition is None)
-        if headers:
-            batch.headers[batch.count] = headers
-        if on_delivery is not None:
-            batch.callbacks[batch.count] = on_delivery
-        batch.values.append(value)
-        batch.keys.append(key)
-        batch.timestamps.append(timestamp_ms)
-        batch.count += 1
-        batch.size += size
-        self.buffered = buffered
-        if batch.size >= topic_queues.batch_size:
-            self._close(batch.queue)
+        try:
+            batch = queue.open if queue is not None else None
+            if batch is None or batch.size + size > topic_queues.batch_size:
+                self._check_size(topic, size)
+                batch = self._next_batch(topic_queues, queue, size, is_free=partition is None)
+            if headers:
+                batch.headers[batch.count] = headers
+            if on_delivery is not None:
+                batch.callbacks[batch.count] = on_delivery
+            batch.values.append(value)
+            batch.keys.append(key)
+            batch.timestamps.append(timestamp_ms)
+            batch.count += 1
+            batch.size += size
+            self.buffered = buffered
+            if batch.size >= topic_queues.batch_size:
+                self._close(batch.queue)
+        except BaseException as error:
+            if not isinstance(error, QuorumlogError):
+                self._mend()
+            raise
         return batch
 
     def accept_run(
@@ -185,13 +192,17 @@ class Accumulator:
         if count <= 0:
             return batch, 1
         begin, end = first + 1, first + 1 + count
-        batch.values.extend(bulk.values[begin:end])
-        batch.keys.extend(repeat(None, count) if bulk.keys is None else bulk.keys[begin:end])
-        batch.timestamps.extend(array("q", [timestamp_ms]) * count)
-        size = bulk.ends[end - 1] - bulk.ends[first]
-        batch.count += count
-        batch.size += size
-        self.buffered += size + count * OBJECT_OVERHEAD
+        try:
+            batch.values.extend(bulk.values[begin:end])
+            batch.keys.extend(repeat(None, count) if bulk.keys is None else bulk.keys[begin:end])
+            batch.timestamps.extend(array("q", [timestamp_ms]) * count)
+            size = bulk.ends[end - 1] - bulk.ends[first]
+            batch.count += count
+            batch.size += size
+            self.buffered += size + count * OBJECT_OVERHEAD
+        except BaseException:
+            self._mend()
+            raise
         return batch, 1 + count
 
     def refuse(self) -> None:
@@ -301,16 +312,14 @@ class Accumulator:
         for batch in self._new:
             batch.linger_end_ms = now_ms + self._linger_ms
             batch.deadline_ms = now_ms + self._delivery_timeout_ms
-        lingering = self._lingering
-        lingering.extend(self._new)
-        self._new.clear()
-        while lingering:
-            batch = lingering[0]
             if batch.queue.open is batch:
-                if batch.linger_end_ms > now_ms:
-                    return batch.linger_end_ms
-                self._close(batch.queue)
-            lingering.popleft()
+                self._lingering[batch] = None
+        self._new.clear()
+        while self._lingering:
+            batch = next(iter(self._lingering))
+            if batch.linger_end_ms > now_ms:
+                return batch.linger_end_ms
+            self._close(batch.queue)
         return None
 
     def close_all(self) -> list[Batch]:
@@ -412,10 +421,12 @@ class Accumulator:
         for batch in self._unfinished:
             if batch in batch.queue.in_flight:
                 continue
-            if batch.deadline_ms > now_ms:
-                next_ms = batch.deadline_ms
-                break
-            late.append(batch)
+            if batch.deadline_ms <= now_ms:
+                late.append(batch)
+                continue
+            next_ms = batch.deadline_ms if next_ms is None else min(next_ms, batch.deadline_ms)
+            if batch.whole is None:
+                break  # all behind it are younger, which is not so behind a part
         self._pull(late)
         return late, next_ms
 
@@ -506,13 +517,14 @@ class Accumulator:
     def _close(self, queue: PartitionQueue) -> None:
         assert queue.open is not None, f"{queue.topic}-{queue.partition} has no open batch"
         queue.closed.append(queue.open)
+        self._lingering.pop(queue.open, None)
         queue.open = None
         self._list(queue)
 
     def _list(self, queue: PartitionQueue) -> None:
         if queue.closed and not (queue.is_listed or queue.in_flight or queue.is_parked):
-            queue.is_listed = True
             self.ready.append(queue)
+            queue.is_listed = True
             self._on_work()
 
     def _pull(self, batches: Sequence[Batch]) -> None:
@@ -530,5 +542,30 @@ class Accumulator:
 
     def _forget(self, batch: Batch) -> None:
         del self._unfinished[batch]
+        self._lingering.pop(batch, None)
         self.buffered -= batch.held
         assert self.buffered >= 0, f"{self.buffered} bytes are buffered"
+
+    def _mend(self) -> None:
+        """Taking a record was interrupted between two steps: finish what is half closed, and undo
+        what is half taken."""
+        for queue in self.ready:
+            queue.is_listed = True
+        for batch in list(self._unfinished):
+            queue = batch.queue
+            if queue.open is not batch:
+                if not batch.count:
+                    self._unfinished.pop(batch)  # its queue has not got it yet
+                continue
+            batch.cut()
+            batch.size = content_size(batch.values, batch.keys, batch.headers)
+            if batch in queue.closed or not batch.count:
+                queue.open = None
+                self._lingering.pop(batch, None)
+            if not batch.count:
+                self._unfinished.pop(batch)
+        self._new = [batch for batch in self._new if batch in self._unfinished]
+        self.buffered = sum(batch.held for batch in self._unfinished)
+        for queue in dict.fromkeys(batch.queue for batch in self._unfinished):
+            self._list(queue)
+        self._on_work()

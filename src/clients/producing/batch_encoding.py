@@ -64,15 +64,22 @@ def _part(batch: Batch, columns: Columns, first: int, end: int) -> Batch:
         if first <= index < end:
             part.callbacks[index - first] = callback
     part.count = end - first
-    part.size = sum(
-        RECORD_OVERHEAD + len(value or b"") + len(key or b"")
-        for value, key in zip(part.values, part.keys, strict=True)
-    ) + sum(map(headers_size, part.headers.values()))
+    part.size = content_size(part.values, part.keys, part.headers)
     part.linger_end_ms = batch.linger_end_ms
     part.deadline_ms = batch.deadline_ms
     part.may_be_stored = batch.may_be_stored
     part.goes_alone = True  # it may be too large still
     return part
+
+
+def content_size(
+    values: Sequence[bytes | None], keys: Sequence[bytes | None], headers: dict[int, Headers]
+) -> int:
+    """Return the bytes that records take at most in a batch, before compression."""
+    return sum(
+        RECORD_OVERHEAD + len(value or b"") + len(key or b"")
+        for value, key in zip(values, keys, strict=True)
+    ) + sum(map(headers_size, headers.values()))
 
 
 def headers_size(headers: Headers) -> int:

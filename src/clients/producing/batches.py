@@ -25,6 +25,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 RECORD_OVERHEAD = 12  # bytes of the encoded record besides key, value and headers: length varints
 OBJECT_OVERHEAD = 64  # bytes that a record's objects and columns take here besides its content
+ENCODED_OVERHEAD = 8  # beside its encoded batch: its time, or the number of its row
 
 # What a callback may raise without ending more than itself; a cancellation would end our own task.
 CALLBACK_ERRORS = (Exception, SystemExit, asyncio.CancelledError)
@@ -189,12 +190,21 @@ class Batch:
     @property
     def held(self) -> int:
         """Bytes that it takes of the buffer."""
-        return self.size if self.is_encoded else self.size + self.count * OBJECT_OVERHEAD
+        each = ENCODED_OVERHEAD if self.is_encoded else OBJECT_OVERHEAD
+        return self.size + self.count * each
 
     def become_encoded(self, encoded: bytes) -> None:
         """Keep the encoded form alone from now on."""
         self.encoded, self.size, self.is_encoded = encoded, len(encoded), True
         self.drop_columns()
+
+    def cut(self) -> None:
+        """Leave what is behind its last record: one was taken by half."""
+        count = self.count
+        del self.values[count:], self.keys[count:], self.timestamps[count:]
+        for each in (self.headers, self.callbacks):
+            for index in [index for index in each if index >= count]:
+                del each[index]
 
     def drop_columns(self) -> None:
         """Free what the records came in."""

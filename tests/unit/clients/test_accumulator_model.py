@@ -1,0 +1,373 @@
+"""The accumulator against a model: counts never drift, each record has one outcome, in order."""
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from quorumlog.clients.config import ProducerConfig
+from quorumlog.clients.producing.accumulator import Accumulator, PartitionQueue
+from quorumlog.clients.producing.batch_encoding import columns_of, content_size, encode_records
+from quorumlog.clients.producing.batches import Batch, Headers
+from quorumlog.clients.producing.bulk import accept_many, bulk_of
+from quorumlog.clients.producing.partitioner import KeyPartitioner
+from quorumlog.errors import StreamBroken, TimedOut
+from quorumlog.records.compression import Codec
+from quorumlog.simulation.entropy import SimEntropy
+
+PARTITIONS = 3
+
+
+def accumulator_of(on_work: Callable[[], object] = lambda: None, **given: int) -> Accumulator:
+    accumulator = Accumulator(
+        ProducerConfig(**given),  # type: ignore[arg-type]
+        entropy=SimEntropy("seed/0"),
+        partitioner=KeyPartitioner(),
+        on_work=on_work,
+    )
+    accumulator.admit("t", PARTITIONS)
+    return accumulator
+
+
+def check(accumulator: Accumulator) -> None:
+    """Every invariant that the module states."""
+    unfinished = list(accumulator._unfinished)
+    assert accumulator.buffered == sum(batch.held for batch in unfinished)
+    listed = Counter(accumulator.ready)
+    for batch in unfinished:
+        queue = batch.queue
+        places = [queue.open, *queue.closed, *queue.in_flight]
+        assert sum(place is batch for place in places) == 1
+        assert batch.count > 0
+        assert not batch.is_done
+        if not batch.is_encoded:
+            columns = (batch.values, batch.keys, batch.timestamps)
+            assert {len(column) for column in columns} == {batch.count}
+            assert batch.size == content_size(batch.values, batch.keys, batch.headers)
+        assert all(index < batch.count for index in (*batch.headers, *batch.callbacks))
+        assert listed[queue] == queue.is_listed
+        waits = queue.is_listed or queue.in_flight or queue.is_parked
+        assert waits or not queue.closed
+    assert all(batch in accumulator._unfinished for batch in accumulator._lingering)
+
+
+def drain(accumulator: Accumulator) -> list[Batch]:
+    """Send everything; return the batches in order."""
+    accumulator.close_all()
+    sent: list[Batch] = []
+    while accumulator.ready:
+        queue = accumulator.ready.popleft()
+        accumulator.take(queue, 1 << 30)
+        sent.extend(accumulator.stored(queue))
+    assert accumulator.buffered == 0
+    assert accumulator.statistics() == (0, 0, 0)
+    return sent
+
+
+# --- against a model -----------------------------------------------------------------------------
+
+
+class Model(RuleBasedStateMachine):
+    """Plays a sender with every outcome in any order."""
+
+    @initialize(buffer_size=st.sampled_from([400, 3_000, 1 << 20]))
+    def begin(self, buffer_size: int) -> None:
+        self.accumulator = accumulator_of(
+            batch_size=400, buffer_size=buffer_size, linger_ms=5, delivery_timeout_ms=50
+        )
+        self.now_ms = 0
+        self.number = 0
+        self.waiting: dict[PartitionQueue, list[bytes]] = {}  # without an outcome, in order
+        self.parked: list[PartitionQueue] = []
+
+    # --- the side that gives records -----------------------------------------------------------
+
+    @rule(
+        partition=st.integers(0, PARTITIONS - 1),
+        size=st.sampled_from([0, 10, 80, 500]),
+        headers=st.sampled_from([(), (("h", b"1"),)]),
+    )
+    def send(self, partition: int, size: int, headers: Headers) -> None:
+        value = self._value() + b"v" * size
+        held_before = self.accumulator.buffered
+        batch = self.accumulator.accept("t", b"k", value, 1, headers, partition)
+        if batch is None:
+            assert held_before
+            return
+        self.waiting.setdefault(batch.queue, []).append(value[:8])
+        is_alone = held_before == 0
+        assert is_alone or self.accumulator.buffered <= self.accumulator._buffer_size
+
+    @rule(partition=st.none() | st.integers(0, PARTITIONS - 1), count=st.integers(1, 20))
+    def send_many(self, partition: int | None, count: int) -> None:
+        values = [self._value() for _ in range(count)]
+        bulk = bulk_of("t", values, None, size_max=1 << 20)
+        spans = accept_many(
+            self.accumulator, "t", bulk, first=0, partition=partition, timestamp_ms=1
+        )
+        for span in spans:
+            self.waiting.setdefault(span.batch.queue, []).extend(values[span.first : span.end])
+
+    @rule(partition=st.integers(0, PARTITIONS - 1))
+    def send_encoded(self, partition: int) -> None:
+        other = accumulator_of()
+        values = [self._value() for _ in range(3)]
+        for value in values:
+            batch = other.accept("t", None, value, 1, (), 0)
+        assert batch is not None
+        encoded = encode_records(batch, Codec.NONE)
+        added = self.accumulator.add_encoded("t", partition, encoded, 3)
+        self.waiting.setdefault(added.queue, []).extend(values)
+
+    # --- the side that sends -------------------------------------------------------------------
+
+    @rule(wait_ms=st.sampled_from([0, 1, 5, 30]))
+    def pass_time(self, wait_ms: int) -> None:
+        self.now_ms += wait_ms
+        self.accumulator.close_due(self.now_ms)
+        late, next_ms = self.accumulator.expired(self.now_ms)
+        assert all(batch.deadline_ms <= self.now_ms for batch in late)
+        left = [b for b in self.accumulator._unfinished if b not in b.queue.in_flight]
+        deadlines = [batch.deadline_ms for batch in left]
+        assert next_ms == min(deadlines, default=None)
+        for batch in late:
+            self._ended(batch, is_first=not batch.queue.in_flight)
+            batch.fail(TimedOut("late"))
+
+    @rule(size_max=st.sampled_from([1, 900, 1 << 20]))
+    def take(self, size_max: int) -> None:
+        if self.accumulator.ready:
+            self.accumulator.take(self.accumulator.ready.popleft(), size_max)
+
+    @rule(data=st.data(), codec=st.sampled_from([Codec.NONE, Codec.GZIP]))
+    def encode(self, data: st.DataObject, codec: Codec) -> None:
+        for batch in self._in_flight(data):
+            if not batch.is_encoded:
+                self.accumulator.encoded(batch, encode_records(batch, codec))
+
+    @rule(data=st.data())
+    def store(self, data: st.DataObject) -> None:
+        batches = self._in_flight(data)
+        if batches:
+            for batch in self.accumulator.stored(batches[0].queue):
+                self._ended(batch)
+                batch.complete(0)
+
+    @rule(data=st.data())
+    def refuse(self, data: st.DataObject) -> None:
+        batches = self._in_flight(data)
+        if batches:
+            for batch in self.accumulator.refused(batches[0].queue):
+                self._ended(batch)
+                batch.fail(TimedOut("refused"))
+
+    @rule(data=st.data())
+    def split(self, data: st.DataObject) -> None:
+        batches = self._in_flight(data)
+        if len(batches) == 1:
+            assert self.accumulator.split(batches[0].queue) == (batches[0].count > 1)
+
+    @rule(data=st.data())
+    def put_back(self, data: st.DataObject) -> None:
+        batches = self._in_flight(data)
+        if batches:
+            self.accumulator.put_back(batches[0].queue, StreamBroken("cut"))
+            self.parked.append(batches[0].queue)
+
+    @rule()
+    def unpark(self) -> None:
+        while self.parked:
+            self.accumulator.unpark(self.parked.pop())
+
+    @rule()
+    def flush(self) -> None:
+        self.accumulator.close_all()
+
+    @rule(partitions=st.integers(1, PARTITIONS))
+    def shrink(self, partitions: int) -> None:
+        for batch in self.accumulator.shrink("t", partitions):
+            self._ended(batch, is_first=not batch.queue.in_flight)
+            batch.fail(TimedOut("gone"))
+        self.accumulator.admit("t", PARTITIONS)
+
+    @rule()
+    def forget(self) -> None:
+        for batch in self.accumulator.forget_topic("t"):
+            self._ended(batch, is_first=not batch.queue.in_flight)
+            batch.fail(TimedOut("gone"))
+        self.accumulator.admit("t", PARTITIONS)
+
+    # --- within ----------------------------------------------------------------------------
+
+    def _value(self) -> bytes:
+        self.number += 1
+        return b"%08d" % self.number
+
+    def _in_flight(self, data: st.DataObject) -> tuple[Batch, ...]:
+        queues = [queue for queue in self.waiting if queue.in_flight]
+        return data.draw(st.sampled_from(queues)).in_flight if queues else ()
+
+    def _ended(self, batch: Batch, *, is_first: bool = True) -> None:
+        """Its records get their outcome: the oldest of the partition, each for the first time."""
+        columns = columns_of(batch)
+        assert columns is not None
+        values = [(value or b"")[:8] for value in columns.values]
+        waiting = self.waiting[batch.queue]
+        at = 0 if is_first else waiting.index(values[0])
+        assert waiting[at : at + len(values)] == values
+        del waiting[at : at + len(values)]
+
+    @invariant()
+    def holds(self) -> None:
+        if not hasattr(self, "accumulator"):
+            return
+        check(self.accumulator)
+        records, _, _ = self.accumulator.statistics()
+        assert records == sum(map(len, self.waiting.values()))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "accumulator"):
+            return
+        left = self.accumulator.take_all()
+        for batch in left:
+            self._ended(batch)
+        assert not any(self.waiting.values())
+        assert self.accumulator.buffered == 0
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+# --- interrupted ---------------------------------------------------------------------------------
+
+
+class Interruption:
+    """Raises KeyboardInterrupt at the n-th step of the producer's own code."""
+
+    def __init__(self, step: int) -> None:
+        self.left = step
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> "Interruption | None":
+        if "producing" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        if event == "opcode":
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted(action: Callable[[], object], step: int) -> bool:
+    """Run an action up to its `step`-th operation; return whether it went so far."""
+    before = sys.gettrace()
+    sys.settrace(Interruption(step))
+    try:
+        action()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def send(accumulator: Accumulator, number: int) -> None:
+    """A record of which each part tells the number."""
+    text = b"%03d" % number
+    headers = (("h", text),) if number % 2 else ()
+    accumulator.accept("t", text, text * 10, number, headers, 0, lambda *_: None)
+
+
+def send_run(accumulator: Accumulator) -> None:
+    texts = [b"%03d" % number for number in range(100, 112)]
+    bulk = bulk_of("t", [text * 10 for text in texts], texts, size_max=1_000)
+    accumulator.accept_run("t", bulk, 0, 0, 100)
+
+
+@pytest.mark.parametrize("sent", [0, 1, 2, 3], ids="{} before".format)
+@pytest.mark.parametrize("is_run", [False, True], ids=["one", "run"])
+def test_a_record_whose_taking_is_interrupted_is_taken_whole_or_not_at_all(
+    is_run: bool, sent: int
+) -> None:
+    """A batch has room for three records or four: one is opened, filled and closed on the way."""
+    step, goes_on = 0, True
+    while goes_on:
+        accumulator = accumulator_of(batch_size=180)
+        for number in range(sent):
+            send(accumulator, number)
+        action = partial(send_run, accumulator) if is_run else partial(send, accumulator, 50)
+        goes_on = interrupted(action, step)
+        check(accumulator)
+        for number in (51, 52, 53, 54):
+            send(accumulator, number)
+        check(accumulator)
+        taken = []
+        for batch in drain(accumulator):
+            columns = columns_of(batch)
+            assert columns is not None
+            assert list(batch.callbacks) == list(range(batch.count)) or is_run
+            for index, key in enumerate(columns.keys):
+                assert key is not None
+                taken.append(int(key))
+                assert columns.values[index] == key * 10
+                if not is_run:
+                    assert columns.timestamps[index] == int(key)
+                    assert columns.headers.get(index, ()) == ((("h", key),) if int(key) % 2 else ())
+        own = range(100, 112) if is_run else [50]
+        others = [number for number in taken if number not in own]
+        assert others == [*range(sent), 51, 52, 53, 54]
+        assert taken == [*range(sent), *list(own)[: len(taken) - len(others)], 51, 52, 53, 54]
+        step += 1
+    assert step > 50
+
+
+# --- bounded -------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_lingers_keeps_no_others_in_memory() -> None:
+    accumulator = accumulator_of(batch_size=100, linger_ms=50_000)
+    accumulator.accept("t", None, b"lingers", 1, (), 0)
+    for now_ms in range(50):
+        accumulator.accept("t", None, b"v" * 100, 1, (), 1)
+        accumulator.close_due(now_ms)
+        queue = accumulator.ready.popleft()
+        accumulator.take(queue, 1 << 20)
+        for batch in accumulator.stored(queue):
+            batch.complete(0)
+    del batch
+    gc.collect()
+    held = [each for each in gc.get_objects() if isinstance(each, Batch)]
+    assert len([batch for batch in held if batch.queue in accumulator._topics["t"].queues]) == 1
+
+
+def test_the_halves_of_a_young_batch_do_not_hide_an_old_one_from_its_deadline() -> None:
+    accumulator = accumulator_of(linger_ms=0, delivery_timeout_ms=100)
+    accumulator.accept("t", None, b"old", 1, (), 0)
+    accumulator.close_due(0)
+    old = accumulator.ready.popleft()
+    accumulator.park(old)
+    for _ in range(2):
+        accumulator.accept("t", None, b"young", 1, (), 1)
+    accumulator.close_due(60)
+    young = accumulator.ready.popleft()
+    accumulator.take(young, 1 << 20)
+    assert accumulator.split(young)
+    assert accumulator.expired(60) == ([], 100)
+    late, next_ms = accumulator.expired(100)
+    assert ([batch.queue for batch in late], next_ms) == ([old], 160)
