@@ -20,9 +20,8 @@ from ..checkpoints import (
     DirectoryMeta,
     encode_epochs,
     encode_offsets,
-    encode_partition_metadata,
 )
-from ..config import DirectoryConfig, FlushPolicy, LogConfig
+from ..config import DirectoryConfig, LogConfig
 from ..contents import replace_file
 from ..flushes import OUT_OF_SPACE, Flush, perform_flush
 from ..index import IndexCache
@@ -38,11 +37,9 @@ from ..pool import FilePool
 from ..premises import (
     Found,
     Stored,
-    change_bound,
     check_owner,
     find_folder,
     format_folder,
-    is_wider,
     leave_marker,
     log_names,
     recover_log,
@@ -59,7 +56,8 @@ from ..recovery import Recovery
 from ..times import TimedOffset
 from ..truncation import Cut
 from .channel import Appended, Channel
-from .writer import Writer
+from .config_changes import ConfigChanges, unsynced_bytes_max
+from .writer import Writer, release_after
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 T = TypeVar("T")
@@ -93,6 +91,7 @@ class Directory:
         self._channels: dict[str, Channel] = {}
         start = partial(remove_marker, runtime.files, path) if found.is_clean else None
         self._writer = Writer(runtime, scope, lane=self._lane, config=config, start=start)
+        self._changes = ConfigChanges(runtime.files, self._writer, config)
         self._ticker = scope.spawn(self._checkpoint_under_load(), name="storage.checkpoints")
 
     # --- life ----------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ class Directory:
                 self._writer.flushed(channel, flush)
 
         closing = self._writer.exclusive(channel, begin, end, changes=False)
-        closing.add_done_callback(partial(_release, begun))
+        release_after(closing, begun)
         return closing
 
     async def _last_checkpoint(self) -> None:
@@ -235,60 +234,13 @@ class Directory:
         return opened[0]
 
     def configure(self, log: Log, config: LogConfig) -> None:
-        """Keep a log by another config from here on: at once, unless it changes how much of the
-        log may be un-synced. Then after what was queued before, and a flush: a recovery judges a
-        torn end by what the folder says, so the folder must never promise more than was kept.
+        """Keep a log by another config from here on; see `config_changes`.
 
         Appends that ask for a flush get theirs meanwhile too.
         """
         channel = self._channel(log)
         channel.wanted = config
-        self._configure(channel)
-
-    def _configure(self, channel: Channel) -> None:
-        """Take the config that is wanted now, or queue what that needs."""
-        if channel.wanted is None or channel.is_configuring or self._writer.is_closing:
-            return
-        log, config = channel.log, channel.wanted
-        channel.wanted = None
-        bound = self._unsynced_bytes_max(config)
-        if bound == log.unsynced_bytes_max or not log.segment_bases:
-            log.config, log.unsynced_bytes_max = config, bound
-            return
-        begun: list[Flush] = []
-
-        def begin() -> Callable[[], bool] | None:
-            if log.failure is not None:
-                return None  # it was deleted, and its folder may be of another one soon
-            begun.append(log.begin_flush())
-            content = log.topic_id and encode_partition_metadata(log.topic_id, bound)
-            return partial(change_bound, self._runtime.files, begun[0], log.folder, content)
-
-        def end(is_stored: bool | None) -> None:
-            channel.is_configuring = False
-            if is_stored is None:
-                return
-            self._writer.flushed(channel, begun[0])
-            channel.open_group_bytes = 0
-            if is_stored:
-                log.config, log.unsynced_bytes_max = config, bound
-            elif not is_wider(bound, log.unsynced_bytes_max):
-                log.config = config
-            elif channel.wanted is None:
-                channel.wanted = config  # the next checkpoint tries again
-                _LOG.warning("storage.config_waits log=%s reason=disk_full", log.name)
-                return
-            self._configure(channel)
-
-        channel.is_configuring = True
-        work = self._writer.exclusive(channel, begin, end)
-        work.add_done_callback(partial(_release, begun))
-
-    def _unsynced_bytes_max(self, config: LogConfig) -> int | None:
-        """Bytes of two write groups of an fsync log; None where nobody bounds it."""
-        if config.flush_policy is not FlushPolicy.FSYNC:
-            return None
-        return 2 * max(self._config.write_group_bytes_max, config.message_bytes_max)
+        self._changes.take(channel)
 
     def _recovery(self, name: str, config: LogConfig) -> Recovery:
         return Recovery(
@@ -297,7 +249,7 @@ class Directory:
             is_clean=self.was_clean,
             recovery_point=self._stored.recovery_points.get(name, 0),
             log_start_offset=self._stored.log_starts.get(name, 0),
-            torn_bytes_max=self._unsynced_bytes_max(config),
+            torn_bytes_max=unsynced_bytes_max(config, self._config),
             wall_ms=self._runtime.clock.wall_ms(),
         )
 
@@ -518,7 +470,7 @@ class Directory:
         self._writer.dirtied.clear()
         channels, self._writer.dirty = self._writer.dirty, {}
         for channel in channels:
-            self._configure(channel)  # what a full disk held up
+            self._changes.take(channel)  # what a full disk held up
         flushed = [self._writer.flush(channel) for channel in channels]
         await asyncio.gather(*flushed, return_exceptions=True)
         await self._store_checkpoints([channel.log for channel in channels])
@@ -576,14 +528,6 @@ class Directory:
         if channel is None or channel.log is not log:
             raise StorageError(f"{log.name} is not open in {self.path}")
         return channel
-
-
-def _release(begun: list[Flush], work: "asyncio.Future[None]") -> None:
-    """Give back what a flush holds that failed; the failure is the log's, which tells of it."""
-    for flush in begun:
-        flush.release()
-    if not work.cancelled():
-        work.exception()
 
 
 def lane_of(path: str) -> str:

@@ -14,7 +14,7 @@ from damage.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -462,6 +462,19 @@ class Writer:
             else:
                 self._dequeue(channel)
             _fail(item.waiter, failure)
+
+
+def release_after(work: "asyncio.Future[None]", begun: Sequence[Flush]) -> None:
+    """Give back what the flushes of exclusive work hold, also when it fails; the failure is the
+    log's, which tells of it."""
+
+    def ended(_: "asyncio.Future[None]") -> None:
+        for flush in begun:
+            flush.release()
+        if not work.cancelled():
+            work.exception()
+
+    work.add_done_callback(ended)
 
 
 def _buffers(group: Group) -> list[Buffer]:

@@ -1,0 +1,80 @@
+"""A running log takes another config.
+
+At once, unless it changes how much of the log may be un-synced. Then after what was queued before,
+and a flush: a recovery judges a torn end by what the folder says, so the folder must never promise
+more than was kept. On a full disk the folder cannot be told: a tighter config is kept all the same,
+a wider one waits for the next checkpoint.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ...runtime.ports import Files
+from ..checkpoints import encode_partition_metadata
+from ..config import DirectoryConfig, FlushPolicy, LogConfig
+from ..flushes import Flush
+from ..premises import change_bound, is_wider
+from .channel import Channel
+from .writer import Writer, release_after
+
+_LOG: Final = logging.getLogger("quorumlog.storage")
+
+
+def unsynced_bytes_max(log: LogConfig, directory: DirectoryConfig) -> int | None:
+    """Bytes of two write groups of an fsync log; None where nobody bounds it."""
+    if log.flush_policy is not FlushPolicy.FSYNC:
+        return None
+    return 2 * max(directory.write_group_bytes_max, log.message_bytes_max)
+
+
+class ConfigChanges:
+    """Brings the logs of one directory to the configs that are wanted of them."""
+
+    def __init__(self, files: Files, writer: Writer, config: DirectoryConfig) -> None:
+        self._files = files
+        self._writer = writer
+        self._config = config
+
+    def take(self, channel: Channel) -> None:
+        """Give a log the config that is wanted now, if any, or queue what that needs."""
+        if channel.wanted is None or channel.is_configuring or self._writer.is_closing:
+            return
+        log, config = channel.log, channel.wanted
+        channel.wanted = None
+        bound = unsynced_bytes_max(config, self._config)
+        if bound == log.unsynced_bytes_max or not log.segment_bases:
+            log.config, log.unsynced_bytes_max = config, bound
+        else:
+            self._queue(channel, config, bound)
+
+    def _queue(self, channel: Channel, config: LogConfig, bound: int | None) -> None:
+        log = channel.log
+        begun: list[Flush] = []
+
+        def begin() -> Callable[[], bool] | None:
+            if log.failure is not None:
+                return None  # it was deleted, and its folder may be of another one soon
+            begun.append(log.begin_flush())
+            content = log.topic_id and encode_partition_metadata(log.topic_id, bound)
+            return partial(change_bound, self._files, begun[0], log.folder, content)
+
+        def end(is_stored: bool | None) -> None:
+            channel.is_configuring = False
+            if is_stored is None:
+                return
+            self._writer.flushed(channel, begun[0])
+            channel.open_group_bytes = 0
+            if is_stored:
+                log.config, log.unsynced_bytes_max = config, bound
+            elif not is_wider(bound, log.unsynced_bytes_max):
+                log.config = config
+            elif channel.wanted is None:
+                channel.wanted = config
+                _LOG.warning("storage.config_waits log=%s reason=disk_full", log.name)
+                return
+            self.take(channel)
+
+        channel.is_configuring = True
+        release_after(self._writer.exclusive(channel, begin, end), begun)
