@@ -15,6 +15,8 @@ from ..settings.rows import nearest
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
+TEXT_MAX: Final = 249
+"""Characters of a config's name or value: what is longer is refused unread."""
 
 
 class ConfigType(StrEnum):
@@ -225,6 +227,8 @@ def check_config(name: str, value: str) -> str:
     nearest) and for a value it does not take (naming what it does). Units are taken where the row
     has one that knows them: "7d", "1GiB"."""
     row = known_config(name)
+    if len(value) > TEXT_MAX:
+        raise InvalidConfig(f"{name} has {len(value)} characters; give {row.takes}")
     text = value.strip()
     if text in row.planned or (row.type is ConfigType.SWITCH and text.lower() in row.planned):
         raise InvalidConfig(
@@ -246,6 +250,8 @@ def check_config(name: str, value: str) -> str:
 def known_config(name: str) -> TopicConfig:
     """Return the row of a config; raises InvalidConfig naming the nearest."""
     row = TOPIC_CONFIGS.get(name)
+    if len(name) > TEXT_MAX:
+        raise InvalidConfig(f"a config's name has {len(name)} characters; give at most {TEXT_MAX}")
     if row is None:
         near = nearest(name, TOPIC_CONFIGS)
         hint = f"; did you mean {near}?" if near else f"; known are {', '.join(TOPIC_CONFIGS)}"

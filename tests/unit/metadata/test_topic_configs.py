@@ -104,3 +104,20 @@ def test_storage_takes_every_effective_config() -> None:
     assert config.segment_bytes == defaults.segment_bytes
     assert config.message_bytes_max == defaults.message_bytes_max
     assert config.index_bytes_max == defaults.index_bytes_max
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("x" * 10_000_000, "1", "a config's name has 10000000 characters; give at most 249"),
+        ("retention.ms", "9" * 10_000_000, "retention.ms has 10000000 characters; give"),
+        ("flush.policy", "x" * 10_000_000, "flush.policy has 10000000 characters; give"),
+    ],
+    ids=["name", "number", "choice"],
+)
+def test_what_no_config_could_be_is_refused_unread(name: str, value: str, said: str) -> None:
+    """The nearest name of megabytes would hold the controller up, and its error the answer."""
+    with pytest.raises(InvalidConfig) as caught:
+        check_configs([(name, value)], replication_factor=1)
+    assert said in caught.value.message
+    assert len(caught.value.message) < 300
