@@ -7,8 +7,8 @@
 - a record is stored twice although its outcome was never unknown: no restart fell between the
   moment when it was given and the one when its outcome was known,
 - memory or file descriptors grow: the least-squares line over the samples after the warm-up (the
-  first quarter) rises by more than `GROWTH_KIB` and `GROWTH_PART`, or by more than `GROWTH_FDS`, over its span;
-  of the node, the last sample of each of its lives counts,
+  first quarter) rises over its span by more than `GROWTH_KIB` and `GROWTH_PART`, or by more than
+  `GROWTH_FDS`; of the node, the last sample of each of its lives counts,
 - a thread, an asyncio task or a descriptor is left after the clients were closed,
 - a client wrote a traceback.
 """
