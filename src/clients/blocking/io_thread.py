@@ -58,6 +58,7 @@ class IoThread:
         self._stop: asyncio.Event
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._main, name="quorumlog-io", daemon=True)
+        self._closer = _Closer()
 
     @classmethod
     def hold(cls, user: User) -> "IoThread":
@@ -69,6 +70,7 @@ class IoThread:
                 io = cls()
                 io._thread.start()
                 io._ready.result()
+                io._closer.start()
                 STATE.io = io
             STATE.io.users[user] = None
             return STATE.io
@@ -85,8 +87,13 @@ class IoThread:
         self.is_ended = True
         STATE.io = None
         self.loop.call_soon_threadsafe(self._stop.set)
+        self._closer.close([])
         if not self.is_current():
             self._thread.join(EXIT_WAIT_S)
+
+    def close_users(self) -> None:
+        """Close the clients that were left open; returns after `EXIT_WAIT_S` at the latest."""
+        self._closer.close(list(self.users))
 
     def is_current(self) -> bool:
         """Whether the caller runs on this thread, in a callback."""
@@ -207,24 +214,41 @@ class ProcessState:
 
     def _on_exit(self) -> None:
         """Flush what was left open; a daemon thread must not run into the interpreter's end."""
-        io = self.io
-        if io is None:
-            return
-        closer = threading.Thread(target=_close_all, args=(list(io.users),), daemon=True)
-        closer.start()
-        closer.join(EXIT_WAIT_S)
+        if self.io is not None:
+            self.io.close_users()
 
 
 def _grpc_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if GRPC_THREAD in thread.name]
 
 
-def _close_all(users: Sequence[User]) -> None:
-    for user in users:
-        try:
-            user.close()
-        except QuorumlogError as error:
-            _log.error("clients.left_open error=%s", error)
+class _Closer:
+    """A thread that waits to close clients, since Python 3.12 starts none at the process's end."""
+
+    def __init__(self) -> None:
+        self._is_wanted = threading.Event()
+        self._users: Sequence[User] = ()
+        self._thread = threading.Thread(target=self._main, name="quorumlog-closer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to wait."""
+        self._thread.start()
+
+    def close(self, users: Sequence[User]) -> None:
+        """Close these, then end; waits for that as long as a process may wait at its end."""
+        if not self._is_wanted.is_set():
+            self._users = users
+            self._is_wanted.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(EXIT_WAIT_S)
+
+    def _main(self) -> None:
+        self._is_wanted.wait()
+        for user in self._users:
+            try:
+                user.close()
+            except QuorumlogError as error:
+                _log.error("clients.left_open error=%s", error)
 
 
 STATE = ProcessState()
