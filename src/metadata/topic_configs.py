@@ -46,13 +46,16 @@ class TopicConfig:
     field_name: str | None = ""  # what the field calls it; "": the same; None: it has none
 
     @property
+    def interval(self) -> str:
+        """What a whole number may be: "1..10", "-1 or more"."""
+        return f"{self.low} or more" if self.high == INT64_MAX else f"{self.low}..{self.high}"
+
+    @property
     def takes(self) -> str:
         """What a value may be, in words."""
         match self.type:
             case ConfigType.WHOLE:
-                if self.high == INT64_MAX:
-                    return f"a whole number of {self.unit}, {self.low} or more"
-                return f"a whole number of {self.unit}, {self.low}..{self.high}"
+                return f"a whole number of {self.unit}, {self.interval}"
             case ConfigType.CHOICE:
                 return " or ".join(self.choices)
             case ConfigType.SWITCH:
@@ -309,7 +312,7 @@ def _check_whole(row: TopicConfig, text: str) -> str:
     try:
         number = parse_quantity(text, row.unit)
     except ValueError as error:
-        raise InvalidConfig(f"{row.name} is {text!r}; {error}; it takes {row.takes}") from None
+        raise InvalidConfig(f"{row.name} is {text!r}; {error}, {row.interval} {row.unit}") from None
     if not row.low <= number <= row.high:
         raise InvalidConfig(f"{row.name} is {number}; give {row.takes}")
     return str(number)

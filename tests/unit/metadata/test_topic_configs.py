@@ -54,7 +54,7 @@ def test_values_come_back_in_canonical_form() -> None:
         ("segment.bytes", "64MB", "MB has two readings: write MiB for powers of 1024"),
         ("segment.bytes", "64 mib", "give a whole number of bytes, or one with B, KiB"),
         ("min.insync.replicas", "0", "give a whole number of replicas, 1"),
-        ("min.insync.replicas", "1KiB", "give a whole number; it takes"),
+        ("min.insync.replicas", "1KiB", "give a whole number, 1..2147483647 replicas"),
         ("flush.policy", "sometimes", "flush.policy is 'sometimes'; give replicated or fsync"),
         ("cleanup.policy", "compact", "not implemented yet: give delete"),
         ("cleanup.policy", "shred", "cleanup.policy is 'shred'; give delete"),
