@@ -202,6 +202,11 @@ class NotEnoughReplicas(
     replicas have caught up."""
 
 
+class PartlyStored(QuorumlogError, name="PARTLY_STORED", status="ABORTED"):
+    """Records of one gRPC Publish went to several partitions, and not all of them stored theirs.
+    Repeating it all stores some twice: set its `errors_in_results` to learn which."""
+
+
 class StaleMetadata(
     QuorumlogError, code=-1, name="STALE_METADATA", status="UNAVAILABLE", retriable=True
 ):
@@ -425,6 +430,7 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     FencedLeaderEpoch,
     UnknownLeaderEpoch,
     NotEnoughReplicas,
+    PartlyStored,
     StaleMetadata,
     StorageError,
     DiskFull,

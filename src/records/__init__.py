@@ -30,7 +30,7 @@ from .codec import (
 from .compression import INFLATE_LIMIT, Codec, codec_named, compress, decompress
 from .murmur2 import murmur2, partition_for_key
 from .record import Record
-from .validate import ValidationMode, validate_batch, with_append_time, with_codec
+from .validate import ValidationMode, check_size, validate_batch, with_append_time, with_codec
 
 __all__ = [
     "HEADER_SIZE",
@@ -38,6 +38,7 @@ __all__ = [
     "BatchHeader",
     "parse_header",
     "check_crc",
+    "check_size",
     "iterate_batches",
     "whole_batches_end",
     "stamp",

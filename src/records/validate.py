@@ -33,6 +33,15 @@ class ValidationMode(StrEnum):
     HEADER = "header"  # every record of uncompressed batches, only the header of compressed ones
 
 
+def check_size(size: int, max_bytes: int) -> None:
+    """Raise MessageTooLarge for a batch of more bytes than its topic takes."""
+    if size > max_bytes:
+        raise MessageTooLarge(
+            f"a batch has {size} bytes, the topic takes at most {max_bytes}: send smaller"
+            " batches, or raise its max.message.bytes"
+        )
+
+
 def validate_batch(
     buffer: Buffer,
     position: int,
@@ -50,11 +59,7 @@ def validate_batch(
     InvalidRecord for whatever else is wrong. Uncompressed records are always walked, compressed
     ones in the full mode. Base offset and leader epoch are the log's to stamp and not looked at.
     """
-    if header.size > max_bytes:
-        raise MessageTooLarge(
-            f"a batch has {header.size} bytes, the topic takes at most {max_bytes}: send smaller"
-            " batches, or raise its max.message.bytes"
-        )
+    check_size(header.size, max_bytes)
     check_crc(buffer, position, header)
     _check_header(header)
     codec = header.codec

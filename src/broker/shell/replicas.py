@@ -26,6 +26,7 @@ from ...metadata import (
     effective_configs,
 )
 from ...raftlog import METADATA_LOG_NAME
+from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
 from ...storage import FlushPolicy, LogConfig, Origin
 from ...storage.shell.channel import Appended
@@ -252,6 +253,16 @@ class ReplicaManager:
                 )
             )
         return sizes
+
+    async def check_append(
+        self, topic: str, partition: int, *, size: int, acks: Acks, topic_id: bytes = b""
+    ) -> None:
+        """Raise what an append of one batch would be refused with now, as far as that can be told
+        without its bytes. Waits only while the log opens."""
+        replica = self.replica_of(topic, partition, topic_id)
+        log = await replica.opened()
+        replica.partition.admit(acks, None)
+        check_size(size, log.config.message_bytes_max)
 
     async def submit(
         self,

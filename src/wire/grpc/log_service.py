@@ -7,9 +7,9 @@ they came: no byte of them is copied here.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from ...broker import Acks, FetchSpec, OffsetSpec
 from ...broker.shell.appends import PendingAppend
@@ -23,13 +23,15 @@ from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, L
 from . import validation as check
 from .envelopes import Encoded, ProduceBatches, encode_fetch
 from .pipeline import Pipeline
-from .publishing import Share, Spread
+from .publishing import Share, Spread, failure_of
 from .subscription import SubscribeStream, Subscription, read_request
 from .translation import (
     built_batch,
     fill_error,
     offset_result,
 )
+
+BUILD_BYTES_MAX: Final = 64 << 10  # of a Publish whose batches are built on the loop
 
 
 class ProduceStream(Protocol):
@@ -214,8 +216,9 @@ class LogService:
     ) -> log_pb2.PublishResponse:
         """Build one batch of plain records for each partition concerned, and append them.
 
-        Raises what stopped the first of them when none was stored; when some were, each failure is
-        in its result.
+        What can be refused beforehand is refused before anything is stored. Where only some are
+        stored all the same, raises PartlyStored. A caller with `errors_in_results` finds each
+        partition's error there instead.
         """
         if self._stopping:
             raise _stopping()
@@ -223,42 +226,75 @@ class LogService:
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         check_topic_name(request.topic)
         check.check_publish(request)
-        shares = self._spread.shares(request)
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms
-        pending = [await self._submit_share(request, share, acks) for share in shares]
+        shares = self._spread.shares(request)
+        pending = await self._submit_shares(request, shares, acks)
         response = log_pb2.PublishResponse()
-        failures: list[QuorumlogError] = []
+        errors: list[QuorumlogError | None] = []
         for share, append in zip(shares, pending, strict=True):
-            result = response.results.add(partition=share.partition, records=share.indexes)
+            result = response.results.add(
+                partition=share.partition, base_offset=-1, records=share.indexes
+            )
             try:
                 if isinstance(append, QuorumlogError):
                     raise append
                 outcome = await append.settle(deadline_ms)
-                result.base_offset = -1 if acks is Acks.NONE else outcome.base_offset
             except QuorumlogError as error:
-                result.base_offset = -1
                 fill_error(result.error, error, request.topic, share.partition)
-                failures.append(error)
-        if len(failures) == len(shares):
-            raise failures[0]
+                errors.append(error)
+                continue
+            errors.append(None)
+            if acks is not Acks.NONE:
+                result.base_offset = outcome.base_offset
+        if not request.errors_in_results:
+            failure = failure_of(request.topic, shares, errors)
+            if failure is not None:
+                raise failure
         first = response.results[0]
         response.partition, response.base_offset = first.partition, first.base_offset
         response.metadata_offset = self._metadata.image.offset
         return response
 
-    async def _submit_share(
-        self, request: log_pb2.PublishRequest, share: Share, acks: Acks
-    ) -> PendingAppend | QuorumlogError:
-        try:
-            return await self._replicas.submit(
-                request.topic,
-                share.partition,
-                built_batch(request, share.indexes, wall_ms=self._runtime.clock.wall_ms()),
-                acks=acks,
-                leader_epoch=None,
-            )
-        except QuorumlogError as error:
-            return error
+    async def _submit_shares(
+        self, request: log_pb2.PublishRequest, shares: Sequence[Share], acks: Acks
+    ) -> list[PendingAppend | QuorumlogError]:
+        """Give each share its place in its log; raises what stops one before any has it."""
+        topic = request.topic
+        topic_id = self._replicas.topic_id(topic)  # a namesake may have other partitions
+        batches = await self._build(request, shares)
+        if len(shares) > 1 and not request.errors_in_results:
+            for share, batch in zip(shares, batches, strict=True):
+                await self._replicas.check_append(
+                    topic, share.partition, size=len(batch), acks=acks, topic_id=topic_id
+                )
+        pending: list[PendingAppend | QuorumlogError] = []
+        for share, batch in zip(shares, batches, strict=True):
+            try:
+                pending.append(
+                    await self._replicas.submit(
+                        topic,
+                        share.partition,
+                        batch,
+                        acks=acks,
+                        leader_epoch=None,
+                        topic_id=topic_id,
+                    )
+                )
+            except QuorumlogError as error:
+                pending.append(error)
+        return pending
+
+    async def _build(self, request: log_pb2.PublishRequest, shares: Sequence[Share]) -> list[bytes]:
+        """Build the shares' batches, large ones beside the loop: compressing takes its time."""
+        wall_ms = self._runtime.clock.wall_ms()
+
+        def build() -> list[bytes]:
+            return [built_batch(request, share.indexes, wall_ms=wall_ms) for share in shares]
+
+        size = request.ByteSize()
+        if size <= BUILD_BYTES_MAX:
+            return build()
+        return await self._runtime.tasks.offload("cpu", build, cost_bytes=size)
 
     # --- out ----------------------------------------------------------------------------------
 

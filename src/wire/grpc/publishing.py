@@ -4,11 +4,16 @@ Records of different keys may belong to different partitions; each partition get
 requests go round the partitions that this broker leads, one partition a request: small batches of
 one caller are not torn apart, and a caller that knows nothing of leaders never meets a wrong one.
 No waiting.
+
+What a call comes to that stored some of its records only is decided here too: it fails, unless its
+caller has said that it reads the results.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from ...errors import PartlyStored, QuorumlogError, TimedOut
 from ...proto import log_pb2
 from ...records import partition_for_key
 from . import validation as check
@@ -71,3 +76,27 @@ class Spread:
         if len(self._turns) > TOPICS_MAX:
             del self._turns[next(iter(self._turns))]
         return partition
+
+
+def failure_of(
+    topic: str, shares: Sequence[Share], errors: Sequence[QuorumlogError | None]
+) -> QuorumlogError | None:
+    """Return what a call fails with whose shares ended so, None when all are stored.
+
+    When none is: the first error, rather one that leaves the outcome unknown.
+    """
+    ends = zip(shares, errors, strict=True)
+    failed = [(share, error) for share, error in ends if error is not None]
+    if not failed:
+        return None
+    share, first = failed[0]
+    if len(failed) == len(shares):
+        return next((error for _, error in failed if isinstance(error, TimedOut)), first)
+    count = sum(len(share.indexes) for share in shares)
+    missing = sum(len(share.indexes) for share, _ in failed)
+    return PartlyStored(
+        f"{count - missing} of {count} records are stored, others are not: {first.name}: "
+        f"{first.message}; repeating all stores them twice: set errors_in_results to learn which",
+        topic=topic,
+        partition=share.partition,
+    )

@@ -51,7 +51,10 @@ def offset_result(outcome: OffsetOutcome) -> log_pb2.ListOffsetsResult:
 
 
 def built_batch(request: log_pb2.PublishRequest, indexes: Sequence[int], *, wall_ms: int) -> bytes:
-    """Build one record batch of some plain records; those without a timestamp get `wall_ms`."""
+    """Build one record batch of some plain records; those without a timestamp get `wall_ms`.
+
+    May run beside the loop: it only reads the request.
+    """
     chosen = [request.records[index] for index in indexes]
     records = [
         Record(
