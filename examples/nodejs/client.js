@@ -11,6 +11,7 @@ const loader = require('@grpc/proto-loader');
 
 const PROTO = process.env.QUORUMLOG_PROTO || path.join(__dirname, '..', '..', 'proto');
 const DEADLINE_MS = 30_000;
+const COMPRESSIONS = ['NONE', 'GZIP', 'SNAPPY', 'LZ4', 'ZSTD'];
 const MESSAGE_BYTES_MAX = (64 << 20) + (64 << 10); // the broker's own bound; the default is 4 MiB
 
 const definition = loader.loadSync(
@@ -77,7 +78,7 @@ class Client {
 
   // --- topics ----------------------------------------------------------------------------------
 
-  /** Create a topic that can be used at once; configs such as {'retention.ms': '1000'}. */
+  /** Create a topic, usually one that can be used at once; configs such as {'retention.ms': '1000'}. */
   async createTopic(name, { partitions = 1, configs = {} } = {}) {
     const request = { name, partitions, configs: [] };
     for (const [key, value] of Object.entries(configs)) {
@@ -100,14 +101,18 @@ class Client {
   /**
    * Store records {key, value, headers, timestamp_ms}, each of which may be left out; texts become
    * UTF-8. Without `partition` each goes where its key belongs. Returns [{partition, offset}], one
-   * for each record; throws when any was not stored, with `stored` in the error.
+   * for each record; throws when any was not stored, with the places of the others in `stored`.
    */
   async publish(topic, records, { partition, compression = 'NONE', timeoutMs } = {}) {
+    if (!COMPRESSIONS.includes(compression)) {
+      throw new TypeError(`${compression} is no compression: give ${COMPRESSIONS.join(', ')}`);
+    }
     const request = { topic, partition, compression: `COMPRESSION_${compression}` };
+    request.errors_in_results = true; // read below
     request.records = records.map(({ headers = {}, key, value, timestamp_ms }) => ({
       key: bytes(key),
       value: bytes(value),
-      timestamp_ms,
+      timestamp_ms: timestamp_ms?.valueOf(), // a Date will do
       headers: Object.entries(headers).map(([name, text]) => ({ key: name, value: bytes(text) })),
     }));
     const { results } = await call(this._log, 'Publish', request, timeoutMs);
@@ -134,12 +139,15 @@ class Client {
     if (from instanceof Date) {
       request.start_time_ms = from.getTime();
     } else {
-      request.offset = { latest: -1, earliest: -2 }[from] ?? from;
+      request.offset = Number.isInteger(from) ? from : special(from);
     }
     const stream = this._log.Subscribe(request, deadline(timeoutMs ?? Infinity));
     const cancel = () => stream.cancel();
     signal?.addEventListener('abort', cancel, { once: true });
     try {
+      if (signal?.aborted) {
+        cancel();
+      }
       for await (const response of stream) {
         yield* response.records; // none: the broker lives, and there is nothing new
       }
@@ -153,8 +161,7 @@ class Client {
 
   /** The offset of 'earliest', 'latest' or the first record at or after a Date; -1: none is. */
   async offset(topic, partition, position) {
-    const special = { latest: -1, earliest: -2 };
-    const timestamp_ms = special[position] ?? position.getTime();
+    const timestamp_ms = position instanceof Date ? position.getTime() : special(position);
     const request = { partitions: [{ topic, partition, timestamp_ms }] };
     return whole((await call(this._log, 'ListOffsets', request)).results[0]).offset;
   }
@@ -200,8 +207,24 @@ function whole(result) {
   return result;
 }
 
+/** The broker's number for a position without one. */
+function special(position) {
+  const number = { latest: -1, earliest: -2 }[position];
+  if (number === undefined) {
+    throw new TypeError(`${position} is no position: give 'earliest', 'latest' or a Date`);
+  }
+  return number;
+}
+
+/** A text as UTF-8; null and undefined stay null. What is no bytes would be left out on the wire. */
 function bytes(value) {
-  return typeof value === 'string' ? Buffer.from(value) : value;
+  if (typeof value === 'string') {
+    return Buffer.from(value);
+  }
+  if (value != null && !(value instanceof Uint8Array)) {
+    throw new TypeError(`${value} is neither a text nor bytes: give JSON.stringify() of it, or a Buffer`);
+  }
+  return value;
 }
 
 module.exports = { Client, QuorumlogError };

@@ -48,6 +48,15 @@ async function main(address) {
   await following;
   console.log('seen:', seen.join());
 
+  // Leaving the loop cancels too, and so does a signal that was aborted before.
+  for await (const record of log.subscribe(topic, { partition, signal: AbortSignal.timeout(30_000) })) {
+    console.log('first:', String(record.value));
+    break;
+  }
+  await assert.rejects(log.subscribe(topic, { partition, signal: AbortSignal.abort() }).next(), {
+    name: 'CANCELLED',
+  });
+
   // A deadline ends what does not end by itself.
   try {
     for await (const _ of log.subscribe(topic, { partition, from: 'latest', timeoutMs: 200 })) {
@@ -61,6 +70,7 @@ async function main(address) {
   for (const attempt of [
     () => log.publish('no-such-topic', [{ value: 'lost' }]),
     () => log.publish(topic, []),
+    () => log.publish(topic, [{ value: 42 }]), // neither a text nor bytes
     () => log.publish(topic, [{ value: Buffer.alloc(2 << 20) }], { partition }),
     () => log.offset(topic, 99, 'latest'),
     () => log.createTopic(topic),
