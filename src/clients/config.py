@@ -17,6 +17,7 @@ MIB = 1024 * KIB
 ACKS: tuple[str, ...] = ("all", "leader", "none")
 ACKS_NUMBERS = {"-1": "all", "1": "leader", "0": "none"}
 ON_FULL: tuple[str, ...] = ("wait", "raise")
+REQUEST_SIZE_MAX = 64 * MIB  # no broker takes a larger message
 FETCH_WAIT_MS_MAX = 60_000  # no broker waits longer
 INT32_MAX = 2**31 - 1
 OUT_OF_RANGE: tuple[str, ...] = ("raise", "earliest", "latest")
@@ -52,7 +53,8 @@ class ProducerConfig:
     # acks: "all" in-sync replicas, the "leader" alone, or "none" (no answer awaited: what was sent
     # counts as delivered, without an offset); or as the field writes them, -1, 1 and 0
     acks: str | int = "all"
-    linger_ms: int = 5  # linger.ms: a batch that is not full leaves after it; 0: at once
+    # linger.ms: a batch that is not full leaves after it, 0: at once; below delivery_timeout_ms
+    linger_ms: int = 5
     batch_size: int = 960 * KIB  # batch.size before compression; below the usual max.message.bytes
     compression: str = "none"  # compression.type: none, gzip, snappy, lz4, zstd
     compression_level: int | None = None  # compression.<codec>.level; None: the codec's own choice
@@ -76,8 +78,14 @@ class ProducerConfig:
         _at_least("batch_size", self.batch_size, 1)
         _at_least("buffer_size", self.buffer_size, 1)
         _at_least("request_size_max", self.request_size_max, KIB)
+        _at_most("request_size_max", self.request_size_max, REQUEST_SIZE_MAX)
         _at_least("block_ms_max", self.block_ms_max, 0)
         _at_least("delivery_timeout_ms", self.delivery_timeout_ms, 1)
+        if self.linger_ms >= self.delivery_timeout_ms:
+            raise InvalidConfig(
+                f"linger_ms is {self.linger_ms}, delivery_timeout_ms {self.delivery_timeout_ms}: "
+                "records would be late before they are sent; give a shorter linger_ms"
+            )
 
     @property
     def acks_name(self) -> str:

@@ -117,7 +117,7 @@ class _Sending:
                     batch = await self._queue(each)
                 except QuorumlogError as error:
                     return False, encoded[index:], error
-                batch.observed.update(range(batch.count))
+                batch.observe_run(0, batch.count)
                 self._queued.append((batch, each.rows))
                 if self._fold():
                     return False, encoded[index + 1 :], None
@@ -214,7 +214,7 @@ class _Sending:
         kept: deque[tuple[Batch, Sequence[int]]] = deque()
         has_failed = False
         for batch, rows in self._queued:
-            if batch.is_done and not _failures_in(batch):
+            if batch.is_done and not batch.has_failed():
                 self._stored_count += len(rows)
                 self._stored.append(batch)
             else:
@@ -346,12 +346,6 @@ def _as_int64(numbers: "array[int]") -> "pa.Array":
     import pyarrow as pa
 
     return pa.array(numbers, pa.int64())
-
-
-def _failures_in(batch: Batch) -> bool:
-    if batch.parts:
-        return any(_failures_in(part) for _, part in batch.parts)
-    return batch.error is not None
 
 
 def _may_be_stored(batch: Batch, index: int) -> bool:

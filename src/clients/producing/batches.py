@@ -25,6 +25,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 RECORD_OVERHEAD = 12  # bytes of the encoded record besides key, value and headers: length varints
 OBJECT_OVERHEAD = 64  # bytes that a record's objects and columns take here besides its content
+RUN_MIN = 16  # so many records in a row are noted as one run
 ENCODED_OVERHEAD = 8  # beside its encoded batch: its time, or the number of its row
 
 # What a callback may raise without ending more than itself; a cancellation would end our own task.
@@ -77,6 +78,7 @@ class Batch:
         "linger_end_ms",
         "may_be_stored",
         "observed",
+        "observed_runs",
         "parts",
         "queue",
         "size",
@@ -105,7 +107,8 @@ class Batch:
         self.is_done = False
         self.is_sent = False  # in a request that has no answer yet
         self.may_be_stored = False  # an attempt ended without an answer
-        self.observed: set[int] = set()  # records whose outcome somebody looks at
+        self.observed: set[int] = set()  # records whose outcome somebody looks at, and
+        self.observed_runs: set[tuple[int, int]] = set()  # more of them, as [first, end)
         self.base_offset = -1
         self.append_time_ms = -1  # the broker's, where the topic has it
         self.error: QuorumlogError | None = None
@@ -138,13 +141,25 @@ class Batch:
         """Somebody looks at a record's outcome: `flush` need not tell of it."""
         self.observed.add(index)
 
+    def observe_run(self, first: int, end: int) -> None:
+        """Somebody looks at the outcomes of records [first, end)."""
+        if end - first < RUN_MIN:
+            self.observed.update(range(first, end))
+        else:
+            self.observed_runs.add((first, end))
+
     def unobserved(self) -> list[int]:
         """Return the records whose outcome nobody has looked at, rising."""
-        seen = self.observed
+        seen = bytearray(self.count)
+        self._mark_observed(seen, 0)
         if self.whole is not None:
             whole, first = self.whole
-            seen = seen | {index - first for index in whole.observed}
-        return [index for index in range(self.count) if index not in seen]
+            whole._mark_observed(seen, first)
+        return [index for index, is_seen in enumerate(seen) if not is_seen]
+
+    def has_failed(self) -> bool:
+        """Whether any of its records has failed. Only when is_done."""
+        return self.error is not None or any(part.has_failed() for _, part in self.parts)
 
     def add_waiter(self, waiter: Callable[[], None]) -> None:
         """Call `waiter` once when the outcome is known: now, if it is."""
@@ -216,6 +231,18 @@ class Batch:
         self.drop_columns()
 
     # --- within ----------------------------------------------------------------------------
+
+    def _mark_observed(self, seen: bytearray, first: int) -> None:
+        """Mark which of the records from `first` on are observed. Other threads may add to the
+        sets meanwhile: copying one is a single step."""
+        count = len(seen)
+        for index in self.observed.copy():
+            if first <= index < first + count:
+                seen[index - first] = 1
+        for begin, end in self.observed_runs.copy():
+            low, high = max(0, begin - first), min(count, end - first)
+            if low < high:
+                seen[low:high] = b"\1" * (high - low)
 
     def _above(self, first: int) -> "tuple[Batch, int]":
         assert self.whole is not None, "a part of nothing"

@@ -67,7 +67,7 @@ class Sent(Generic[DeliveryT]):
     def observe(self) -> None:
         """Somebody looks at every outcome."""
         for span in self._spans:
-            span.batch.observed.update(range(span.begin, span.begin + span.end - span.first))
+            span.batch.observe_run(span.begin, span.begin + span.end - span.first)
 
     def batches(self) -> list[Batch]:
         """Return the batches that have the records."""
@@ -79,6 +79,8 @@ class Sent(Generic[DeliveryT]):
         count, first = 0, None
         records = []
         for span in self._spans:
+            if not span.batch.has_failed():
+                continue
             indices = range(span.begin, span.begin + span.end - span.first)
             failed = [i for i in indices if span.batch.error_of(i) is not None]
             count += len(failed)

@@ -30,7 +30,8 @@ class Failures:
             if len(self._batches) >= BATCHES_KEPT:
                 self._forget_seen()
             if len(self._batches) >= BATCHES_KEPT:
-                self._count_beyond += len(batch.unobserved()) - len(batch.callbacks)
+                told = batch.callbacks  # about to be called
+                self._count_beyond += sum(index not in told for index in batch.unobserved())
                 batch.drop_content()
                 continue
             self._batches.append(batch)

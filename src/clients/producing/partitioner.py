@@ -17,6 +17,7 @@ from ...errors import InvalidConfig, PartitionerFailed
 from ...records.codec import murmur2
 
 CACHED_KEYS_MAX = 10_000
+CACHED_KEY_BYTES_MAX = 256  # a longer key is hashed each time
 
 
 class Partitioner(Protocol):
@@ -35,7 +36,8 @@ class Partitioner(Protocol):
 class KeyPartitioner:
     """The murmur2 of the key, modulo the partitions; None without a key.
 
-    Remembers the hashes of recent keys, at most `CACHED_KEYS_MAX`: streams repeat their keys.
+    Remembers the hashes of recent keys, at most `CACHED_KEYS_MAX` of `CACHED_KEY_BYTES_MAX`:
+    streams repeat their keys.
     """
 
     __slots__ = ("_hashes",)
@@ -50,9 +52,11 @@ class KeyPartitioner:
             return None
         known = self._hashes.get(key)
         if known is None:
-            if len(self._hashes) >= CACHED_KEYS_MAX:
-                self._hashes.clear()
-            known = self._hashes[key] = murmur2(key) & 0x7FFFFFFF
+            known = murmur2(key) & 0x7FFFFFFF
+            if len(key) <= CACHED_KEY_BYTES_MAX:
+                if len(self._hashes) >= CACHED_KEYS_MAX:
+                    self._hashes.clear()
+                self._hashes[key] = known
         return known % partitions
 
 

@@ -108,6 +108,17 @@ def test_acks_may_be_written_as_the_field_does(acks: str | int, name: str) -> No
         ProducerConfig(acks=2)
 
 
+def test_a_linger_that_outlasts_the_delivery_deadline_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="late before they are sent"):
+        ProducerConfig(linger_ms=1_000, delivery_timeout_ms=1_000)
+    assert ProducerConfig(linger_ms=0, delivery_timeout_ms=1).linger_ms == 0
+
+
+def test_a_request_is_no_larger_than_a_broker_takes() -> None:
+    with pytest.raises(InvalidConfig, match="request_size_max is 67108865: give 67108864 or less"):
+        ProducerConfig(request_size_max=(64 << 20) + 1)
+
+
 def test_what_a_full_buffer_does_is_one_of_two() -> None:
     with pytest.raises(InvalidConfig, match="on_full is 'drop': give one of wait, raise"):
         ProducerConfig(on_full="drop")

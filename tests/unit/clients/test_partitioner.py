@@ -48,6 +48,13 @@ def test_the_memory_of_keys_is_bounded() -> None:
     assert len(partitioner._hashes) <= CACHED_KEYS_MAX
 
 
+def test_long_keys_are_not_kept_in_memory() -> None:
+    partitioner = KeyPartitioner()
+    key = b"k" * 1_000
+    assert partitioner("t", key, None, 5) == partitioner("t", key, None, 5)
+    assert not partitioner._hashes
+
+
 def test_round_robin_deals_out_a_topics_records_whatever_their_keys() -> None:
     partitioner = partitioner_of("round_robin")
     assert [partitioner("t", b"k", b"v", 3) for _ in range(5)] == [0, 1, 2, 0, 1]
