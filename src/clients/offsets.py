@@ -108,6 +108,7 @@ async def _ask(
         nonlocal absent
         until_ms = connection.runtime.clock.now_ms() + remaining_ms
         groups: dict[str, dict[Place, int]] = defaultdict(dict)
+        topic_ids: dict[str, bytes] = {}
         for place, code in codes.items():
             if place not in found:
                 try:
@@ -116,10 +117,11 @@ async def _ask(
                     absent = error  # the metadata says so: it is not on its way
                     raise
                 groups[leader.address][place] = code
+                topic_ids[place[0]] = leader.topic_id
         timeout_ms = min(remaining_ms, connection.config.request_timeout_ms)
         answers = await asyncio.gather(
             *(
-                ask_leader(connection, address, group, timeout_ms)
+                ask_leader(connection, address, group, topic_ids, timeout_ms)
                 for address, group in groups.items()
             )
         )
@@ -144,13 +146,19 @@ async def _ask(
 
 
 async def ask_leader(
-    connection: Connection, address: str, codes: Mapping[Place, int], timeout_ms: int
+    connection: Connection,
+    address: str,
+    codes: Mapping[Place, int],
+    topic_ids: Mapping[str, bytes],
+    timeout_ms: int,
 ) -> dict[Place, int | QuorumlogError]:
-    """Ask one broker once; return the offset of each place, BEYOND for a time behind the last
-    record, or why there is none."""
+    """Ask one broker once, for the topics of these ids; return the offset of each place, BEYOND for
+    a time behind the last record, or why there is none."""
     request = log_pb2.ListOffsetsRequest(
         partitions=[
-            log_pb2.ListOffsetsPartition(topic=topic, partition=partition, timestamp_ms=code)
+            log_pb2.ListOffsetsPartition(
+                topic=topic, partition=partition, timestamp_ms=code, topic_id=topic_ids[topic]
+            )
             for (topic, partition), code in codes.items()
         ],
         min_metadata_offset=connection.topology.metadata_offset,

@@ -20,6 +20,7 @@ class Leader:
 
     address: str  # "host:port" of the leading broker
     epoch: Epoch  # the leader epoch, sent along so that a deposed leader refuses
+    topic_id: bytes = b""  # sent along so that no topic made anew is taken for the one before
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Topology:
         address = self._addresses.get(leadership.leader)
         if leadership.leader == NO_NODE or address is None:
             return None
-        return Leader(address, leadership.epoch)
+        return Leader(address, leadership.epoch, layout.topic_id)
 
     def addresses(self) -> tuple[str, ...]:
         """Return the addresses of the brokers known, by ascending node id."""

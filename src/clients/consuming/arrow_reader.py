@@ -170,8 +170,9 @@ async def _readings(
 ) -> list["_Reading"]:
     """Find where each partition's reading begins and ends."""
     topic, partitions = request.topic, request.partitions
+    layout = await connection.layout(topic)
     if partitions is None:
-        partitions = tuple(range(len((await connection.layout(topic)).partitions)))
+        partitions = tuple(range(len(layout.partitions)))
     starts = await look_up(connection, _bounds(topic, partitions, request.start, "earliest"))
     ends = await look_up(connection, {(topic, partition): "latest" for partition in partitions})
     for place, first in starts.items():
@@ -184,8 +185,18 @@ async def _readings(
     if request.end is not None:
         wanted = await look_up(connection, _bounds(topic, partitions, request.end, "latest"))
         ends = {place: min(end, wanted[place]) for place, end in ends.items()}
+    now = connection.topology.topic(topic)
+    if now is None or now.topic_id != layout.topic_id:  # some offsets are of the one before
+        raise OffsetOutOfRange("the topic was made anew when reading began: repeat", topic=topic)
     return [
-        _Reading(connection, schema, place, next_offset=first, end_offset=ends[place])
+        _Reading(
+            connection,
+            schema,
+            place,
+            layout.topic_id,
+            next_offset=first,
+            end_offset=ends[place],
+        )
         for place, first in starts.items()
     ]
 
@@ -206,6 +217,7 @@ class _Reading:
         connection: Connection,
         schema: "pa.Schema",
         place: Place,
+        topic_id: bytes,
         *,
         next_offset: int,
         end_offset: int,
@@ -213,6 +225,7 @@ class _Reading:
         self._connection = connection
         self._schema = schema
         self._topic, self._partition = place
+        self._topic_id = topic_id
         self._next_offset = next_offset
         self._end_offset = end_offset
         self._stream: SubscribeCall | None = None
@@ -258,6 +271,13 @@ class _Reading:
 
     async def _open(self, leader: Leader, timeout_ms: int) -> log_pb2.SubscribeResponse:
         """Open the stream and return its first answer that goes on."""
+        if leader.topic_id != self._topic_id:
+            raise OffsetOutOfRange(
+                f"the topic was deleted and made anew while it was read, up to offset "
+                f"{self._next_offset}",
+                topic=self._topic,
+                partition=self._partition,
+            )
         channel = self._connection.channel(leader.address)
         stream: SubscribeCall = await channel.stream(LOG_SUBSCRIBE, timeout_ms=0)
         try:
@@ -268,6 +288,7 @@ class _Reading:
                     offset=self._next_offset,
                     end_offset=self._end_offset,
                     max_bytes=CHUNK_BYTES,
+                    topic_id=self._topic_id,
                 )
             )
             await stream.finish()

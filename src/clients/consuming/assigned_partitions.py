@@ -13,6 +13,7 @@ from ...errors import (
     QuorumlogError,
     Stopping,
     TimedOut,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from ...runtime import Scope
@@ -205,8 +206,12 @@ class AssignedPartitions:
             raise Stopping("the consumer is closed")
 
     def told(self, reader: PartitionReader) -> None:
-        """The application has heard of the reader's error: it is tried again after a while."""
-        reader.is_gone = isinstance(reader.error, UnknownTopicOrPartition)
+        """The application has heard of the reader's error: it is tried again after a while, or
+        goes on in the topic that was made anew."""
+        error, reader.error = reader.error, None
+        if isinstance(error, UnknownTopicId):
+            self._fetcher.begin_again(reader)
+            return
+        reader.is_gone = isinstance(error, UnknownTopicOrPartition)
         wait_ms = GONE_CHECK_MS if reader.is_gone else self._repeat_ms
         reader.retry_ms = self._clock.now_ms() + wait_ms
-        reader.error = None

@@ -7,8 +7,10 @@ read before it, and stops none of the others:
 
 - an offset out of range, a batch that cannot be read: raised again as long as it is so; `seek`
   goes on elsewhere (an offset out of range may be answered by `on_out_of_range` instead);
-- a topic or partition that does not exist any more: raised once; it is looked for now and then, and
-  if a topic of the same name is made, its offsets count as out of range;
+- a topic or partition that does not exist any more: raised once; it is looked for now and then;
+- a topic that was deleted and made anew: no record of it is taken for one of the topic before.
+  Offsets of the one before count as out of range. With `on_out_of_range` "earliest" or "latest"
+  UnknownTopicId is raised once, unless the deletion was, and reading goes on in the new topic;
 - a leader that does not answer, moves, or restarts: never raised, reading goes on at the same
   position when it is back. `statistics()` tells of it. Only reading that was promised an end
   (`until_end`) is given up, after `call_timeout_ms`.
@@ -331,7 +333,7 @@ class AsyncConsumer:
         for place, offset in positions.items():
             reader = self._fetcher.readers.get(place)
             if reader is not None:
-                reader.seek(offset)
+                reader.rewind(offset)
         self._fetcher.wake()
 
     def go_on_from(self, before: "AsyncConsumer") -> None:

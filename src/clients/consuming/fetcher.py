@@ -28,6 +28,7 @@ from ...errors import (
     OffsetOutOfRange,
     QuorumlogError,
     UnknownServerError,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from ...proto import log_pb2
@@ -196,7 +197,8 @@ class Fetcher:
             leader = self._connection.leader_now(reader.topic, reader.partition)
             if leader is None:
                 plan.unknown.setdefault(reader.topic, []).append(reader)
-            elif self._is_another_topic(reader, now_ms):
+            elif not reader.bind(leader.topic_id):
+                self._made_anew(reader.topic, leader.topic_id, now_ms)
                 plan.wake_ms = now_ms  # decided: look again
             elif reader.is_unlocated:
                 plan.unlocated.setdefault(leader.address, []).append(reader)
@@ -204,6 +206,7 @@ class Fetcher:
                 plan.reads.setdefault(leader.address, []).append((reader, leader))
             else:
                 plan.watches.setdefault(leader.address, []).append((reader, leader))
+            reader.is_gone = reader.is_gone and leader is None
         return plan
 
     def _is_wanted(self, reader: PartitionReader) -> bool:
@@ -243,7 +246,7 @@ class Fetcher:
         call = _Call(address, is_watch, room, marks, now_ms, wait_ms)
         _held(reader for reader, _ in parts)
         self._calls[call] = None
-        request = self._request(call, [leader.epoch for _, leader in parts])
+        request = self._request(call, [leader for _, leader in parts])
         call.task = self._spawn(self._fetch(call, request), name=f"fetch from {address}")
         call.task.add_done_callback(lambda _: self._ended(call))
 
@@ -321,31 +324,14 @@ class Fetcher:
             )
             self._failed(reader, generation, leaderless)
 
-    def _is_another_topic(self, reader: PartitionReader, now_ms: int) -> bool:
-        """Whether the topic was deleted and made anew since the position was found: then it says
-        nothing, and is treated as one that is out of range."""
-        layout = self._connection.topology.topic(reader.topic)
-        topic_id = None if layout is None else layout.topic_id
-        if reader.topic_id is None:
-            reader.topic_id = topic_id
-        reader.is_gone = False
-        if reader.topic_id == topic_id:
-            return False
-        anew = OffsetOutOfRange(
-            f"the topic was deleted and made anew: offset {reader.fetch_offset} was in the one "
-            "before; seek to go on in this one",
-            topic=reader.topic,
-            partition=reader.partition,
-        )
-        self._out_of_range(reader, anew, now_ms)
-        return True
-
     async def _locate(self, address: str, parts: list[tuple[PartitionReader, int]]) -> None:
         """Find the offsets where partitions of one leader begin, and end."""
         starts: dict[Place, int] = {}
         ends: dict[Place, int] = {}
+        topic_ids: dict[str, bytes] = {}
         for reader, _ in parts:
             place, target = (reader.topic, reader.partition), reader.target
+            topic_ids[reader.topic] = reader.topic_id or b""
             if target is not None and not isinstance(target, int) and target != "latest":
                 starts[place] = position_code(target)
             if reader.wants_end or not (isinstance(target, int) or target == "earliest"):
@@ -353,7 +339,9 @@ class Fetcher:
         timeout_ms = self._connection.config.request_timeout_ms
         try:
             found = [
-                await ask_leader(self._connection, address, codes, timeout_ms) if codes else {}
+                await ask_leader(self._connection, address, codes, topic_ids, timeout_ms)
+                if codes
+                else {}
                 for codes in (starts, ends)
             ]
             for reader, generation in parts:
@@ -386,14 +374,12 @@ class Fetcher:
         end_offset = end if reader.wants_end and isinstance(end, int) else reader.end_offset
         if isinstance(end, int):
             reader.high_watermark = end
-        topic_id = reader.topic_id
         reader.located(start, end_offset)
-        reader.topic_id = topic_id
         self.announce()
 
     # --- one call ----------------------------------------------------------------------------
 
-    def _request(self, call: _Call, epochs: Iterable[int]) -> log_pb2.FetchRequest:
+    def _request(self, call: _Call, leaders: Iterable[Leader]) -> log_pb2.FetchRequest:
         return log_pb2.FetchRequest(
             max_wait_ms=call.wait_ms,
             min_bytes=self._config.fetch_bytes_min,
@@ -404,9 +390,10 @@ class Fetcher:
                     partition=reader.partition,
                     offset=reader.fetch_offset,
                     max_bytes=min(self._config.partition_bytes_max, call.room),
-                    leader_epoch=epoch,
+                    leader_epoch=leader.epoch,
+                    topic_id=leader.topic_id,
                 )
-                for (reader, _), epoch in zip(call.parts, epochs, strict=True)
+                for (reader, _), leader in zip(call.parts, leaders, strict=True)
             ],
         )
 
@@ -508,7 +495,37 @@ class Fetcher:
                 policy,
                 error.message,
             )
-            reader.begin_again("earliest" if policy == "earliest" else "latest")
+            self.begin_again(reader)
+
+    def _made_anew(self, topic: str, topic_id: bytes, now_ms: int) -> None:
+        """A topic was deleted and made anew: the positions in the one before say nothing of this
+        one, and are treated as out of range. The application is told, unless it knows."""
+        policy = self._config.on_out_of_range
+        anew = UnknownTopicId(
+            f"the topic was deleted and made anew: reading goes on from the {policy} offset of the "
+            "new one",
+            topic=topic,
+        )
+        for reader in self.readers.values():
+            if reader.topic != topic or reader.error or reader.is_finished or reader.bind(topic_id):
+                continue
+            was_told, reader.is_gone = reader.is_gone, False
+            if policy == "raise" or was_told:
+                error = OffsetOutOfRange(
+                    f"the topic was deleted and made anew: offset {reader.fetch_offset} was in the "
+                    "one before; seek to go on in this one",
+                    topic=topic,
+                    partition=reader.partition,
+                )
+                self._out_of_range(reader, error, now_ms)
+            else:
+                self._tell(reader, anew)
+
+    def begin_again(self, reader: PartitionReader) -> None:
+        """Look for a place to go on from, where the application asked for that."""
+        policy = self._config.on_out_of_range
+        reader.begin_again("earliest" if policy == "earliest" else "latest")
+        self._work.set()
 
     def _failed(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:
         """Try again later, or tell the application."""

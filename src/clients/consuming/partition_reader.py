@@ -32,6 +32,7 @@ class PartitionReader:
         "buffered_bytes",
         "chunks",
         "end_offset",
+        "end_topic_id",
         "error",
         "failing_since_ms",
         "failure",
@@ -71,6 +72,7 @@ class PartitionReader:
         self.high_watermark = -1  # -1 until the first answer
         self.log_start_offset = -1  # likewise
         self.end_offset: int | None = None  # the application wants no more from here on
+        self.end_topic_id: bytes | None = None  # of the topic that this end was found in
         self.is_behind = True  # there is something to fetch, as far as is known
         self.waits_since_ms = 0  # a long poll waits for news since then; 0: none does
         self.is_fetching = False  # or being looked up
@@ -88,7 +90,8 @@ class PartitionReader:
         target = old.position if old.target is None else old.target
         reader = cls((old.topic, old.partition), target, wants_end=old.wants_end)
         reader.position = old.position
-        reader.end_offset = old.end_offset
+        reader.topic_id = old.topic_id
+        reader.end_offset, reader.end_topic_id = old.end_offset, old.end_topic_id
         reader.is_paused = old.is_paused
         reader.high_watermark = old.high_watermark
         return reader
@@ -105,6 +108,23 @@ class PartitionReader:
         self.position = self.fetch_offset = offset
         self.well()
         self.error = None
+
+    def rewind(self, offset: int) -> None:
+        """Go back to an offset that was read, in the same topic."""
+        topic_id = self.topic_id
+        self.seek(offset)
+        self.topic_id = topic_id
+
+    def bind(self, topic_id: bytes) -> bool:
+        """Whether the position is one in this topic; one that is in none yet is from now on. An end
+        in another topic is looked up again."""
+        if self.topic_id is None or not (self.target is None or isinstance(self.target, int)):
+            self.topic_id = topic_id
+        if self.topic_id != topic_id:
+            return False
+        if self.end_offset is not None and self.end_topic_id != topic_id:
+            self.end_offset, self.wants_end = None, True
+        return True
 
     def void(self) -> None:
         """Drop what was read ahead; what is under way counts for nothing any more."""
@@ -132,8 +152,8 @@ class PartitionReader:
 
     def located(self, position: int, end_offset: int | None) -> None:
         """The target was looked up, and the end where it was wanted."""
-        self.seek(position)
-        self.end_offset = end_offset
+        self.rewind(position)
+        self.end_offset, self.end_topic_id = end_offset, self.topic_id
         self.wants_end = False
 
     def arrived(self, chunk: Chunk) -> None:
@@ -172,8 +192,13 @@ class PartitionReader:
 
     @property
     def is_at_end(self) -> bool:
+        """Whether there is nothing more to deliver."""
+        return self.is_gone or self.is_finished
+
+    @property
+    def is_finished(self) -> bool:
         """Whether all that was wanted has been delivered."""
-        return self.is_gone or (self.end_offset is not None and self.position >= self.end_offset)
+        return self.end_offset is not None and self.position >= self.end_offset
 
     def take(self, count: int) -> list[ConsumerRecord]:
         """Hand out up to `count` decoded records and move the position behind them."""

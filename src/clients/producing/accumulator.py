@@ -47,10 +47,12 @@ class PartitionQueue:
         "open",
         "partition",
         "topic",
+        "topic_id",
     )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, topic_id: bytes = b"") -> None:
         self.topic = topic
+        self.topic_id = topic_id  # its records are meant for this topic, for no other of the name
         self.partition = partition
         self.open: Batch | None = None
         self.closed: deque[Batch] = deque()
@@ -64,10 +66,11 @@ class PartitionQueue:
 class TopicQueues:
     """A topic that this producer writes to."""
 
-    __slots__ = ("batch_size", "name", "queues", "sticky")
+    __slots__ = ("batch_size", "name", "queues", "sticky", "topic_id")
 
-    def __init__(self, name: str, batch_size: int) -> None:
+    def __init__(self, name: str, topic_id: bytes, batch_size: int) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.batch_size = batch_size  # the producer's, or less where the topic takes less
         self.queues: list[PartitionQueue] = []  # by partition index
         self.sticky: PartitionQueue | None = (
@@ -227,17 +230,34 @@ class Accumulator:
         self._list(queue)
         return batch
 
-    def admit(self, topic: str, partitions: int, *, message_bytes_max: int | None = None) -> None:
+    def admit(
+        self,
+        topic: str,
+        partitions: int,
+        *,
+        topic_id: bytes = b"",
+        message_bytes_max: int | None = None,
+    ) -> list[Batch]:
         """Know a topic, or that it has more partitions than before, and how large its batches may
-        be: so that a record is refused for its own size, never for its neighbours'."""
+        be: so that a record is refused for its own size, never for its neighbours'.
+
+        Returns, for the caller to fail, what waits for a topic of this name and another id: it was
+        deleted and made anew. What of it is in flight stays so, in queues that `abandon` empties.
+        """
+        anew: list[Batch] = []
         topic_queues = self._topics.get(topic)
+        if topic_queues is not None and topic_queues.topic_id != topic_id:
+            anew = self.forget_topic(topic)
+            topic_queues = None
         if topic_queues is None:
-            topic_queues = self._topics[topic] = TopicQueues(topic, self._batch_size_max)
+            topic_queues = TopicQueues(topic, topic_id, self._batch_size_max)
+            self._topics[topic] = topic_queues
         if message_bytes_max is not None:
             room = message_bytes_max * 15 // 16 - HEADER_SIZE  # sizes here are estimates
             topic_queues.batch_size = max(1, min(self._batch_size_max, room))
         for partition in range(len(topic_queues.queues), partitions):
-            topic_queues.queues.append(PartitionQueue(topic, partition))
+            topic_queues.queues.append(PartitionQueue(topic, partition, topic_id))
+        return anew
 
     def shrink(self, topic: str, partitions: int) -> list[Batch]:
         """A topic has fewer partitions than before (it was deleted and made again): return what
@@ -252,7 +272,8 @@ class Accumulator:
         return self._waiting(gone)
 
     def abandon(self, queue: PartitionQueue) -> list[Batch]:
-        """A queue's partition does not exist: return what waits in it, for the caller to fail."""
+        """A queue's partition does not exist, or its topic: return what waits in it, for the caller
+        to fail."""
         return self._waiting([queue])
 
     def encoded(self, batch: Batch, encoded: bytes) -> None:

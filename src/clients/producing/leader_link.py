@@ -193,6 +193,7 @@ class LeaderLink:
                 partition=queue.partition,
                 leader_epoch=leader.epoch if leader is not None else None,
                 records=records,
+                topic_id=queue.topic_id,
             )
         overdue_ms = self._overdue_ms(queues, timeout_ms)
         flight = InFlight(self._correlation_id, queues, overdue_ms)

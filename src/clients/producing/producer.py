@@ -27,7 +27,6 @@ from ...errors import (
 from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
-from ..topology import TopicLayout
 from .accumulator import Accumulator
 from .arrow_producer import send_arrow
 from .arrow_source import Columns
@@ -428,19 +427,13 @@ class AsyncProducer:
         if not self.accumulator.knows(topic):
             deadline_ms = self._clock.now_ms() + self.config.block_ms_max
             layout = await self.connection.layout(topic, deadline_ms=deadline_ms)
-            self._admit(topic, layout)
+            self._sender.admit(layout)
 
     async def _look_again(self, topic: str, partition: int) -> None:
         """The caller names a partition that is not known here: the topic may have grown."""
         deadline_ms = self._clock.now_ms() + self.config.block_ms_max
-        self._admit(topic, await self.connection.refresh(topic, deadline_ms=deadline_ms))
+        self._sender.admit(await self.connection.refresh(topic, deadline_ms=deadline_ms))
         self.accumulator.queue(topic, partition)  # raises
-
-    def _admit(self, topic: str, layout: TopicLayout) -> None:
-        with self.lock:
-            self.accumulator.admit(
-                topic, len(layout.partitions), message_bytes_max=layout.message_bytes_max
-            )
 
     async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
         """Queue a record batch of `count` records, waiting for room."""

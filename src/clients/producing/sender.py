@@ -12,10 +12,17 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 
-from ...errors import MessageTooLarge, QuorumlogError, TimedOut, UnknownTopicOrPartition
+from ...errors import (
+    MessageTooLarge,
+    QuorumlogError,
+    TimedOut,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
+from ..topology import TopicLayout
 from .accumulator import Accumulator, PartitionQueue
 from .batches import Batch
 from .leader_link import LeaderLink
@@ -94,6 +101,22 @@ class Sender:
         links, self._links = self._links, {}
         for link in links.values():
             await link.close()
+
+    def admit(self, layout: TopicLayout) -> None:
+        """Know a topic as it is now. What waits for one of its name that it replaced fails, and so
+        does what waits for partitions that are gone."""
+        topic, partitions = layout.name, len(layout.partitions)
+        with self._lock:
+            anew = self._accumulator.admit(
+                topic,
+                partitions,
+                topic_id=layout.topic_id,
+                message_bytes_max=layout.message_bytes_max,
+            )
+            gone = self._accumulator.shrink(topic, partitions)
+        for batch in anew:
+            self._fail([batch], _made_anew(topic, batch.queue.partition))
+        self._fail(gone, _no_partition(topic, partitions))
 
     # --- called by the links -----------------------------------------------------------------
 
@@ -179,6 +202,9 @@ class Sender:
             else:
                 self._look_up(queue)
             return
+        if queue.topic_id != leader.topic_id:
+            self._fail_old_topic(queue)
+            return
         link = self._links.get(leader.address)
         if link is None:
             link = LeaderLink(
@@ -198,6 +224,16 @@ class Sender:
             batches += self._accumulator.shrink(queue.topic, len(layout.partitions))
         self._fail(batches, _no_partition(queue.topic, len(layout.partitions)))
         return True
+
+    def _fail_old_topic(self, queue: PartitionQueue) -> None:
+        """A queue's topic was deleted, and another one has its name: what waits for it fails."""
+        layout = self._connection.topology.topic(queue.topic)
+        assert layout is not None, f"{queue.topic} has a leader and no layout"
+        with self._lock:
+            self._accumulator.park(queue)
+            batches = self._accumulator.abandon(queue)
+        self._fail(batches, _made_anew(queue.topic, queue.partition))
+        self.admit(layout)
 
     def _park(self, queue: PartitionQueue) -> None:
         wait_ms = self._connection.backoff.wait_ms(max(1, queue.failures))
@@ -246,14 +282,7 @@ class Sender:
         except QuorumlogError:
             failed = True  # asked again after a back-off, until the batches' deadline
         else:
-            with self._lock:
-                self._accumulator.admit(
-                    topic,
-                    len(layout.partitions),
-                    message_bytes_max=layout.message_bytes_max,
-                )
-                gone = self._accumulator.shrink(topic, len(layout.partitions))
-            self._fail(gone, _no_partition(topic, len(layout.partitions)))
+            self.admit(layout)
         for queue in self._looked_up.pop(topic):
             queue.failures += failed
             if failed:
@@ -261,6 +290,15 @@ class Sender:
             else:
                 with self._lock:
                     self._accumulator.unpark(queue)
+
+
+def _made_anew(topic: str, partition: int) -> UnknownTopicId:
+    return UnknownTopicId(
+        "the topic was deleted and made anew, and the record was meant for the one before: send it "
+        "again to have it in the new one",
+        topic=topic,
+        partition=partition,
+    )
 
 
 def _no_partition(topic: str, partitions: int) -> UnknownTopicOrPartition:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quorumlog.clients import AsyncLog
-from quorumlog.errors import NotLeaderOrFollower, OffsetOutOfRange, QuorumlogError
+from quorumlog.errors import NotLeaderOrFollower, OffsetOutOfRange, QuorumlogError, UnknownTopicId
 from quorumlog.errors import UnknownTopicOrPartition as Unknown
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Record, encode_batch
@@ -76,11 +76,12 @@ class Brokers:
     addresses: dict[int, str] = field(default_factory=dict)
     break_subscribe_after: int = 0  # answers of a Subscribe stream until it breaks; 0: never
     subscriptions: int = 0
+    created: int = 0  # topics, those that are deleted too
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def create(self, name: str, partitions: int = 1, **leaders: int) -> None:
-        topic_id = b"%016d" % (len(self.topics) + len(self.logs))
-        self.topics[name] = Topic(partitions, topic_id)
+        self.created += 1
+        self.topics[name] = Topic(partitions, b"%016d" % self.created)
         for partition in range(partitions):
             self.logs[name, partition] = []
 
@@ -172,6 +173,10 @@ class Brokers:
         for part in request.partitions:
             place = (part.topic, part.partition)
             end = self.end(place)
+            if self._is_another(part):
+                result = response.results.add(topic=part.topic, partition=part.partition)
+                result.error.CopyFrom(encode_error(UnknownTopicId("another", topic=part.topic)))
+                continue
             if part.timestamp_ms == -1:
                 offset = end
             elif part.timestamp_ms == -2:
@@ -218,6 +223,8 @@ class Brokers:
             place = (part.topic, part.partition)
             result = response.results.add(topic=part.topic, partition=part.partition)
             error = self._error(broker, place, part.offset)
+            if self._is_another(part):
+                error = UnknownTopicId("another", topic=part.topic)
             if error is not None:
                 result.error.CopyFrom(encode_error(error))
                 is_news = True
@@ -234,6 +241,11 @@ class Brokers:
             left -= len(taken)
             is_news = is_news or bool(taken)
         return response, is_news
+
+    def _is_another(self, part: Any) -> bool:
+        """Whether a part of a request is for a topic of this name that is no more."""
+        topic = self.topics.get(part.topic)
+        return topic is not None and part.topic_id not in (b"", topic.topic_id)
 
     def _error(self, broker: int, place: Place, offset: int) -> QuorumlogError | None:
         name, partition = place
@@ -253,6 +265,8 @@ class Brokers:
     async def _subscribe(self, stream: Any, context: CallContext) -> None:
         request = await stream.receive()
         self.subscriptions += 1
+        if self._is_another(request):
+            raise UnknownTopicId("another", topic=request.topic)
         place, offset, sent = (request.topic, request.partition), request.offset, 0
         for stored in list(self.logs[place]):
             if stored.end > offset:

@@ -15,6 +15,7 @@ from quorumlog.errors import (
     OffsetOutOfRange,
     QuorumlogError,
     UnknownServerError,
+    UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompression,
 )
@@ -230,6 +231,8 @@ def test_offsets_of_a_topic_made_anew_are_out_of_range(policy: str, is_seen: boo
                 assert "made anew" in str(errors[0])
                 await consumer.seek_to_beginning()
                 errors, read = await told_and_read(consumer, polls=2)
+            elif not is_seen:
+                assert isinstance(errors.pop(0), UnknownTopicId)
             assert (errors, read) == ([], {("t", 0): list(range(8))})
 
     play(main)

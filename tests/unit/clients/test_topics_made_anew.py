@@ -1,0 +1,275 @@
+"""A topic that was deleted and made anew, which a client may not notice: nothing is mixed up."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.clients import AsyncConsumer, AsyncLog
+from quorumlog.errors import NotDelivered, OffsetOutOfRange, QuorumlogError, UnknownTopicId
+from quorumlog.runtime import Runtime
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.node import Node, format_directory
+
+from .memory_brokers import Brokers, offsets
+
+Body = Callable[[AsyncLog, AsyncLog], Coroutine[Any, Any, None]]
+
+
+def play(main: Callable[[Brokers], Coroutine[Any, Any, None]]) -> None:
+    simulation.run(lambda runtime: main(Brokers(runtime)))
+
+
+def with_node(body: Body) -> None:
+    """Runs a test's body with two clients of a node that know nothing of each other."""
+
+    async def main(runtime: Runtime) -> None:
+        async with (
+            node(runtime) as address,
+            AsyncLog.open(runtime, address) as log,
+            AsyncLog.open(runtime, address) as other,
+        ):
+            await body(log, other)
+
+    simulation.run(main)
+
+
+@asynccontextmanager
+async def node(runtime: Runtime) -> AsyncIterator[str]:
+    config = NodeConfig(
+        data_dir="/data", grpc_listener="127.0.0.1:0", controller_listener="127.0.0.1:0"
+    )
+    await format_directory(runtime, config)
+    async with Node(runtime, config) as served:
+        yield served.addresses.grpc or ""
+
+
+async def make_anew(log: AsyncLog, name: str, partitions: int = 1) -> None:
+    await log.admin.delete_topic(name)
+    await log.admin.create_topic(name, partitions=partitions)
+
+
+async def stored(log: AsyncLog, name: str) -> list[bytes]:
+    """The values of a topic, as a client reads them that has not read it before."""
+    async with log.consumer(name, until_end=True) as consumer:
+        return [record.value or b"" async for record in consumer]
+
+
+async def told(consumer: AsyncConsumer, kind: type[QuorumlogError]) -> QuorumlogError:
+    """The next error; fails when records come before it."""
+    with pytest.raises(kind) as raised:
+        assert not await consumer.poll(timeout_ms=20_000)
+    return raised.value
+
+
+async def drain(consumer: AsyncConsumer, read: list[int]) -> None:
+    """Poll to the end; the offsets are in `read`, also of what came before an error."""
+    while records := await consumer.poll(timeout_ms=20_000):
+        read += offsets(records)
+
+
+# --- consumers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 5, 9])
+def test_a_position_reads_nothing_of_the_topic_made_anew(length: int) -> None:
+    """However long the new one is, and though no request failed in between."""
+
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 5)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            assert len(await consumer.poll()) == 5
+            brokers.delete("t")
+            brokers.create("t")
+            brokers.append(("t", 0), length)
+            for _ in range(2):
+                error = await told(consumer, OffsetOutOfRange)
+                assert "offset 5 was in the one before" in error.message
+            await consumer.seek_to_beginning()
+            assert offsets(await consumer.poll()) == list(range(length))
+
+    play(main)
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_a_policy_goes_on_in_the_new_topic_after_telling_once(policy: str) -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 3)
+        places = [("t", partition) for partition in range(3)]
+        for place in places:
+            brokers.append(place, 5)
+        async with brokers.client() as log, log.consumer("t", on_out_of_range=policy) as consumer:
+            assert sum([len(await consumer.poll()) for _ in range(3)]) == 15
+            brokers.delete("t")
+            brokers.create("t", 3)
+            for place in places:
+                brokers.append(place, 9)
+            error = await told(consumer, UnknownTopicId)
+            assert f"goes on from the {policy} offset" in error.message
+            await asyncio.sleep(1)
+            for place in places:
+                brokers.append(place, 1)
+            first = 0 if policy == "earliest" else 9
+            read: dict[tuple[str, int], list[int]] = {place: [] for place in places}
+            async for record in consumer.records(idle_ms=2_000):
+                read[record.topic, record.partition].append(record.offset)
+            assert read == {place: list(range(first, 10)) for place in places}
+
+    play(main)
+
+
+def test_what_was_read_ahead_of_the_old_topic_is_handed_out_before_it_is_told() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 5)
+        async with (
+            brokers.client() as log,
+            log.consumer("t", on_out_of_range="earliest", poll_records_max=2) as consumer,
+        ):
+            assert offsets(await consumer.poll()) == [0, 1]
+            brokers.delete("t")
+            brokers.create("t")
+            brokers.append(("t", 0), 9)
+            await asyncio.sleep(2)
+            assert offsets(await consumer.poll()) == [2, 3]
+            assert offsets(await consumer.poll()) == [4]
+            await told(consumer, UnknownTopicId)
+            assert offsets(await consumer.poll(max_records=20)) == list(range(9))
+
+    play(main)
+
+
+def test_a_beginning_that_was_not_found_yet_is_that_of_the_new_topic() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 5)
+        async with brokers.client() as log:
+            assert await log.partitions("t") == 1, "the client knows the topic before"
+            brokers.delete("t")
+            brokers.create("t")
+            brokers.append(("t", 0), 3)
+            async with log.consumer("t") as consumer:
+                assert offsets(await consumer.poll()) == [0, 1, 2]
+            assert await log.list_offsets("t") == {0: 3}
+
+    play(main)
+
+
+def test_reading_to_the_end_ends_where_the_new_topic_did() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 9, batches=4, size=1_000)
+        async with (
+            brokers.client() as log,
+            log.consumer(
+                "t",
+                until_end=True,
+                on_out_of_range="earliest",
+                partition_bytes_max=1_024,
+                prefetch_bytes_max=1,
+            ) as consumer,
+        ):
+            assert len(await consumer.poll(max_records=9)) == 9
+            brokers.delete("t")
+            brokers.create("t")
+            brokers.append(("t", 0), 3)
+            read: list[int] = []
+            with pytest.raises(UnknownTopicId):
+                await drain(consumer, read)
+            assert read == list(range(9, 9 + len(read))), "some were read ahead"
+            assert [record.offset async for record in consumer] == [0, 1, 2]
+
+    play(main)
+
+
+def test_a_scan_does_not_go_on_in_the_new_topic() -> None:
+    pytest.importorskip("pyarrow")
+
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 2, batches=3)
+        brokers.break_subscribe_after = 1
+        async with brokers.client() as log, log.scan_arrow("t") as scan:
+            batch = await scan.next_batch()
+            assert batch is not None
+            assert batch.num_rows == 2
+            brokers.delete("t")
+            brokers.create("t")
+            brokers.append(("t", 0), 9)
+            with pytest.raises(
+                OffsetOutOfRange, match="made anew while it was read, up to offset 2"
+            ):
+                await scan.next_batch()
+
+    play(main)
+
+
+# --- producers -----------------------------------------------------------------------------------
+
+
+def test_records_for_the_old_topic_fail_and_later_ones_go_to_the_new_one() -> None:
+    async def body(log: AsyncLog, other: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=1)
+        async with log.producer(linger_ms=0) as producer:
+            await (await producer.send("t", b"before"))
+            await make_anew(other, "t")
+            late = [await producer.send("t", b"late%d" % index) for index in range(3)]
+            for delivery in late:
+                with pytest.raises(UnknownTopicId, match="made anew") as raised:
+                    await delivery
+                assert (raised.value.topic, raised.value.partition) == ("t", 0)
+            assert (await (await producer.send("t", b"after"))).offset == 0
+        assert await stored(other, "t") == [b"after"]
+
+    with_node(body)
+
+
+def test_nothing_of_what_lingers_for_the_old_topic_is_stored() -> None:
+    """In several partitions, of which the new topic has fewer."""
+
+    async def body(log: AsyncLog, other: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=4)
+        async with log.producer(linger_ms=500) as producer:
+            late = [await producer.send("t", b"late", partition=index) for index in range(4)]
+            await make_anew(other, "t", partitions=2)
+            for delivery in late:
+                with pytest.raises(UnknownTopicId):
+                    await delivery
+            after = [await producer.send("t", b"after", partition=index) for index in range(2)]
+            assert [(await delivery).offset for delivery in after] == [0, 0]
+        assert await stored(other, "t") == [b"after"] * 2
+
+    with_node(body)
+
+
+def test_a_producer_learns_of_the_new_topic_from_its_clients_other_calls() -> None:
+    async def body(log: AsyncLog, other: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=1)
+        async with log.producer(linger_ms=200) as producer:
+            late = await producer.send("t", b"late")
+            await make_anew(other, "t")
+            await log._connection.refresh("t")
+            with pytest.raises(UnknownTopicId):
+                await late
+            assert (await (await producer.send("t", b"after"))).offset == 0
+        assert await stored(other, "t") == [b"after"]
+
+    with_node(body)
+
+
+def test_flush_tells_of_the_records_of_the_old_topic() -> None:
+    async def body(log: AsyncLog, other: AsyncLog) -> None:
+        await log.admin.create_topic("t", partitions=1)
+        producer = log.producer(linger_ms=200)
+        await producer.send("t", b"late")
+        await make_anew(other, "t")
+        with pytest.raises(NotDelivered, match="made anew") as raised:
+            await producer.flush()
+        assert [record.value for record in raised.value.records] == [b"late"]
+        await producer.close()
+
+    with_node(body)
