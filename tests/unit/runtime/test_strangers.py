@@ -28,7 +28,7 @@ from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 WAIT_S = 20
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 TLS_HELLO = b"\x16\3\1\0\xc8\1\0\0\xc4\3\3" + bytes(range(200))
-SETTINGS, PING_ACK, GOAWAY = 4, 6, 7  # types of HTTP/2 frames
+HEADERS, RESET, SETTINGS, PING_ACK, GOAWAY = 1, 3, 4, 6, 7  # types of HTTP/2 frames
 ACK = 1
 
 
@@ -109,6 +109,29 @@ def test_other_protocols_end_their_own_connection_alone(said: bytes) -> None:
             with suppress(ConnectionError):
                 while await reader.read(1 << 16):
                     pass  # settings, and perhaps why
+        assert await server.is_well()
+
+    with_server(client)
+
+
+def request_frame(content_type: str) -> bytes:
+    """The headers that are a whole request, on stream 1."""
+    fields = {":path": LOG_PUBLISH.path, ":authority": "x", "content-type": content_type}
+    block = b"\x83\x86"  # :method POST, :scheme http
+    for name, value in fields.items():
+        if value:
+            block += b"\0%c%s%c%s" % (len(name), name.encode(), len(value), value.encode())
+    return len(block).to_bytes(3, "big") + b"\1\5\0\0\0\1" + block
+
+
+@pytest.mark.parametrize(
+    "content_type", ["", "application/json", "text/html", "application/grpc-web"]
+)
+def test_a_request_of_another_content_type_is_answered_and_harms_nobody(content_type: str) -> None:
+    async def client(server: Server) -> None:
+        async with server.connect() as (reader, writer):
+            writer.write(PREFACE + b"\0\0\0\4\0\0\0\0\0" + request_frame(content_type))
+            await frames_until(reader, lambda kind, flags: kind in {HEADERS, RESET, GOAWAY})
         assert await server.is_well()
 
     with_server(client)
