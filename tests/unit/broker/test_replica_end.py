@@ -1,0 +1,45 @@
+"""A replica whose node stops while its log is being opened."""
+
+import asyncio
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.broker.partition import Partition
+from quorumlog.broker.shell.replica import Replica
+from quorumlog.errors import Stopping
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.runtime import Runtime
+from quorumlog.storage import LogConfig
+from quorumlog.storage.shell.directory import Directory
+
+
+def test_who_waits_for_a_log_that_is_being_opened_is_told_that_the_node_stops() -> None:
+    """Found by the simulation of the clients: the handler failed with an assertion, which a caller
+    gets as an error that is not to be repeated."""
+
+    async def main(runtime: Runtime) -> None:
+        await Directory.format(runtime, "/data", cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
+        async with (
+            runtime.tasks.scope("directory") as outer,
+            runtime.tasks.scope("replica") as scope,
+        ):
+            directory = await Directory.open(runtime, outer, "/data")
+            replica = Replica(
+                scope,
+                directory,
+                Partition(topic="t", index=0, node_id=NodeId(1), waits_max=10),
+                topic_id=TopicId(b"t" * 16),
+                leader=None,
+                config=LogConfig(),
+                after=asyncio.Event(),  # a deletion that does not end
+            )
+            waiting = asyncio.create_task(replica.opened())
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            scope.cancel()
+            with pytest.raises(Stopping, match="t-0 was being opened when the node stopped"):
+                await waiting
+            await directory.close()
+
+    simulation.run(main)

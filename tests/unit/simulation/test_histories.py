@@ -1,0 +1,74 @@
+"""Each broken expectation of an application is found by name, and a clean history has none."""
+
+import pytest
+
+from quorumlog.simulation.histories import Outcome, Outcomes, Turns, check_budget
+
+PLACE = ("t", 0)
+
+
+def settled(outcome: Outcome, *, now_ms: int = 50) -> Outcomes:
+    outcomes = Outcomes()
+    outcomes.give(b"a", due_ms=100)
+    outcomes.settle(b"a", outcome, now_ms=now_ms)
+    return outcomes
+
+
+def test_one_outcome_in_time_is_no_anomaly() -> None:
+    assert settled(Outcome.DELIVERED).anomalies({PLACE: [(0, b"a")]}) == []
+    assert settled(Outcome.FAILED).anomalies({PLACE: []}) == []
+    assert settled(Outcome.UNKNOWN).anomalies({PLACE: [(0, b"a")]}) == []
+
+
+def test_a_late_outcome_is_found() -> None:
+    (found,) = settled(Outcome.DELIVERED, now_ms=101).anomalies({})
+    assert found == "late outcome: b'a' is delivered, 1 ms too late"
+
+
+def test_a_second_outcome_is_found() -> None:
+    outcomes = settled(Outcome.DELIVERED)
+    outcomes.settle(b"a", Outcome.FAILED, now_ms=60)
+    (found,) = outcomes.anomalies({})
+    assert found == "second outcome: b'a' was delivered and is failed"
+
+
+def test_a_record_without_an_outcome_is_found() -> None:
+    outcomes = Outcomes()
+    outcomes.give(b"a", due_ms=100)
+    assert outcomes.anomalies({})[0].startswith("no outcome")
+
+
+def test_a_stored_record_that_failed_for_good_is_found() -> None:
+    (found,) = settled(Outcome.FAILED).anomalies({PLACE: [(0, b"x"), (1, b"a")]})
+    assert found == "stored failure: b'a' failed and is at t-0 1"
+
+
+@pytest.mark.parametrize("offset", [3, 5])
+def test_another_offset_than_the_next_is_out_of_turn(offset: int) -> None:
+    turns = Turns("reader", {PLACE: 3})
+    turns.take(PLACE, 3)
+    with pytest.raises(AssertionError, match=f"out of turn: reader got t-0 {offset}, 4 was next"):
+        turns.take(PLACE, offset)
+
+
+def test_a_reader_that_may_skip_never_goes_back() -> None:
+    turns = Turns("reader", may_skip=True)
+    turns.take(PLACE, 7)
+    turns.take(PLACE, 9)
+    with pytest.raises(AssertionError, match="10 was next"):
+        turns.take(PLACE, 9)
+
+
+def test_a_seek_gives_another_turn() -> None:
+    turns = Turns("reader", {PLACE: 3})
+    turns.seek(PLACE, 1)
+    turns.take(PLACE, 1)
+    turns.seek(PLACE, None)
+    turns.take(PLACE, 40)
+    assert turns.handed_out == 2
+
+
+def test_more_bytes_than_allowed_are_over_budget() -> None:
+    check_budget("p", 10, 10)
+    with pytest.raises(AssertionError, match="over budget: p holds 11 bytes, 10 are allowed"):
+        check_budget("p", 11, 10)
