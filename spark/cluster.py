@@ -9,13 +9,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
 from quorumlog.errors import (
     Lost,
     NotLeaderOrFollower,
+    OffsetOutOfRange,
     QuorumlogError,
     TimedOut,
     UnknownTopicOrPartition,
@@ -38,6 +39,14 @@ from quorumlog.spark.planning import Bounds
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
+
+
+class Leader(NamedTuple):
+    """Where a partition's calls go, and of which topic it is."""
+
+    address: str  # "host:port"
+    topic_id: bytes  # a topic of this name with another id is another topic
+
 
 CALL_TIMEOUT_MS: Final = 30_000
 ATTEMPTS_MAX: Final = 6
@@ -83,8 +92,8 @@ class Cluster:
     def __init__(self, bootstrap: Sequence[str]) -> None:
         self._bootstrap = tuple(bootstrap)  # "host:port", at least one
 
-    def leaders(self, selection: Selection) -> dict[TopicPartition, str]:
-        """Return the partitions of a selection, in order, and the address of each one's leader.
+    def leaders(self, selection: Selection) -> dict[TopicPartition, Leader]:
+        """Return the partitions of a selection, in order, and each one's leader.
 
         Raises UnknownTopicOrPartition when a topic, or an assigned partition, does not exist; a
         pattern may match nothing.
@@ -105,9 +114,8 @@ class Cluster:
             case SubscribedPattern(pattern):
                 return self._described(self._matching(pattern), must_exist=False)
 
-    def leader(self, place: TopicPartition) -> str:
-        """Return the address of a partition's leader as it is now; raises
-        UnknownTopicOrPartition."""
+    def leader(self, place: TopicPartition) -> Leader:
+        """Return a partition's leader as it is now; raises UnknownTopicOrPartition."""
         known = self._described((place.topic,))
         if place not in known:
             raise UnknownTopicOrPartition(
@@ -118,7 +126,7 @@ class Cluster:
         return known[place]
 
     def bounds(
-        self, leaders: Mapping[TopicPartition, str], isolation: Isolation
+        self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation
     ) -> dict[TopicPartition, Bounds]:
         """Return what can be read of each partition now."""
         # Earliest first: retention may cut the log between the two, never shorten its end.
@@ -126,16 +134,16 @@ class Cluster:
         latest = self.latest(leaders, isolation)
         return {place: Bounds(earliest=earliest[place], latest=latest[place]) for place in leaders}
 
-    def earliest(self, leaders: Mapping[TopicPartition, str], isolation: Isolation) -> Offsets:
+    def earliest(self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation) -> Offsets:
         """Return the log start of each partition."""
         return self._bound(EARLIEST, leaders, isolation)
 
-    def latest(self, leaders: Mapping[TopicPartition, str], isolation: Isolation) -> Offsets:
+    def latest(self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation) -> Offsets:
         """Return the end of what may be read of each partition."""
         return self._bound(LATEST, leaders, isolation)
 
     def _bound(
-        self, which: int, leaders: Mapping[TopicPartition, str], isolation: Isolation
+        self, which: int, leaders: Mapping[TopicPartition, Leader], isolation: Isolation
     ) -> Offsets:
         found = self.offsets_at(dict.fromkeys(leaders, which), leaders, isolation)
         return {place: offset or 0 for place, offset in found.items()}
@@ -143,17 +151,26 @@ class Cluster:
     def offsets_at(
         self,
         times_ms: Mapping[TopicPartition, int],
-        leaders: Mapping[TopicPartition, str],
+        leaders: Mapping[TopicPartition, Leader],
         isolation: Isolation,
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after a time for each partition (None: there is none); the
-        times -2 and -1 ask for the bounds."""
+        times -2 and -1 ask for the bounds.
+
+        Raises OffsetOutOfRange where a topic was made anew since its leaders were looked up.
+        """
 
         def ask(attempt: int) -> dict[TopicPartition, int | None]:
             now = leaders if attempt == 0 else {place: self.leader(place) for place in times_ms}
+            for place in times_ms:
+                check_same_topic(place, leaders[place].topic_id, now[place].topic_id)
             found: dict[TopicPartition, int | None] = {}
-            for address in dict.fromkeys(now[place] for place in times_ms):
-                mine = {place: ms for place, ms in times_ms.items() if now[place] == address}
+            for address in dict.fromkeys(now[place].address for place in times_ms):
+                mine = {
+                    place: (ms, now[place].topic_id)
+                    for place, ms in times_ms.items()
+                    if now[place].address == address
+                }
                 found |= _list_offsets(address, mine, isolation)
             return {place: found[place] for place in times_ms}
 
@@ -161,12 +178,12 @@ class Cluster:
 
     def _described(
         self, topics: Iterable[str], *, must_exist: bool = True
-    ) -> dict[TopicPartition, str]:
+    ) -> dict[TopicPartition, Leader]:
         names = list(topics)
         if not names:
             return {}
 
-        def ask(attempt: int) -> tuple[dict[TopicPartition, str], list[str]]:
+        def ask(attempt: int) -> tuple[dict[TopicPartition, Leader], list[str]]:
             request = admin_pb2.DescribeTopicsRequest(names=names)
             return _leaders_of(self._call(ADMIN_DESCRIBE_TOPICS, request, attempt))
 
@@ -205,10 +222,10 @@ class Cluster:
 
 def _leaders_of(
     response: admin_pb2.DescribeTopicsResponse,
-) -> tuple[dict[TopicPartition, str], list[str]]:
-    """Return the leader's address of each partition, and the topics that do not exist."""
+) -> tuple[dict[TopicPartition, Leader], list[str]]:
+    """Return the leader of each partition, and the topics that do not exist."""
     addresses = {broker.id: broker.grpc_address for broker in response.brokers}
-    leaders: dict[TopicPartition, str] = {}
+    leaders: dict[TopicPartition, Leader] = {}
     missing: list[str] = []
     for result in response.results:
         if result.HasField("error"):
@@ -222,19 +239,19 @@ def _leaders_of(
                 raise NotLeaderOrFollower(
                     "the partition has no leader now", topic=place.topic, partition=place.partition
                 )
-            leaders[place] = addresses[partition.leader]
+            leaders[place] = Leader(addresses[partition.leader], result.topic.topic_id)
     return leaders, missing
 
 
 def _list_offsets(
-    address: str, times_ms: Mapping[TopicPartition, int], isolation: Isolation
+    address: str, wanted: Mapping[TopicPartition, tuple[int, bytes]], isolation: Isolation
 ) -> dict[TopicPartition, int | None]:
     request = log_pb2.ListOffsetsRequest(
         partitions=[
             log_pb2.ListOffsetsPartition(
-                topic=place.topic, partition=place.partition, timestamp_ms=ms
+                topic=place.topic, partition=place.partition, timestamp_ms=ms, topic_id=topic_id
             )
-            for place, ms in times_ms.items()
+            for place, (ms, topic_id) in wanted.items()
         ],
         isolation=isolation_number(isolation),
     )
@@ -246,6 +263,17 @@ def _list_offsets(
         place = TopicPartition(result.topic, result.partition)
         found[place] = result.offset if result.offset >= 0 else None
     return found
+
+
+def check_same_topic(place: TopicPartition, before: bytes, now: bytes) -> None:
+    """Raise OffsetOutOfRange when a topic has another id than before."""
+    if before != now:
+        raise OffsetOutOfRange(
+            "the topic was deleted and created anew: the offsets of the read are those of the "
+            "topic before; begin a new read, a stream with a new checkpoint",
+            topic=place.topic,
+            partition=place.partition,
+        )
 
 
 def isolation_number(isolation: Isolation) -> log_pb2.Isolation:

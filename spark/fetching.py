@@ -26,6 +26,7 @@ from quorumlog.spark.cluster import (
     ATTEMPTS_MAX,
     PAUSE_MS,
     Cluster,
+    Leader,
     channel_to,
     isolation_number,
 )
@@ -51,13 +52,13 @@ class Fetching:
         cluster: Cluster,
         part: Range,
         *,
-        leader: str,
+        leader: Leader,
         isolation: Isolation,
         fail_on_data_loss: bool,
     ) -> None:
         self._cluster = cluster
         self._range = part
-        self._leader = leader  # "host:port"
+        self._leader = leader  # of the topic that was planned for, whoever it is
         self._isolation = isolation
         self._fail_on_data_loss = fail_on_data_loss
         self._position = part.start  # next offset to read
@@ -71,8 +72,9 @@ class Fetching:
 
         A retriable fault is repaired by asking again where it stopped, ATTEMPTS_MAX times without
         an answer between. With `fail_on_data_loss` raises OffsetOutOfRange when retention has
-        removed what was asked for, and UnknownTopicOrPartition when the topic is deleted; else it
-        says so in the log and goes on where the log starts, or ends.
+        removed what was asked for, and UnknownTopicOrPartition when the topic is deleted, also if
+        there is another one of its name; else it says so in the log and goes on where the log
+        starts, or ends.
         """
         while self._position < self._range.end and not self._is_cancelled:
             try:
@@ -96,8 +98,9 @@ class Fetching:
             end_offset=self._range.end,
             max_bytes=ANSWER_BYTES,
             isolation=isolation_number(self._isolation),
+            topic_id=self._leader.topic_id,
         )
-        self._stream = channel_to(self._leader).stream(LOG_SUBSCRIBE, [request])
+        self._stream = channel_to(self._leader.address).stream(LOG_SUBSCRIBE, [request])
         if self._is_cancelled:  # meanwhile: `cancel` did not see this stream
             self._stream.close()
         try:
@@ -129,11 +132,16 @@ class Fetching:
         )
         time.sleep(PAUSE_MS / 1000 * 2 ** (self._failures - 1))
         try:
-            self._leader = self._cluster.leader(self._range.place)
+            leader = self._cluster.leader(self._range.place)
         except UnknownTopicOrPartition as gone:
             self._end_without_topic(gone)
+            return
+        if leader.topic_id != self._leader.topic_id:  # deleted, and created anew
+            self._end_without_topic(error)
+            return
+        self._leader = leader
 
-    def _end_without_topic(self, gone: UnknownTopicOrPartition) -> None:
+    def _end_without_topic(self, gone: QuorumlogError) -> None:
         place = self._range.place
         if self._fail_on_data_loss:
             raise UnknownTopicOrPartition(

@@ -10,7 +10,7 @@ start beyond its end raises.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from quorumlog.errors import UnknownTopicOrPartition
-from quorumlog.spark.cluster import Cluster
+from quorumlog.spark.cluster import Cluster, Leader, check_same_topic
 from quorumlog.spark.offsets import Offsets, OffsetsJson, TopicPartition, from_json, to_json
 from quorumlog.spark.options import ReadOptions
 from quorumlog.spark.planning import (
@@ -53,8 +53,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = columns
-        self._leaders: dict[TopicPartition, str] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
         self._leaders_until = 0.0  # on time.monotonic()
+        self._topic_ids: dict[str, bytes] = {}  # of the topics that Spark's newest offsets are of
+        self._asked_ids: dict[str, bytes] = {}  # likewise, of `_latest` or `_target`
         self._latest: Offsets | None = None  # as last asked for
         self._target: Offsets | None = None  # with Trigger.AvailableNow: where the query ends
 
@@ -76,6 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {place: bound.latest for place, bound in bounds.items()}
         planned = plan_batch(starts, ends, bounds, fail_on_data_loss=options.fail_on_data_loss)
         _warn(planned.losses)
+        self._topic_ids = _topic_ids(leaders)
         return as_dict(
             to_json({place: max(starts[place], bounds[place].earliest) for place in bounds})
         )
@@ -83,12 +86,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends, at most `limit` behind `start`.
 
-        Raises OffsetOutOfRange when a partition ends before `start`.
+        Raises OffsetOutOfRange when a partition ends before `start`, or when `start` is of a topic
+        that was deleted and created anew since this query knows it.
         """
         starts = from_json(start)
+        self._check_topics(starts)
         latest = self._target if self._target is not None else self._ask_latest()
         self._latest = latest
         check_progress(starts, latest)
+        self._topic_ids = self._asked_ids
         if not isinstance(limit, ReadMaxRows):
             return as_dict(to_json(latest))
         starts = self._with_new(starts, latest)
@@ -112,11 +118,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of the micro-batch in [start, end); there may be none.
 
-        Raises OffsetOutOfRange for a start beyond its end, and for lost records when
-        failOnDataLoss is set.
+        Raises OffsetOutOfRange for a start beyond its end, for a topic that was created anew since
+        `end` was found, and for lost records when failOnDataLoss is set.
         """
         options = self._options
         starts, ends = from_json(start), from_json(end)
+        self._check_topics(ends)
         starts = self._without_unread(starts, ends)
         with_new = self._with_new(starts, ends)
         new = {place: offset for place, offset in with_new.items() if place not in starts}
@@ -132,7 +139,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._leaders_until = 0.0
             leaders = self._known_leaders()
         # A partition deleted since is still asked for: its task says so, or skips it.
-        anywhere = {part.place: options.bootstrap[0] for part in ranges}
+        anywhere = {
+            part.place: Leader(options.bootstrap[0], self._topic_ids.get(part.place.topic, b""))
+            for part in ranges
+        }
         return input_partitions(ranges, anywhere | leaders)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -152,7 +162,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cluster(self) -> Cluster:
         return Cluster(self._options.bootstrap)
 
-    def _known_leaders(self) -> dict[TopicPartition, str]:
+    def _check_topics(self, places: Iterable[TopicPartition]) -> None:
+        leaders = self._known_leaders()
+        for place in places:
+            before, now = self._topic_ids.get(place.topic), leaders.get(place)
+            if before is not None and now is not None:
+                check_same_topic(place, before, now.topic_id)
+
+    def _known_leaders(self) -> dict[TopicPartition, Leader]:
         if time.monotonic() >= self._leaders_until:
             self._leaders = self._cluster().leaders(self._options.selection)
             self._leaders_until = time.monotonic() + LEADERS_AGE_MAX_S
@@ -160,10 +177,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ask_latest(self) -> Offsets:
         try:
-            return self._cluster().latest(self._known_leaders(), self._options.isolation)
+            latest = self._cluster().latest(self._known_leaders(), self._options.isolation)
         except UnknownTopicOrPartition:  # of what a pattern matched before, maybe
             self._leaders_until = 0.0
-            return self._cluster().latest(self._known_leaders(), self._options.isolation)
+            latest = self._cluster().latest(self._known_leaders(), self._options.isolation)
+        self._asked_ids = _topic_ids(self._leaders)
+        return latest
 
     def _without_unread(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -191,6 +210,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def as_dict(offsets: OffsetsJson) -> dict[str, Any]:
     """Return the same object under the type that Spark's interface names."""
     return dict(offsets)
+
+
+def _topic_ids(leaders: Mapping[TopicPartition, Leader]) -> dict[str, bytes]:
+    return {place.topic: leader.topic_id for place, leader in leaders.items()}
 
 
 def _warn(losses: Sequence[str]) -> None:

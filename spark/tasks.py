@@ -8,7 +8,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from quorumlog.spark.batches import Assembler, Gather
-from quorumlog.spark.cluster import Cluster
+from quorumlog.spark.cluster import Cluster, Leader
 from quorumlog.spark.fetching import Fetching, one_ahead
 from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import ReadOptions
@@ -20,11 +20,11 @@ class Task:
     """What one task reads, and which broker led the partition when that was planned."""
 
     range: Range
-    leader: str  # "host:port"
+    leader: Leader
 
 
 def input_partitions(
-    ranges: Sequence[Range], leaders: Mapping[TopicPartition, str]
+    ranges: Sequence[Range], leaders: Mapping[TopicPartition, Leader]
 ) -> list[InputPartition]:
     """Return the tasks in the form that Spark ships to executors."""
     return [InputPartition(Task(part, leaders[part.place])) for part in ranges]

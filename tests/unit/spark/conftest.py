@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from quorumlog.errors import OffsetOutOfRange, QuorumlogError, UnknownTopicOrPartition
+from quorumlog.errors import (
+    OffsetOutOfRange,
+    QuorumlogError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import encode_batch, parse_header
 from quorumlog.records.record import Record
@@ -37,7 +42,9 @@ class Script:
     faults: list[QuorumlogError | str] = field(default_factory=list)
     """One for each subscription to come: an error ends it after its first answer, "silence" sends
     nothing, "early end" ends it cleanly after its first answer, "stall" sends nothing after it,
-    "deletion" deletes the topic and says so after its first answer."""
+    "deletion" deletes the topic and says so after its first answer, "recreation" does, and makes it
+    anew with other records."""
+    topic_id: bytes = b"1" * 16
     subscriptions: list[int] = field(default_factory=list)
     """The offset that each subscription asked for."""
     address: str = ""
@@ -58,6 +65,18 @@ class Script:
                 for offset in range(base, base + count)
             ]
             held.append(encode_batch(records, base_offset=base))
+
+    def make_anew(self, *counts: int) -> None:
+        """Delete all topics, and make others of the same names with batches of so many records."""
+        self.topic_id = bytes([self.topic_id[0] + 1]) * 16
+        places = list(self.batches)
+        self.batches.clear()
+        for place in places:
+            self.add(place, *counts)
+
+    def check(self, topic_id: bytes) -> None:
+        if topic_id not in (b"", self.topic_id):
+            raise UnknownTopicId("another topic")
 
     def end(self, place: TopicPartition) -> int:
         held = self.batches.get(place, [])
@@ -95,6 +114,7 @@ class StandIn:
         for name in request.names:
             places = [place for place in sorted(self._script.batches) if place.topic == name]
             result = response.results.add(name=name)
+            result.topic.topic_id = self._script.topic_id
             for place in places:
                 result.topic.partitions.add(partition=place.partition, leader=1)
             if not places:
@@ -107,6 +127,7 @@ class StandIn:
         response = log_pb2.ListOffsetsResponse()
         for asked in request.partitions:
             place = TopicPartition(asked.topic, asked.partition)
+            self._script.check(asked.topic_id)
             if place not in self._script.batches:
                 error = encode_error(UnknownTopicOrPartition("no such topic"))
                 response.results.add(topic=place.topic, partition=place.partition, error=error)
@@ -132,6 +153,7 @@ class StandIn:
         assert request is not None
         place = TopicPartition(request.topic, request.partition)
         self._script.subscriptions.append(request.offset)
+        self._script.check(request.topic_id)
         fault = self._script.faults.pop(0) if self._script.faults else None
         if request.offset < self._script.log_starts.get(place, 0):
             raise OffsetOutOfRange("the log starts later")
@@ -152,6 +174,9 @@ class StandIn:
                 await asyncio.sleep(3600)
             if fault == "deletion":
                 self._script.batches.clear()
+                raise UnknownTopicOrPartition("no such topic")
+            if fault == "recreation":
+                self._script.make_anew(30)
                 raise UnknownTopicOrPartition("no such topic")
 
 

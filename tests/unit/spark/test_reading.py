@@ -22,7 +22,7 @@ from quorumlog.errors import (
 )
 from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.spark import cluster, fetching
-from quorumlog.spark.cluster import Cluster
+from quorumlog.spark.cluster import Cluster, Leader
 from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Isolation
 from quorumlog.spark.planning import Range
@@ -204,6 +204,51 @@ def test_a_topic_deleted_under_a_task_fails_it_or_ends_it(script: Any) -> None:
             assert values(pa.Table.from_batches(reader.read(task))) == expected(A, 0, 10)
 
 
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_a_task_reads_nothing_of_a_topic_made_anew_under_it(script: Any, keep: str) -> None:
+    """It is a deleted topic, though the new one has the offsets that were planned."""
+    script.add(A, 10, 10)
+    made = source(script, {"failOnDataLoss": keep})
+    reader = made.reader(made.schema())
+    (task,) = reader.partitions()
+    script.faults += ["recreation"]
+    if keep == "true":
+        with pytest.raises(UnknownTopicOrPartition, match="set failOnDataLoss to false"):
+            list(reader.read(task))
+    else:
+        assert values(pa.Table.from_batches(reader.read(task))) == expected(A, 0, 10)
+
+
+def test_a_plan_of_a_topic_that_was_made_anew_since_fails(script: Any) -> None:
+    """Spark keeps the plan of a DataFrame for its later actions."""
+    script.add(A, 10)
+    made = source(script, {})
+    reader = made.reader(made.schema())
+    (task,) = reader.partitions()
+    assert len(pa.Table.from_batches(reader.read(task))) == 10
+    script.make_anew(30)
+    with pytest.raises(UnknownTopicOrPartition, match="the partition was deleted"):
+        list(reader.read(task))
+
+
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_a_stream_over_a_topic_made_anew_fails(script: Any, keep: str) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    script.add(A, 10)
+    made = source(script, {"startingOffsets": "earliest", "failOnDataLoss": keep})
+    reader = made.streamReader(made.schema())
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    script.make_anew(30)
+    for until in (None, 0.0):  # before and after the leaders are looked up again
+        if until is not None:
+            reader._leaders_until = until
+        with pytest.raises(OffsetOutOfRange, match="created anew"):
+            reader.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(OffsetOutOfRange, match="created anew"):
+        reader.partitions({"t": {"0": 0}}, end)
+
+
 def test_a_wait_without_end_is_long_and_no_error(script: Any) -> None:
     script.add(A, 10)
     assert values(read(script, pollTimeoutMs=str(2**63 - 1))) == expected(A, 0, 10)
@@ -219,7 +264,7 @@ def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(
     reading = fetching.Fetching(
         Cluster((script.address,)),
         part,
-        leader=script.address,
+        leader=Leader(script.address, b""),
         isolation=Isolation.READ_COMMITTED,
         fail_on_data_loss=True,
     )
