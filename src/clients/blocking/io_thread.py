@@ -18,9 +18,11 @@ import logging
 import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
-from ...errors import InvalidRequest, QuorumlogError, Stopping
+from ...errors import InvalidRequest, Stopping
 from ...runtime import Runtime
 from ...runtime.files import at_fork
 from ...runtime.real import run
@@ -30,6 +32,7 @@ T = TypeVar("T")
 EXIT_WAIT_S = 5.0  # how long clients that were left open may take to flush at the process's end
 THREAD_CHECK_S = 1.0  # a caller that waits looks so often whether the thread still lives
 FORK_WAIT_S = 5.0  # how long each client may take to flush before a fork
+LOCK_WAIT_S = 1.0  # for a lock that another thread holds for a short step
 GRPC_REST_S = 1.0  # how long its thread may take to end then
 GRPC_THREAD = "_poll_wrapper"  # in the name of the thread that gRPC has while a channel is open
 
@@ -115,7 +118,11 @@ class IoThread:
         if self.loop.is_closed():
             work.close()
             raise _ended()
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        except RuntimeError:  # the loop was closed since
+            work.close()
+            raise _ended() from None
         try:
             while True:
                 try:
@@ -124,6 +131,8 @@ class IoThread:
                     if future.done():  # by its own time-out, or just now
                         return future.result()
                     if not self._thread.is_alive():
+                        if getcoroutinestate(work) == CORO_CREATED:
+                            work.close()  # its turn never came
                         raise _ended() from None
                 except CancelledError:
                     raise _ended() from None
@@ -164,6 +173,8 @@ class ProcessState:
             threading.Lock()
         )  # around making a delivery's state; never while waiting
         self.io: IoThread | None = None
+        self._fork_safe: WeakSet[threading.Lock] = WeakSet()
+        self._held: list[threading.Lock] = []  # across a fork
         self._was_busy = False  # gRPC, at the last fork
         self._is_broken = False  # this process was forked while gRPC was busy
         self._is_installed = False
@@ -178,6 +189,13 @@ class ProcessState:
                 after_in_child=self._after_fork_in_child,
             )
             atexit.register(self._on_exit)
+
+    def fork_safe_lock(self) -> threading.Lock:
+        """Return a lock that nobody else holds in the child of a fork; it is for short steps."""
+        lock = threading.Lock()
+        with self.lock:
+            self._fork_safe.add(lock)
+        return lock
 
     def refuse_broken_fork(self) -> None:
         """Raise InvalidRequest in a child that cannot use gRPC."""
@@ -195,6 +213,7 @@ class ProcessState:
             for user in list(io.users):
                 user.wind_down()
             io.end()
+        self._held = [each for each in self._fork_safe if each.acquire(timeout=LOCK_WAIT_S)]
         if _grpc_threads():
             gc.collect()  # it rests when its last channel is freed
         for thread in _grpc_threads():
@@ -202,9 +221,16 @@ class ProcessState:
         self._was_busy = bool(_grpc_threads())
 
     def _after_fork_in_parent(self) -> None:
+        self._release_held()
         self.lock.release()
 
+    def _release_held(self) -> None:
+        held, self._held = self._held, []
+        for lock in held:
+            lock.release()
+
     def _after_fork_in_child(self) -> None:
+        self._release_held()
         self.lock = threading.RLock()
         self.delivery_lock = threading.Lock()
         self._is_broken = self._is_broken or self._was_busy
@@ -247,7 +273,7 @@ class _Closer:
         for user in self._users:
             try:
                 user.close()
-            except QuorumlogError as error:
+            except Exception as error:  # the others are closed all the same
                 _log.error("clients.left_open error=%s", error)
 
 

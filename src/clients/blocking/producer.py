@@ -144,10 +144,10 @@ class Producer:
         self._partitioner = partitioner
         self._settings = settings
         self._io: IoThread
-        self._lock: threading.Lock
-        self._accept: Callable[..., Batch | None]
-        self._wall_ms: Callable[[], int]
         self._producer: AsyncProducer
+        # What the short way needs: the lock, `Accumulator.accept`, the wall clock. One field, since
+        # other threads send while it is replaced.
+        self._way: tuple[threading.Lock, Callable[..., Batch | None], Callable[[], int]]
         self._is_closed = False
         self._make()
 
@@ -173,8 +173,9 @@ class Producer:
             and timestamp_ms is None
             and (partition is None or type(partition) is int)
         ):  # nothing to convert: the short way
-            with self._lock:
-                batch = self._accept(topic, key, value, self._wall_ms(), (), partition, on_delivery)
+            lock, accept, wall_ms = self._way
+            with lock:
+                batch = accept(topic, key, value, wall_ms(), (), partition, on_delivery)
                 if batch is not None:
                     return Delivery(batch, batch.count - 1)
         return self._send(topic, value, key, headers, timestamp_ms, partition, on_delivery)
@@ -191,17 +192,18 @@ class Producer:
     ) -> Delivery:
         """Convert what is no bytes, and wait where there is no room."""
         while True:
+            io, producer = self._io, self._producer
             try:
-                with self._lock:
-                    batch = self._producer.accept(
+                with producer.lock:
+                    batch = producer.accept(
                         topic, value, key, headers, timestamp_ms, partition, on_delivery
                     )
                     if batch is not None:
                         return Delivery(batch, batch.count - 1)
                 size = size_bound(value, key, headers)
-                self._io.wait(self._producer.wait_acceptable(topic, size, partition))
+                io.wait(producer.wait_acceptable(topic, size, partition))
             except Stopping:
-                if self._is_closed or not self._io.is_ended:
+                if self._is_closed or not io.is_ended:
                     raise
                 self._make()  # it was ended for a fork
 
@@ -219,21 +221,21 @@ class Producer:
         bulk: Bulk | None = None
         spans: list[Span] = []
         while True:
+            io, producer = self._io, self._producer
             try:
-                producer = self._producer
                 if bulk is None:
                     bulk = bulk_of(topic, values, keys, size_max=producer.config.request_size_max)
                     timestamp = producer.stamp(timestamp_ms)
                 taken = spans[-1].end if spans else 0
                 if taken == len(bulk.values):
                     return BlockingSent(spans, taken, Delivery)
-                with self._lock:
+                with producer.lock:
                     more = producer.accept_many(topic, bulk, taken, timestamp, partition)
                 spans.extend(more)
                 if not more:
-                    self._io.wait(producer.make_room(topic, bulk, spans, timestamp, partition))
+                    io.wait(producer.make_room(topic, bulk, spans, timestamp, partition))
             except Stopping:
-                if self._is_closed or not self._io.is_ended:
+                if self._is_closed or not io.is_ended:
                     raise
                 self._make()  # it was ended for a fork
 
@@ -303,9 +305,14 @@ class Producer:
         return self._io.wait(work(self._producer))
 
     def _make(self) -> None:
-        """Make the producer, or a new one after a fork."""
+        """Make the producer, or a new one after a fork: one for all threads that find it ended."""
+        with STATE.lock:
+            if not hasattr(self, "_io") or self._io.is_ended:
+                self._make_one()
+
+    def _make_one(self) -> None:
         io, log = self._log.opened()
-        lock = threading.Lock()
+        lock = STATE.fork_safe_lock()
 
         async def make() -> AsyncProducer:
             return log.producer(
@@ -315,6 +322,5 @@ class Producer:
             )
 
         self._producer = producer = io.wait(make())
-        self._accept, self._wall_ms = producer.accumulator.accept, producer.wall_ms
-        self._lock = lock
+        self._way = lock, producer.accumulator.accept, producer.wall_ms
         self._io = io  # last: what other threads look at first

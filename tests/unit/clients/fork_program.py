@@ -6,8 +6,11 @@ of others: `python fork_program.py both_sides ADDRESS TOPIC`.
 
 import os
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import quorumlog
 
@@ -57,6 +60,44 @@ def consumer_keeps_its_place(address: str, topic: str) -> None:
     log.close()
 
 
+def threads_go_on_sending(address: str, topic: str) -> None:
+    """Threads that send while another one forks go on with one new producer, in their order."""
+    log = quorumlog.connect(address)
+    producer = log.producer(linger_ms=60_000)
+    producer.send(topic, b"first")
+    is_over = threading.Event()
+    sent: list[list[Future[quorumlog.Delivered]]] = [[] for _ in range(8)]
+
+    def send(number: int) -> None:
+        while not is_over.is_set():
+            sent[number].append(producer.send(topic, b"%d" % number))
+            time.sleep(0.0001)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(len(sent))]
+    for thread in threads:
+        thread.start()
+
+    def child() -> None:
+        delivery = producer.send(topic, b"child")
+        producer.flush()
+        assert delivery.result(0).offset > 0
+        log.close()
+
+    assert in_child(child) == 0
+    counts = [len(deliveries) for deliveries in sent]
+    while any(len(own) < count + 10 for own, count in zip(sent, counts, strict=True)):
+        time.sleep(0.01)
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    producer.flush()
+    for deliveries in sent:
+        assert all(delivery.done() for delivery in deliveries)
+        offsets = [delivery.result().offset for delivery in deliveries]
+        assert offsets == sorted(offsets)
+    log.close()
+
+
 def in_child(work: Callable[[], None]) -> int:
     """Fork, run `work` in the child and return its exit status; 0 when it did not raise."""
     pid = os.fork()
@@ -73,5 +114,6 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 if __name__ == "__main__":
-    programs = {program.__name__: program for program in (both_sides, consumer_keeps_its_place)}
+    all_of_them = (both_sides, consumer_keeps_its_place, threads_go_on_sending)
+    programs = {program.__name__: program for program in all_of_them}
     programs[sys.argv[1]](*sys.argv[2:])

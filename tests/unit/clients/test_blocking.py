@@ -335,7 +335,9 @@ def test_one_thread_serves_all_clients_and_ends_with_the_last(address: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["both_sides", "consumer_keeps_its_place"])
+@pytest.mark.parametrize(
+    "program", ["both_sides", "consumer_keeps_its_place", "threads_go_on_sending"]
+)
 def test_clients_survive_a_fork(log: Log, address: str, topic: str, program: str) -> None:
     """The programs say what they ask; an interpreter of their own has no other user of gRPC."""
     log.admin.create_topic(topic)

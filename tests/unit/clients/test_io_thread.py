@@ -1,0 +1,31 @@
+"""The one I/O thread: what a caller hears that comes while it ends."""
+
+import asyncio
+
+import pytest
+
+from quorumlog.clients.blocking.io_thread import IoThread
+from quorumlog.errors import Stopping
+
+
+class Closing(asyncio.SelectorEventLoop):
+    """A loop that is closed by another thread just after it was looked at."""
+
+    was_looked_at = False
+
+    def is_closed(self) -> bool:
+        if self.was_looked_at:
+            return super().is_closed()
+        self.was_looked_at = True
+        return False
+
+
+def test_a_call_that_meets_the_end_of_the_thread_says_so() -> None:
+    async def work() -> None:
+        raise AssertionError("nobody runs it")
+
+    io = IoThread()
+    io.loop = Closing()
+    io.loop.close()
+    with pytest.raises(Stopping, match="I/O thread has ended"):
+        io.wait(work())
