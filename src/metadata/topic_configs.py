@@ -15,6 +15,7 @@ from ..settings.rows import nearest
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
+BATCH_BYTES_MAX: Final = 64 << 20  # a larger one would be stored, and no answer could carry it
 TEXT_MAX: Final = 249
 """Characters of a config's name or value: what is longer is refused unread."""
 
@@ -145,7 +146,7 @@ _ROWS: Final = (
         "Largest record batch that a producer may send, compressed.",
         unit="bytes",
         low=61,
-        high=INT32_MAX,
+        high=BATCH_BYTES_MAX,
     ),
     _choice(
         "message.timestamp.type",

@@ -12,11 +12,13 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.errors import (
+    InvalidConfig,
     InvalidRequest,
     MessageTooLarge,
     Overloaded,
     UnknownTopicOrPartition,
 )
+from quorumlog.metadata import TOPIC_CONFIGS
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Codec, Record, encode_batch, partition_for_key
 from quorumlog.runtime import Channel, Runtime, real
@@ -291,6 +293,41 @@ def test_a_deleted_topic_ends_its_subscriptions_with_its_error(run: Run, folder:
             assert (caught.value.topic, caught.value.partition) == ("t", 0)
 
     run(main)
+
+
+@pytest.mark.slow
+def test_the_largest_batch_that_a_topic_may_take_comes_out_by_every_call(folder: str) -> None:
+    """One that is stored and fits no answer would hold its readers up for ever."""
+    largest = TOPIC_CONFIGS["max.message.bytes"].high
+
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            with pytest.raises(InvalidConfig):
+                await create(channel, "t", max_message_bytes=str(largest + 1))
+            await create(channel, "t", max_message_bytes=str(largest))
+            await publish(channel, b"before")
+            request = log_pb2.PublishRequest(topic="t")
+            request.records.add(value=bytes(largest - 74))  # the rest of a batch, to the byte
+            await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
+            request.records[0].value += b"x"
+            with pytest.raises(MessageTooLarge, match=r"max\.message\.bytes"):
+                await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
+            poll = log_pb2.FetchRequest()
+            poll.partitions.add(topic="t", offset=1)
+            answer = await channel.call(LOG_FETCH, poll, timeout_ms=WAIT_MS)
+            assert len(answer.results[0].records) == largest
+            for decoded in (False, True):
+                stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+                wanted = log_pb2.SubscribeRequest(
+                    topic="t", offset=1, end_offset=2, decoded=decoded
+                )
+                await stream.send(wanted)
+                response = await stream.receive()
+                assert response is not None
+                assert response.next_offset == 2
+                stream.abort("seen")
+
+    real.run(main)
 
 
 # --- deadlines, cancellation, slow readers -------------------------------------------------------
