@@ -99,7 +99,11 @@ def test_every_partitioner_by_name_delivers_everything(with_log: With, name: str
                 await producer.send("t", b"%d" % number, key=key)
         records = await read(log)
         assert sorted(int(record.value or b"") for record in records) == list(range(60))
-        assert {record.partition for record in records} == {0, 1, 2}
+        used = {record.partition for record in records}
+        if name == "sticky":  # moves on to one that is drawn among the others
+            assert len(used) > 1
+        else:
+            assert used == {0, 1, 2}
 
     with_log(body)
 
