@@ -56,6 +56,8 @@ LENGTH_MIN: Final = HEADER_SIZE - LENGTH_END
 CRC_POSITION: Final = CRC_START - 4
 UNUSUAL_BITS: Final = 0x07 | TIMESTAMP_TYPE_BIT | CONTROL_BIT
 OFFSET_END: Final = OFFSET_MAX  # exclusive: nobody reaches the last offset of 64 bits
+PART_RECORDS: Final = 10_000  # about as many at a time, when a batch is decoded in parts ...
+PARTS_MAX: Final = 32  # ... of which one batch makes so many
 
 COMPILED: Final = _kernel.__name__.endswith("._codec")
 """Whether the compiled codec is in use."""
@@ -324,6 +326,38 @@ def decode_all(
         except Malformed as fault:
             raise _corrupt(fault, body, position) from None
     return records
+
+
+def decode_parts(
+    buffer: Buffer,
+    *,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    part_records: int = PART_RECORDS,
+    inflate_limit: int = INFLATE_LIMIT,
+) -> Iterator[list[Record]]:
+    """Yield the same records as `decode_all`, some at a time, never of two batches at once.
+
+    A megabyte of compressed batch may be millions of records, each a hundred times as large in
+    memory. So a batch comes in parts of about `part_records`, no more than PARTS_MAX of them, since
+    the whole batch is walked for each.
+    """
+    first, end = _interval(start_offset, end_offset)
+    for position, body in _bodies(buffer, first, end, False, inflate_limit):
+        offset, batch_end = body.base_offset, body.base_offset + body.last_offset_delta + 1
+        parts = max(1, min(PARTS_MAX, body.record_count // part_records))
+        step = -(-(batch_end - offset) // parts)
+        while offset < batch_end:
+            low, high = max(first, offset), min(end, offset + step)
+            offset += step
+            if low >= high:
+                continue
+            records: list[Record] = []
+            try:
+                _kernel.read_records(body, low, high, records)
+            except Malformed as fault:
+                raise _corrupt(fault, body, position) from None
+            yield records
 
 
 def decode_columns(

@@ -4,7 +4,9 @@ Reading ahead lets the disk and the network work at once; the bound is two answe
 error comes after everything that was read before it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from ...broker import LATEST, FetchOutcome, FetchSpec, OffsetSpec
@@ -12,6 +14,7 @@ from ...broker.shell.replicas import ReplicaManager
 from ...errors import InvalidRequest, QuorumlogError
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
+from ...records import iterate_batches
 from ...runtime import Runtime
 from . import validation as check
 from .envelopes import Encoded, encode_batches
@@ -178,7 +181,20 @@ class Subscription:
         if not outcome.records:
             await stream.send(last)
         elif self._wanted.decoded:
-            for response in decoded_responses(outcome, last, bytes_max=self._wanted.max_bytes):
+            responses = decoded_responses(outcome, last, bytes_max=self._wanted.max_bytes)
+            inflates = any(header.codec for _, header in iterate_batches(outcome.records))
+            while (response := await self._next(responses, inflates=inflates)) is not None:
                 await stream.send(response)
         else:
             await stream.send(encode_batches(last, outcome.records))
+
+    async def _next(
+        self, responses: Iterator[log_pb2.SubscribeResponse], *, inflates: bool
+    ) -> log_pb2.SubscribeResponse | None:
+        """Decode one more response, beside the loop where batches are inflated for it: how much
+        comes out is for their producer to say."""
+        if not inflates:
+            return next(responses, None)
+        return await self._runtime.tasks.offload(
+            "cpu", partial(next, responses, None), cost_bytes=self._wanted.max_bytes
+        )

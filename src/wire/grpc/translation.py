@@ -6,7 +6,7 @@ from ...broker import FetchOutcome, LogSize, OffsetOutcome
 from ...errors import QuorumlogError
 from ...metadata import BrokerImage, TopicImage
 from ...proto import admin_pb2, errors_pb2, log_pb2
-from ...records import Codec, Record, decode_all, encode_batch, iterate_batches
+from ...records import Codec, Record, decode_parts, encode_batch
 from ...runtime.error_detail import encode_error
 
 RECORD_OVERHEAD = 40  # bytes of a record's message beside its key, value and headers, at most
@@ -78,18 +78,15 @@ def decoded_responses(
     """Decode the records of [offset asked for, last.next_offset) into responses of at most
     `bytes_max` by their records, one record at least.
 
-    Each says where its successor continues; the last one is `last`. One batch is decoded at a
-    time, when its turn comes: what it inflates to is all that is held.
+    Each says where its successor continues; the last one is `last`. One batch is inflated at a
+    time, when its turn comes: this and a part of its records are all that is held.
     """
     size = 0
     response = log_pb2.SubscribeResponse()
-    view = memoryview(outcome.records)
-    for position, header in iterate_batches(view):
-        for record in decode_all(
-            view[position : position + header.size],
-            start_offset=outcome.spec.offset,
-            end_offset=last.next_offset,
-        ):
+    for records in decode_parts(
+        outcome.records, start_offset=outcome.spec.offset, end_offset=last.next_offset
+    ):
+        for record in records:
             needed = _size_of(record)
             if size and size + needed > bytes_max:
                 response.next_offset = record.offset

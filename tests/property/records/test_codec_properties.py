@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quorumlog.records import _plain
 from quorumlog.records.arrow import record_columns
-from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.codec import decode_all, decode_parts, encode_batch
 from quorumlog.records.columns import BinaryColumn, DecodedColumns
 from quorumlog.records.compression import Codec
 from quorumlog.records.murmur2 import murmur2
@@ -249,3 +249,26 @@ def test_both_know_the_same_utf8(name: bytes) -> None:
     record = b"\x00\x00\x00\x01\x01\x02" + bytes([2 * len(name)]) + name + b"\x01"
     raw = bytes([2 * len(record)]) + record
     same_answers(Body(raw, 0, len(raw), 1, 0, 0, 0, None))
+
+
+# --- a batch in parts --------------------------------------------------------------------------
+
+
+@given(
+    st.lists(records.filter(bool), max_size=4),
+    st.integers(0, 120),
+    st.integers(0, 120),
+    st.integers(1, 40),
+    st.sampled_from([Codec.NONE, Codec.LZ4]),
+)
+def test_parts_are_the_whole(
+    batches: list[list[Record]], start: int, end: int, part_records: int, codec: Codec
+) -> None:
+    offset, raw = 0, b""
+    for batch in batches:
+        raw += encode_batch(batch, base_offset=offset, codec=codec)
+        offset += len(batch)
+    parts = list(decode_parts(raw, start_offset=start, end_offset=end, part_records=part_records))
+    whole = decode_all(raw, start_offset=start, end_offset=end)
+    assert [record for part in parts for record in part] == whole
+    assert max(map(len, parts), default=0) < 2 * part_records

@@ -3,6 +3,7 @@ whole node, on the real and the simulated runtime."""
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -274,6 +275,29 @@ def test_decoded_responses_keep_the_bound_with_headers_and_all(run: Run, folder:
             assert [len(each.records) for each in tiny] == [1, 1, 1]
 
     run(main)
+
+
+def test_batches_are_inflated_beside_the_loop(folder: str) -> None:
+    """A megabyte of them may be seconds of work, in which the node would do nothing else."""
+    free = threading.Event()
+
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t", partitions=2)
+            await publish(channel, b"k", partition=0, compression=log_pb2.COMPRESSION_ZSTD)
+            await publish(channel, b"k", partition=1)
+            lane = asyncio.ensure_future(runtime.tasks.offload("cpu", free.wait))
+            packed = asyncio.ensure_future(records_of(channel, partition=0, end_offset=1))
+            try:
+                for _ in range(3):
+                    assert len(await records_of(channel, partition=1, end_offset=1)) == 1
+                assert not packed.done()
+            finally:
+                free.set()
+            assert len(await packed) == 1
+            await lane
+
+    real.run(main)
 
 
 def test_a_deleted_topic_ends_its_subscriptions_with_its_error(run: Run, folder: str) -> None:
