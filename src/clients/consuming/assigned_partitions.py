@@ -136,12 +136,12 @@ class AssignedPartitions:
         self._fetcher.remove(reader)
 
     async def located(self, readers: Iterable[PartitionReader]) -> None:
-        """Wait until the readers know where to begin; raises what prevents it, TimedOut after
-        `call_timeout_ms`."""
+        """Wait until the readers know where to begin, those that are still assigned; raises what
+        prevents it, TimedOut after `call_timeout_ms`."""
         waiting = list(readers)
         try:
             async with asyncio.timeout(self._connection.config.call_timeout_ms / 1000):
-                while waiting := [reader for reader in waiting if reader.is_unlocated]:
+                while waiting := [reader for reader in waiting if self._is_awaited(reader)]:
                     self.check_open()
                     for reader in waiting:
                         self._raise_absence(reader)
@@ -151,6 +151,10 @@ class AssignedPartitions:
             raise late.failure or TimedOut(
                 "no broker said in time where to begin", topic=late.topic, partition=late.partition
             ) from None
+
+    def _is_awaited(self, reader: PartitionReader) -> bool:
+        place = (reader.topic, reader.partition)
+        return reader.is_unlocated and self._fetcher.readers.get(place) is reader
 
     def _raise_absence(self, reader: PartitionReader) -> None:
         error = reader.error

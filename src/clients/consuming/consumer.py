@@ -238,8 +238,8 @@ class AsyncConsumer:
     async def position(self, topic: str, partition: int) -> int:
         """Return the offset of the next record that the application gets."""
         await self._parts.ready()
-        reader = self._parts.reader(topic, partition)
-        await self._parts.located([reader])
+        while (reader := self._parts.reader(topic, partition)).is_unlocated:
+            await self._parts.located([reader])
         return reader.position
 
     async def seek(self, topic: str, partition: int, position: Position) -> None:
@@ -382,6 +382,7 @@ class AsyncConsumer:
             )
         self._is_reading = True
         try:
+            await asyncio.sleep(0)  # what was read ahead must not keep the loop from others
             async with asyncio.timeout(None if timeout_ms is None else max(0, timeout_ms) / 1000):
                 await self._parts.ready()
                 if not self._fetcher.readers:

@@ -442,6 +442,7 @@ class Fetcher:
                 self._refused(reader, decode_error(result.error), now_ms)
                 continue
             reader.well()
+            reader.resets = 0
             self._arrived(reader, result)
             # An empty answer says that nothing can be read now, whatever the high watermark says.
             reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
@@ -496,6 +497,9 @@ class Fetcher:
                 error.message,
             )
             self.begin_again(reader)
+            reader.resets += 1
+            if reader.resets > 1:
+                reader.retry_ms = now_ms + self._connection.backoff.wait_ms(reader.resets - 1)
 
     def _made_anew(self, topic: str, topic_id: bytes, now_ms: int) -> None:
         """A topic was deleted and made anew: the positions in the one before say nothing of this

@@ -49,6 +49,7 @@ class PartitionReader:
         "position",
         "records",
         "records_end",
+        "resets",
         "retry_ms",
         "target",
         "topic",
@@ -81,6 +82,7 @@ class PartitionReader:
         self.failures = 0  # in a row
         self.failing_since_ms = 0  # of the first of them
         self.failure: QuorumlogError | None = None  # the newest of them
+        self.resets = 0  # in a row: the offset that was found is out of range, too
         self.retry_ms = 0  # not fetched before, on now_ms()
         self.error: QuorumlogError | None = None  # raised by the next poll
 

@@ -158,6 +158,28 @@ def test_what_is_assigned_later_ends_too() -> None:
 # --- positions -----------------------------------------------------------------------------------
 
 
+def test_what_is_unassigned_while_somebody_waits_for_it_is_told_at_once() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.create("u")
+        clock = brokers.runtime.clock
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            assert await log.partitions("u") == 1
+            brokers.lookup_s = 20.0
+            adding = asyncio.ensure_future(consumer.assign_more("u", start="latest"))
+            await asyncio.sleep(1)
+            asking = asyncio.ensure_future(consumer.position("u", 0))
+            await asyncio.sleep(1)
+            began_ms = clock.now_ms()
+            await consumer.unassign("u")
+            with pytest.raises(InvalidRequest, match="not assigned"):
+                await asking
+            await adding
+            assert clock.now_ms() - began_ms < 1_000
+
+    play(main)
+
+
 def test_a_seek_goes_to_an_offset_a_time_the_beginning_or_the_end() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", partitions=1)

@@ -200,6 +200,35 @@ def test_what_is_under_way_at_a_seek_is_dropped() -> None:
     play(main)
 
 
+def test_reading_what_is_there_lets_other_tasks_run() -> None:
+    """However much was read ahead: neither an iteration nor polls keep the loop to themselves."""
+
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 40)
+        for partition in range(40):
+            brokers.append(("t", partition), 20)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            await asyncio.sleep(5)
+            turns = 0
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            other = asyncio.ensure_future(others())
+            for _ in range(400):
+                assert await anext(consumer)
+            assert turns >= 20
+            for _ in range(100):
+                assert len(await consumer.poll(max_records=4)) == 4
+            assert turns >= 120
+            other.cancel()
+
+    play(main)
+
+
 def test_a_broker_that_answers_at_once_with_nothing_is_not_hammered() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 2)

@@ -238,6 +238,27 @@ def test_offsets_of_a_topic_made_anew_are_out_of_range(policy: str, is_seen: boo
     play(main)
 
 
+def test_a_broker_that_finds_no_offset_in_range_is_not_hammered() -> None:
+    """It refuses the very offset that it says is the earliest."""
+
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 5)
+        async with (
+            brokers.client(retry_backoff_ms_max=1_000) as log,
+            log.consumer("t", on_out_of_range="earliest") as consumer,
+        ):
+            assert len(await consumer.poll()) == 5
+            brokers.errors["t", 0] = OffsetOutOfRange("never")
+            before = len(brokers.asked)
+            assert await consumer.poll(timeout_ms=20_000) == []
+            assert len(brokers.asked) - before < 60
+            brokers.errors.clear()
+            assert offsets(await consumer.poll(timeout_ms=5_000)) == list(range(5))
+
+    play(main)
+
+
 def test_reading_follows_a_leader_that_moves() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 4)
