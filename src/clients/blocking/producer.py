@@ -191,6 +191,7 @@ class Producer:
         on_delivery: OnDelivery | None,
     ) -> Delivery:
         """Convert what is no bytes, and wait where there is no room."""
+        until_ms: int | None = None
         while True:
             io, producer = self._io, self._producer
             try:
@@ -201,11 +202,14 @@ class Producer:
                     if batch is not None:
                         return Delivery(batch, batch.count - 1)
                 size = size_bound(value, key, headers)
-                io.wait(producer.wait_acceptable(topic, size, partition))
+                until_ms = io.wait(
+                    producer.wait_acceptable(topic, size, partition, until_ms=until_ms)
+                )
             except Stopping:
                 if self._is_closed or not io.is_ended:
                     raise
                 self._make()  # it was ended for a fork
+                until_ms = None
 
     def send_many(
         self,

@@ -87,11 +87,12 @@ class LeaderLink:
         self._wake.set()
 
     def check_deadline(self, now_ms: int) -> int | None:
-        """Give the stream up when its oldest answer is overdue; return when it will be."""
+        """Give the stream up when an answer is overdue; return when one will be."""
         if not self._in_flight:
             return None
-        if self._in_flight[0].overdue_ms > now_ms:
-            return self._in_flight[0].overdue_ms
+        overdue_ms = min(flight.overdue_ms for flight in self._in_flight)
+        if overdue_ms > now_ms:
+            return overdue_ms
         if self._stream is not None:
             self._lose(self._stream, StreamBroken(f"{self._address} does not answer"))
         return None
@@ -99,18 +100,21 @@ class LeaderLink:
     async def close(self) -> None:
         """End both tasks and the stream; what was given to it without acknowledgements
         (acks="none") is let through first, `CLOSE_WAIT_MS` at most."""
-        tasks = [self._writer]
+        stream, reader = self._stream, self._reader
+        if self._acks == log_pb2.ACKS_NONE and stream is not None and reader is not None:
+            await self._finish(stream, reader)
+        await asyncio.gather(*self.abort(), return_exceptions=True)
+
+    def abort(self) -> "list[asyncio.Task[None]]":
+        """End both tasks and the stream at once; return the tasks, which may have a step to go."""
         stream, self._stream = self._stream, None
         reader, self._reader = self._reader, None  # an ended task keeps the stream in memory
-        if stream is not None and reader is not None:
-            tasks.append(reader)
-            if self._acks == log_pb2.ACKS_NONE:
-                await self._finish(stream, reader)
+        tasks = [self._writer] if reader is None else [self._writer, reader]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         if stream is not None:
             stream.abort("the producer is closed")
+        return tasks
 
     async def _finish(self, stream: ProduceStream, reader: "asyncio.Task[None]") -> None:
         """Say that nothing more will come and wait for the broker to end the stream."""
@@ -131,23 +135,33 @@ class LeaderLink:
             sendable = [
                 (queue, records)
                 for (queue, _), records in zip(parts, encoded, strict=True)
-                if records is not None
+                if records is not None and self._is_in_time(queue)
             ]
             if sendable:
                 await self._send(sendable)
 
     def _take(self) -> list[tuple[PartitionQueue, tuple[Batch, ...]]]:
         """Take batches of the offered queues in turn, up to the size of one request."""
-        parts = []
+        parts: list[tuple[PartitionQueue, tuple[Batch, ...]]] = []
         room = self._config.request_size_max
-        while self._offered and room > 0:
-            queue = self._offered.popleft()
+        while self._offered:
+            queue = self._offered[0]
             with self._lock:
+                if parts and queue.closed and queue.closed[0].size > room:
+                    break  # the first of the next request
                 batches = self._accumulator.take(queue, room)
+            self._offered.popleft()
             if batches:
                 parts.append((queue, batches))
                 room -= sum(batch.size for batch in batches)
         return parts
+
+    def _is_in_time(self, queue: PartitionQueue) -> bool:
+        """Whether what was encoded may still be delivered; if not, it goes back to be failed."""
+        if self._useless_ms((queue,)) > self._runtime.clock.now_ms():
+            return True
+        self._sender.on_refused(queue, NotSent("it was encoded too late to be sent"))
+        return False
 
     async def _encode(self, queue: PartitionQueue, batches: tuple[Batch, ...]) -> bytes | None:
         """Return the batches' bytes back to back; None when they cannot be encoded, which ends
@@ -176,7 +190,7 @@ class LeaderLink:
     async def _send(self, parts: list[tuple[PartitionQueue, bytes]]) -> None:
         queues = tuple(queue for queue, _ in parts)
         try:
-            stream = await self._open()
+            stream = await self._open(self._useless_ms(queues))
         except QuorumlogError as error:
             for queue in queues:
                 self._sender.on_refused(queue, error)
@@ -217,16 +231,28 @@ class LeaderLink:
         the broker's own time-out, or when no batch of it may be delivered any more, which is
         never so soon that a broker that is well would be given up."""
         now_ms = self._runtime.clock.now_ms()
-        unstamped_ms = now_ms + self._config.delivery_timeout_ms  # closed a moment ago
-        useless_ms = max(
-            batch.deadline_ms or unstamped_ms for queue in queues for batch in queue.in_flight
-        )
+        useless_ms = self._useless_ms(queues)
         return min(now_ms + timeout_ms + ANSWER_GRACE_MS, max(useless_ms, now_ms + ANSWER_GRACE_MS))
 
-    async def _open(self) -> ProduceStream:
+    def _useless_ms(self, queues: tuple[PartitionQueue, ...]) -> int:
+        """Return when no batch in flight of `queues` may be delivered any more."""
+        now_ms = self._runtime.clock.now_ms()
+        unstamped_ms = now_ms + self._config.delivery_timeout_ms  # closed a moment ago
+        deadlines = (batch.deadline_ms for queue in queues for batch in queue.in_flight)
+        return max((deadline_ms or unstamped_ms for deadline_ms in deadlines), default=now_ms)
+
+    async def _open(self, until_ms: int) -> ProduceStream:
+        """Return the stream; raises NotSent when the broker is not reached until then, or within
+        the time of a request."""
         if self._stream is None:
             channel = self._connection.channel(self._address)
-            stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
+            left_ms = max(1, until_ms - self._runtime.clock.now_ms())
+            wait_ms = min(left_ms, self._connection.config.request_timeout_ms)
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
+            except TimeoutError:
+                raise NotSent(f"{self._address} was not reached within {wait_ms} ms") from None
             self._stream = stream
             self._reader = self._scope.spawn(
                 self._read(stream), name=f"acknowledgements of {self._address}"

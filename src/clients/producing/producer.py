@@ -31,6 +31,7 @@ from .accumulator import Accumulator
 from .arrow_producer import send_arrow
 from .arrow_source import Columns
 from .batches import (
+    ENCODED_OVERHEAD,
     OBJECT_OVERHEAD,
     Batch,
     Delivered,
@@ -115,6 +116,7 @@ class AsyncProducer:
         self._on_close = on_close
         self._sender = Sender(connection, self.accumulator, config, scope=scope, lock=self.lock)
         self._is_ending = False  # close() gives what is left its outcome
+        self._ended = asyncio.Event()  # and has
         self._coordinator = scope.spawn(self._sender.run(), name="producer")
         self._coordinator.add_done_callback(self._on_interrupted)
 
@@ -144,8 +146,10 @@ class AsyncProducer:
         What it raises, it did not take.
         """
         batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+        deadline_ms = None
         while batch is None:
-            await self.wait_acceptable(topic, size_bound(value, key, headers), partition)
+            size = size_bound(value, key, headers)
+            deadline_ms = await self.wait_acceptable(topic, size, partition, until_ms=deadline_ms)
             batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         return Delivery(batch, batch.count - 1)
 
@@ -274,24 +278,30 @@ class AsyncProducer:
         Raises NotDelivered as `flush` does, also for what the time-out cut off; without `flush`
         nothing is raised.
         """
-        if self.is_closed:
-            if flush:
-                self._raise_unobserved()  # it may have been ended by an interruption
-            return
         self._refuse()
         try:
             if flush:
                 await self._flush_at_close(timeout_ms)
         finally:
-            self._is_ending = True
-            self._coordinator.cancel()
-            await self._sender.close()
-            self._give_up("the producer was closed before the record was delivered")
-            if self._on_close is not None:
-                self._on_close(self)
+            await self._end()
         failure = self._take_failures()
         if flush and failure is not None:
             raise failure
+
+    async def _end(self) -> None:
+        """End the tasks and give what is left its outcome, also when this is cancelled."""
+        if self._is_ending:
+            await self._ended.wait()  # another one closes it too
+            return
+        self._is_ending = True
+        self._coordinator.cancel()
+        try:
+            await self._sender.close()
+        finally:
+            self._give_up("the producer was closed before the record was delivered")
+            if self._on_close is not None:
+                self._on_close(self)
+            self._ended.set()
 
     async def _flush_at_close(self, timeout_ms: int | None) -> None:
         try:
@@ -407,56 +417,70 @@ class AsyncProducer:
         return True
 
     async def wait_acceptable(
-        self, topic: str, size: int = 1, partition: int | None = None
-    ) -> None:
+        self,
+        topic: str,
+        size: int = 1,
+        partition: int | None = None,
+        *,
+        until_ms: int | None = None,
+    ) -> int:
         """Return when what kept `accept` from taking a record of `size` bytes may have passed.
 
         Raises UnknownTopicOrPartition, and Overloaded when the buffer stays full for
-        `block_ms_max`, or is full with on_full="raise".
+        `block_ms_max`, or is full with on_full="raise". Who has to wait again, since another one
+        was quicker, gives what it returned as `until_ms`: then the time runs on.
         """
+        if until_ms is None:
+            until_ms = self._block_until_ms()
         if not self.accumulator.knows(topic):
-            await self.know(topic)
+            await self.know(topic, until_ms=until_ms)
         if partition is not None and partition >= self.accumulator.partitions(topic):
-            await self._look_again(topic, partition)
-        await self._wait_room(topic, size)
+            await self._look_again(topic, partition, until_ms)
+        await self._wait_room(topic, size, until_ms)
+        return until_ms
 
-    async def know(self, topic: str) -> None:
+    async def know(self, topic: str, *, until_ms: int | None = None) -> None:
         """Look the topic's partitions up unless they are known; raises UnknownTopicOrPartition."""
         if not isinstance(topic, str):
             raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
         if not self.accumulator.knows(topic):
-            deadline_ms = self._clock.now_ms() + self.config.block_ms_max
-            layout = await self.connection.layout(topic, deadline_ms=deadline_ms)
-            self._sender.admit(layout)
+            if until_ms is None:
+                until_ms = self._block_until_ms()
+            self._sender.admit(await self.connection.layout(topic, deadline_ms=until_ms))
 
-    async def _look_again(self, topic: str, partition: int) -> None:
+    async def _look_again(self, topic: str, partition: int, until_ms: int) -> None:
         """The caller names a partition that is not known here: the topic may have grown."""
-        deadline_ms = self._clock.now_ms() + self.config.block_ms_max
-        self._sender.admit(await self.connection.refresh(topic, deadline_ms=deadline_ms))
+        self._sender.admit(await self.connection.refresh(topic, deadline_ms=until_ms))
         self.accumulator.queue(topic, partition)  # raises
 
     async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
         """Queue a record batch of `count` records, waiting for room."""
+        size, until_ms = len(encoded) + count * ENCODED_OVERHEAD, self._block_until_ms()
         while True:
             if self.is_closed:
                 raise Stopping("the producer is closed")
             with self.lock:
-                if self.accumulator.has_room(len(encoded)):
+                if self.accumulator.has_room(size):
                     return self.accumulator.add_encoded(topic, partition, encoded, count)
-            await self._wait_room(topic, len(encoded))
+            await self._wait_room(topic, size, until_ms)
 
-    async def _wait_room(self, topic: str, size: int) -> None:
-        with self.lock:
-            if self.accumulator.has_room(size):
-                return
-            self.accumulator.close_all()  # what lingers goes now: its room is needed
-        if self.config.on_full == "raise":
-            raise self._overloaded(topic)
-        try:
-            async with asyncio.timeout(self.config.block_ms_max / 1000):
-                await self._sender.wait_change()
-        except TimeoutError:
-            raise self._overloaded(topic) from None
+    def _block_until_ms(self) -> int:
+        return self._clock.now_ms() + self.config.block_ms_max
+
+    async def _wait_room(self, topic: str, size: int, until_ms: int) -> None:
+        """Return when there is room, or the producer is closed."""
+        while not self.is_closed:
+            with self.lock:
+                if self.accumulator.has_room(size):
+                    return
+                self.accumulator.close_all()  # what lingers goes now: its room is needed
+            if self.config.on_full == "raise":
+                raise self._overloaded(topic)
+            try:
+                async with asyncio.timeout(max(0, until_ms - self._clock.now_ms()) / 1000):
+                    await self._sender.wait_change()
+            except TimeoutError:
+                raise self._overloaded(topic) from None
 
     def _on_interrupted(self, coordinator: "asyncio.Task[None]") -> None:
         """The client's tasks end without close(): the loop does, or one of them has failed."""
@@ -473,9 +497,7 @@ class AsyncProducer:
         """Nobody will send what is left: give it that outcome, and end the waits for room."""
         with self.lock:
             left = self.accumulator.take_all()
-        for batch in left:
-            batch.fail(Stopping(reason))
-        self._sender.announce()
+        self._sender.fail(left, Stopping(reason))
 
     def _wake(self) -> None:
         self._sender.wake()

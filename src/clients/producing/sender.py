@@ -62,6 +62,13 @@ class Sender:
 
     # --- called by the producer --------------------------------------------------------------
 
+    def fail(self, batches: Sequence[Batch], error: QuorumlogError) -> None:
+        """Give batches that the accumulator has handed out that outcome."""
+        for batch in batches:
+            self.failed += batch.count
+            batch.fail(error)
+        self.announce()
+
     def wake(self) -> None:
         """The accumulator has something to do. On the loop's thread."""
         self._work.set()
@@ -98,9 +105,12 @@ class Sender:
         """End the links; what is in flight gets no outcome from here any more."""
         for task in list(self._look_ups):
             task.cancel()
-        links, self._links = self._links, {}
-        for link in links.values():
-            await link.close()
+        links, self._links = list(self._links.values()), {}
+        try:
+            await asyncio.gather(*[link.close() for link in links])
+        finally:
+            for link in links:
+                link.abort()
 
     def admit(self, layout: TopicLayout) -> None:
         """Know a topic as it is now. What waits for one of its name that it replaced fails, and so
@@ -115,8 +125,8 @@ class Sender:
             )
             gone = self._accumulator.shrink(topic, partitions)
         for batch in anew:
-            self._fail([batch], _made_anew(topic, batch.queue.partition))
-        self._fail(gone, _no_partition(topic, partitions))
+            self.fail([batch], _made_anew(topic, batch.queue.partition))
+        self.fail(gone, _no_partition(topic, partitions))
 
     # --- called by the links -----------------------------------------------------------------
 
@@ -163,7 +173,7 @@ class Sender:
             error = _record_too_large(batch, error)
         with self._lock:
             batches = self._accumulator.refused(queue)
-        self._fail(batches, error)
+        self.fail(batches, error)
 
     # --- coordination ------------------------------------------------------------------------
 
@@ -222,7 +232,7 @@ class Sender:
         with self._lock:
             batches = self._accumulator.abandon(queue)
             batches += self._accumulator.shrink(queue.topic, len(layout.partitions))
-        self._fail(batches, _no_partition(queue.topic, len(layout.partitions)))
+        self.fail(batches, _no_partition(queue.topic, len(layout.partitions)))
         return True
 
     def _fail_old_topic(self, queue: PartitionQueue) -> None:
@@ -232,7 +242,7 @@ class Sender:
         with self._lock:
             self._accumulator.park(queue)
             batches = self._accumulator.abandon(queue)
-        self._fail(batches, _made_anew(queue.topic, queue.partition))
+        self.fail(batches, _made_anew(queue.topic, queue.partition))
         self.admit(layout)
 
     def _park(self, queue: PartitionQueue) -> None:
@@ -250,13 +260,7 @@ class Sender:
             partition=queue.partition,
         )
         error.__cause__ = cause
-        self._fail([batch], error)
-
-    def _fail(self, batches: Sequence[Batch], error: QuorumlogError) -> None:
-        for batch in batches:
-            self.failed += batch.count
-            batch.fail(error)
-        self.announce()
+        self.fail([batch], error)
 
     # --- looking up leaders ------------------------------------------------------------------
 
@@ -278,7 +282,7 @@ class Sender:
         except UnknownTopicOrPartition as error:
             with self._lock:
                 batches = self._accumulator.forget_topic(topic, self._looked_up[topic])
-            self._fail(batches, error)
+            self.fail(batches, error)
         except QuorumlogError:
             failed = True  # asked again after a back-off, until the batches' deadline
         else:

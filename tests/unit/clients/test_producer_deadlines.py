@@ -1,0 +1,183 @@
+"""Every wait of a producer ends: for room, for a connection, for an answer behind another one, and
+for the end of it, wherever that is interrupted."""
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from quorumlog.clients.producing.producer import AsyncProducer
+from quorumlog.errors import Overloaded, QuorumlogError, Stopping, TimedOut
+from quorumlog.runtime import Runtime, real
+from quorumlog.simulation import run
+
+from .storing_broker import Broker, cluster, until
+from .test_faults import Script, scripted
+
+# --- for room ------------------------------------------------------------------------------------
+
+
+def test_the_time_to_block_goes_on_while_others_are_quicker() -> None:
+    async def main(runtime: Runtime) -> None:
+        broker = Broker()
+        broker.hold = asyncio.Event()
+        async with cluster(runtime, broker) as log, runtime.tasks.scope("senders") as scope:
+            producer = log.producer(buffer_size=1_000, linger_ms=0, block_ms_max=1_000)
+            await producer.know("t")
+            ended_ms: list[int] = []
+            refused: list[QuorumlogError] = []
+
+            async def send() -> None:
+                try:
+                    await producer.send("t", b"v" * 700)
+                except Overloaded as error:
+                    refused.append(error)
+                ended_ms.append(runtime.clock.now_ms())
+
+            began_ms = runtime.clock.now_ms()
+            tasks = [scope.spawn(send(), name="send") for _ in range(20)]
+            for _ in range(30):
+                await asyncio.sleep(0.2)
+                broker.hold.set()  # one answer, and room for one record
+                broker.hold.clear()
+            await asyncio.gather(*tasks)
+            assert max(ended_ms) - began_ms < 1_100
+            assert 10 < len(refused) < 19
+            await producer.close()
+
+    run(main)
+
+
+# --- for a connection, and for answers -----------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_port_that_never_speaks_does_not_hold_records_beyond_their_deadline() -> None:
+    async def main(runtime: Runtime) -> None:
+        broker = Broker()
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            async with cluster(runtime, broker) as log:
+                broker.address = f"127.0.0.1:{mute.getsockname()[1]}"
+                producer = log.producer(delivery_timeout_ms=200)
+                began_ms = runtime.clock.now_ms()
+                with pytest.raises(TimedOut, match=r"was not reached within|says nothing"):
+                    await producer.send_and_wait("t", b"v")
+                assert runtime.clock.now_ms() - began_ms < 2_000
+                await producer.close()
+
+    real.run(main)
+
+
+def test_an_answer_is_overdue_though_the_one_before_it_is_not() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(partitions=2, leaders={1: 9})  # nobody leads 1
+        async with scripted(runtime, script) as log:
+            producer = log.producer(linger_ms=0, delivery_timeout_ms=20_000)
+            late = await producer.send("t", b"1", partition=1)
+            await asyncio.sleep(15)
+            script.hold = asyncio.Event()
+            young = await producer.send("t", b"2", partition=0)
+            await until(lambda: len(script.requests) == 1)
+            del script.leaders[1]
+            await asyncio.sleep(10)  # less than the young one has
+            assert isinstance(late.exception(), TimedOut)
+            assert not young.done()
+            script.hold.set()
+            assert (await young).offset >= 0
+            await producer.close()
+
+    run(main)
+
+
+def test_a_request_has_no_batch_too_many() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(partitions=6)
+        async with (
+            scripted(runtime, script) as log,
+            log.producer(request_size_max=2_048, linger_ms=20) as producer,
+        ):
+            for partition in range(6):
+                await producer.send("t", b"1" * 1_400, partition=partition)
+        assert len(script.requests) == 6
+        assert max(request.ByteSize() for request in script.requests) < 2_048
+
+    run(main)
+
+
+# --- for the end ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acks", ["all", "none"])
+def test_closing_that_is_interrupted_anywhere_leaves_nothing_without_an_outcome(acks: str) -> None:
+    async def close(runtime: Runtime, first: int, second: int) -> None:
+        broker = Broker(partitions=2)
+        broker.hold = asyncio.Event()
+        async with cluster(runtime, broker) as log, runtime.tasks.scope("closing") as scope:
+            producer = log.producer(linger_ms=0, acks=acks)
+            deliveries = [await producer.send("t", b"%d" % n, partition=n % 2) for n in range(4)]
+            await until(lambda: bool(deliveries[0].done() or _in_flight(producer)))
+            deliveries.append(await producer.send("t", b"waits", partition=0))
+            closing = scope.spawn(producer.close(flush=first % 2 == 0), name="close")
+            for steps in (first, second):
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            assert all(delivery.done() for delivery in deliveries)
+            statistics = producer.statistics()
+            assert (statistics.buffered_records, statistics.buffered_bytes) == (0, 0)
+            assert statistics.delivered_records + statistics.failed_records == 5
+            with pytest.raises(Stopping):
+                await producer.send("t", b"late")
+            await producer.close(flush=False)
+            broker.hold.set()
+
+    async def main(runtime: Runtime) -> None:
+        for first in range(1, 10):  # it has begun
+            for second in range(6):
+                await close(runtime, first, second)
+
+    run(main)
+
+
+def _in_flight(producer: AsyncProducer) -> int:
+    return producer.statistics().in_flight_records
+
+
+def test_closing_the_client_waits_for_a_producer_that_is_being_closed() -> None:
+    async def main(runtime: Runtime) -> None:
+        broker = Broker()
+        broker.hold = asyncio.Event()
+        hold = broker.hold
+        async with cluster(runtime, broker) as log, runtime.tasks.scope("closing") as scope:
+            producer = log.producer(linger_ms=0)
+            delivery = await producer.send("t", b"v")
+            first = scope.spawn(producer.close(), name="first")
+            await until(lambda: producer.is_closed)
+            second = scope.spawn(log.close(), name="second")
+            await asyncio.sleep(1)
+            hold.set()
+            await asyncio.gather(first, second)
+            assert (await delivery).offset == 0
+
+    run(main)
+
+
+def test_flushing_that_is_interrupted_anywhere_loses_nothing() -> None:
+    async def main(runtime: Runtime) -> None:
+        broker = Broker()
+        async with cluster(runtime, broker) as log, runtime.tasks.scope("flushing") as scope:
+            producer = log.producer(linger_ms=60_000)
+            sent: list[Any] = []
+            for steps in range(30):
+                sent.append(await producer.send("t", b"%d" % steps))
+                flushing = scope.spawn(producer.flush(), name="flush")
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                flushing.cancel()
+                await asyncio.gather(flushing, return_exceptions=True)
+            await producer.close()
+            assert [(await delivery).offset for delivery in sent] == list(range(30))
+
+    run(main)
