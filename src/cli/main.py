@@ -35,8 +35,12 @@ class Entry:
 ENTRIES = {
     "dev": Entry(NODES, "nodes", "dev", "Run one node, ready to use: no configuration needed."),
     "server": Entry(NODES, "nodes", "server", "Run the node that a configuration file describes."),
-    "produce": Entry(RECORDS, "produce", "produce", "Send lines, JSON, CSV or bytes as records."),
-    "consume": Entry(RECORDS, "consume", "consume", "Print records, or write them to a file."),
+    "produce": Entry(
+        RECORDS, "producing.command", "produce", "Send lines, JSON, CSV or bytes as records."
+    ),
+    "consume": Entry(
+        RECORDS, "consuming.command", "consume", "Print records, or write them to a file."
+    ),
     "completion": Entry(
         TOOLS,
         "completion",
@@ -59,7 +63,7 @@ ENTRIES = {
         "See what settings come to here, and where each comes from.",
     ),
     "log": Entry(TOOLS, "log_files", "app", "Look into the files of a data directory."),
-    "bench": Entry(TOOLS, "bench", "app", "Measure producing, fetching and latency."),
+    "bench": Entry(TOOLS, "bench.command", "app", "Measure producing, fetching and latency."),
 }
 
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.cli.formats import RECORD_BYTES_MAX, Entry, Form, read_entries
-from quorumlog.cli.pieces import encode_escaped, split, unescape
-from quorumlog.cli.produce_options import Format
+from quorumlog.cli.consuming.record_lines import raw_writer, template_writer
+from quorumlog.cli.escapes import encode_escaped, unescape
+from quorumlog.cli.producing.forms import RECORD_BYTES_MAX, Entry, Form, read_entries
+from quorumlog.cli.producing.options import Format
+from quorumlog.cli.producing.pieces import split
 from quorumlog.cli.record_json import NewRecord, parse_record, record_line
-from quorumlog.cli.record_lines import raw_writer, template_writer
 from quorumlog.cli.times import FromEnd, parse_place, timestamp_of
 from quorumlog.clients import ConsumerRecord
 from quorumlog.errors import InvalidRequest, MessageTooLarge, QuorumlogError

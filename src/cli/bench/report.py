@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .output import count_text, print_json, print_table, size_text
+from ..output import count_text, print_json, print_table, size_text
 
 if TYPE_CHECKING:
-    from .bench_runs import FetchPlan, LatencyPlan, Measured, ProducePlan
+    from .runs import FetchPlan, LatencyPlan, Measured, ProducePlan
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 
-from .output import text_or_base64, time_text
-from .pieces import encode_escaped, unescape
-from .record_json import record_line
+from ..escapes import encode_escaped, unescape
+from ..output import text_or_base64, time_text
+from ..record_json import record_line
 
 if TYPE_CHECKING:
-    from ..clients import ConsumerRecord
+    from ...clients import ConsumerRecord
 
 Writer: TypeAlias = "Callable[[ConsumerRecord], bytes]"
 

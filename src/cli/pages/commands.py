@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from .main import app
+from ..main import app
 
 WIDTH = 100  # columns of a help text on the page
 

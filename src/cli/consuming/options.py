@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .completion import topic_names
-from .failures import IS_JSON
-from .options import resolve_output
+from ..completion import topic_names
+from ..failures import IS_JSON
+from ..options import resolve_output
 
 
 class RecordOutput(StrEnum):

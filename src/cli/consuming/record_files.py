@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from ..errors import InvalidRequest, StorageError
-from .output import time_text
-from .record_json import MEMBERS, record_json, record_line
+from ...errors import InvalidRequest, StorageError
+from ..output import time_text
+from ..record_json import MEMBERS, record_json, record_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..clients import ConsumerRecord
+    from ...clients import ConsumerRecord
 
 ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
 GROUP_RECORDS = 65_536  # of one row group or record batch

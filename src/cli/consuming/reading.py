@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import UnknownTopicOrPartition
-from .times import FromEnd, Place
-from .topic_names import partitions_of
+from ...errors import UnknownTopicOrPartition
+from ..times import FromEnd, Place
+from ..topic_names import partitions_of
 
 if TYPE_CHECKING:
-    from ..clients import ConsumerRecord
-    from ..clients.blocking import Log
-    from ..clients.blocking.consumer import Consumer
+    from ...clients import ConsumerRecord
+    from ...clients.blocking import Log
+    from ...clients.blocking.consumer import Consumer
 
 END_CHECK_MS = 500  # a partition may end in a gap: looked for when nothing came for so long
 

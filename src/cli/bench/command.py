@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from .options import BootstrapOption, Output, OutputOption
-from .produce_options import Acks, Compression
+from ..options import BootstrapOption, Output, OutputOption
+from ..producing.options import Acks, Compression
 
 app = typer.Typer(
     help="Measure producing, fetching and latency.", no_args_is_help=True, rich_markup_mode=None
@@ -107,9 +107,10 @@ def bench_produce(
     A latency is the time from handing a record in to its acknowledgement. Without --rate it is
     mostly the time in queues that are kept full.
     """
-    from . import settings
-    from .bench_report import print_report
-    from .bench_runs import ProducePlan, bench_topic, run_produce
+    from .. import settings
+    from .produce import run_produce
+    from .report import print_report
+    from .runs import ProducePlan, bench_topic
 
     plan = ProducePlan(
         records=records,
@@ -168,10 +169,11 @@ def bench_fetch(
     What is read was just written, so it comes from memory. A latency is that of one poll, or of
     one table.
     """
-    from . import settings
-    from .bench_report import print_report
-    from .bench_runs import FetchPlan, bench_topic, fill, run_fetch
-    from .topic_names import partitions_of
+    from .. import settings
+    from ..topic_names import partitions_of
+    from .fetch import fill, run_fetch
+    from .report import print_report
+    from .runs import FetchPlan, bench_topic
 
     plan = FetchPlan(
         records=records, size=size, compression=compression.value, api=api.value, warm_up=warm_up
@@ -216,9 +218,10 @@ def bench_latency(
 
     Latencies count from when a record was due, so that a stall is not hidden by what it delays.
     """
-    from . import settings
-    from .bench_report import print_report
-    from .bench_runs import LatencyPlan, bench_topic, run_latency
+    from .. import settings
+    from .latency import run_latency
+    from .report import print_report
+    from .runs import LatencyPlan, bench_topic
 
     plan = LatencyPlan(records=records, size=size, acks=acks.value, rate=rate, warm_up=warm_up)
     with (

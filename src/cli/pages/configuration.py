@@ -3,10 +3,10 @@
 Pure text: `make docs` writes the page, a test holds the page against the tables.
 """
 
-from ..clients import reference as clients
-from ..server.reference import node_table, settings_table, topic_table
-from ..settings.quantities import FACTORS
-from .settings import CLIENT_SETTINGS
+from ...clients import reference as clients
+from ...server.reference import node_table, settings_table, topic_table
+from ...settings.quantities import FACTORS
+from ..settings import CLIENT_SETTINGS
 
 _HEAD = """\
 # Configuration

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from .consume_options import RecordOutput
-from .output import count_text
-from .pieces import encode_escaped, unescape
+from ..escapes import encode_escaped, unescape
+from ..output import count_text
+from ..times import Place, parse_place
+from .options import RecordOutput
 from .record_files import RecordFile
 from .record_lines import (
     Writer,
@@ -18,10 +19,9 @@ from .record_lines import (
     value_line,
     verbose_line,
 )
-from .times import Place, parse_place
 
 if TYPE_CHECKING:
-    from ..clients import ConsumerRecord
+    from ...clients import ConsumerRecord
 
 
 def fill(file: RecordFile, records: "Iterator[list[ConsumerRecord]]") -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..errors import InvalidRequest, QuorumlogError
+from ...errors import InvalidRequest, QuorumlogError
+from ..record_json import Headers, NewRecord, content_of, parse_line, parse_record
+from ..times import timestamp_of
+from .options import Format
 from .pieces import Piece, split
-from .produce_options import Format
-from .record_json import Headers, NewRecord, content_of, parse_line, parse_record
-from .times import timestamp_of
 
 RECORD_BYTES_MAX = 8 << 20  # no request carries more (`request_size_max`)
 

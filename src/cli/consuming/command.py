@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import typer
 
-from .consume_options import (
+from ..options import BootstrapOption
+from .options import (
     DelimiterOption,
     EndOption,
     MaxRecordsOption,
@@ -22,7 +23,6 @@ from .consume_options import (
     UntilEndOption,
     VerboseOption,
 )
-from .options import BootstrapOption
 
 EXAMPLES = """\b
 Examples:
@@ -62,7 +62,8 @@ def consume(
     Records come in the order of each partition; partitions take turns. What is no text is printed
     in base64, unless --format or -o raw is given.
     """
-    from . import receiving, settings
+    from .. import settings
+    from . import receiving
     from .reading import Stretch, choose_partitions, read
     from .record_files import RecordFile
 

@@ -5,8 +5,8 @@ The work is in `sending`, which is loaded when the command is called.
 
 import typer
 
-from .options import BootstrapOption, Output, OutputOption, TopicArgument
-from .produce_options import (
+from ..options import BootstrapOption, Output, OutputOption, TopicArgument
+from .options import (
     Acks,
     AcksOption,
     BatchSizeOption,
@@ -72,10 +72,11 @@ def produce(
     A record that could not be delivered is reported with its line, and the exit code is 1 then.
     After Ctrl-C it is told what was stored and what was not.
     """
-    from . import sending, settings
+    from .. import settings
+    from ..topic_names import partitions_of
+    from . import sending
     from .inputs import STDIN, check_readable
     from .report import Report
-    from .topic_names import partitions_of
 
     form = sending.form_of(
         format_=format_,

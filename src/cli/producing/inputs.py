@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import InvalidRequest
+from ...errors import InvalidRequest
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..errors import InvalidRequest, InvalidTimestamp, MessageTooLarge, QuorumlogError
-from .failures import EXIT_ERROR, EXIT_INTERRUPTED
-from .formats import Form, read_entries
+from ...errors import InvalidRequest, InvalidTimestamp, MessageTooLarge, QuorumlogError
+from ..escapes import encode_escaped, unescape
+from ..failures import EXIT_ERROR, EXIT_INTERRUPTED
+from ..record_json import Headers, NewRecord
+from .forms import Form, read_entries
 from .inputs import STDIN, Input, inputs, progress_of
-from .pieces import encode_escaped, unescape
-from .produce_options import Format, OnError
-from .record_json import Headers, NewRecord
+from .options import Format, OnError
 from .report import Place, Report
 
 if TYPE_CHECKING:
-    from ..clients.blocking.producer import Producer
+    from ...clients.blocking.producer import Producer
 
 OF_ONE_RECORD = (InvalidRequest, InvalidTimestamp, MessageTooLarge)  # the next ones may do
 

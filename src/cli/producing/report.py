@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import QuorumlogError
-from .failures import error_json, tell
-from .formats import Entry
-from .output import count_text, print_json, size_text, text_or_base64
-from .record_json import NewRecord
+from ...errors import QuorumlogError
+from ..failures import error_json, tell
+from ..output import count_text, print_json, size_text, text_or_base64
+from ..record_json import NewRecord
+from .forms import Entry
 
 if TYPE_CHECKING:
-    from ..clients.blocking.producer import Delivery, Producer
+    from ...clients.blocking.producer import Delivery, Producer
 
 LAST_WAIT_MS = 2_000  # after Ctrl-C, for the answers that are under way
 
