@@ -59,11 +59,12 @@ class ProducerConfig:
     compression: str = "none"  # compression.type: none, gzip, snappy, lz4, zstd
     compression_level: int | None = None  # compression.<codec>.level; None: the codec's own choice
     # buffer.memory: what records without an outcome take here: keys, values, headers and their
-    # objects, then the encoded batch in their place. A request being sent holds one more copy.
+    # objects, then the encoded batch and 8 bytes a record in their place. A request being sent
+    # holds one more copy.
     buffer_size: int = 64 * MIB
     on_full: str = "wait"  # a full buffer: "wait" up to block_ms_max, or "raise" Overloaded at once
     request_size_max: int = 8 * MIB  # max.request.size, bytes of one request to one broker
-    block_ms_max: int = 60_000  # max.block.ms: send() waits so long for room or metadata
+    block_ms_max: int = 60_000  # max.block.ms: send() waits so long for room and metadata in all
     # delivery.timeout.ms: from send() to the outcome; an answer under way gets 5 s at least
     delivery_timeout_ms: int = 120_000
 

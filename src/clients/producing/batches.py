@@ -25,8 +25,8 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 RECORD_OVERHEAD = 12  # bytes of the encoded record besides key, value and headers: length varints
 OBJECT_OVERHEAD = 64  # bytes that a record's objects and columns take here besides its content
-RUN_MIN = 16  # so many records in a row are noted as one run
-ENCODED_OVERHEAD = 8  # beside its encoded batch: its time, or the number of its row
+RUN_MIN = 16  # so many records in a row, or more, are noted as one run
+ENCODED_OVERHEAD = 8  # bytes it takes beside its encoded batch: its time, or its row's number
 
 # What a callback may raise without ending more than itself; a cancellation would end our own task.
 CALLBACK_ERRORS = (Exception, SystemExit, asyncio.CancelledError)

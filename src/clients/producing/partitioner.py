@@ -21,7 +21,8 @@ CACHED_KEY_BYTES_MAX = 256  # a longer key is hashed each time
 
 
 class Partitioner(Protocol):
-    """Chooses partitions, in the sender's thread, for one record at a time.
+    """Chooses partitions, for one record at a time, in the thread that sends it; for the rows of
+    `send_arrow` in one of the client's, beside the others.
 
     It must be quick and must not use the producer that asks it. What it raises, or an answer that
     is no partition of the topic, refuses that record alone (PartitionerFailed).
