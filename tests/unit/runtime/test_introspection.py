@@ -133,7 +133,8 @@ def test_nonsense_is_refused_and_not_logged(path: str, caplog: pytest.LogCapture
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
     with_server(client)
-    assert not caplog.records
+    # asyncio may tell of an event that grpc still had for the loop of an earlier test
+    assert not [record for record in caplog.records if record.name != "asyncio"]
 
 
 # --- reflection ----------------------------------------------------------------------------------
