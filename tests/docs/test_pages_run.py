@@ -20,6 +20,7 @@ HELD_ELSEWHERE = {
     "docs/cli.md",
     "docs/configuration.md",
     "docs/grpc.md",
+    "docs/package_page.md",
     "docs/raft.md",
     "docs/storage_format.md",
     "docs/testing.md",

@@ -192,13 +192,23 @@ def test_the_metadata_is_valid_and_its_page_renders(built: Distributions) -> Non
     assert (metadata.license_expression, str(metadata.requires_python)) == ("Apache-2.0", ">=3.11")
     assert {"spark", "dev"} <= set(metadata.provides_extra or ())
     assert metadata.description_content_type == "text/markdown"
-    assert "<h1>quorumlog</h1>" in MarkdownIt().enable("table").render(metadata.description or "")
+    page = MarkdownIt().enable("table").render(metadata.description or "")
+    assert "<h1>quorumlog</h1>" in page
+    assert "<a " not in page, "links would lead nowhere from there"
     text = email.parser.BytesHeaderParser().parsebytes(raw).as_string()
     assert not re.search(r"\bpypi|pythonhosted|conda\.org", text, re.IGNORECASE)
     uvloop = next(one for one in metadata.requires_dist or () if one.name == "uvloop")
     assert uvloop.marker is not None
     assert not uvloop.marker.evaluate({"sys_platform": "win32"})
     assert uvloop.marker.evaluate({"sys_platform": "linux"})
+
+
+def test_the_packages_page_has_the_programs_of_the_first_page_which_are_run() -> None:
+    block = re.compile(r"```.*?```", re.DOTALL)
+    first, packages = (ROOT / "README.md").read_text(), (ROOT / "docs/package_page.md").read_text()
+    programs = [one for one in block.findall(first) if one.startswith("```python")]
+    assert len(programs) == 3
+    assert block.findall(packages) == programs
 
 
 # --- where nothing else is -----------------------------------------------------------------------
