@@ -113,8 +113,9 @@ class AsyncLog:
         Partitions by topic may be given as `topics` as well: `log.consumer({"flights": [0, 1]})`.
 
         `start` is "earliest", "latest", an offset, a datetime or a TimestampMs; with `until_end`
-        reading ends where the partitions ended when it began. `settings` are the fields of
-        `ConsumerConfig`.
+        reading ends where the partitions ended when it began. Partitions that `topics` get later
+        are read too, from their beginning, when the metadata is next looked up. `settings` are the
+        fields of `ConsumerConfig`.
         """
         if not (assign is None or isinstance(assign, Mapping)):
             raise InvalidRequest(

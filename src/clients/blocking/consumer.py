@@ -8,6 +8,7 @@ so neither Ctrl-C nor a time-out between the two threads loses a record.
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -103,7 +104,10 @@ class Consumer:
 
     def __next__(self) -> ConsumerRecord:
         """Return the next record; StopIteration at the end with `until_end`."""
-        record = self._next(None)
+        try:
+            return self._ahead.popleft()
+        except IndexError:
+            record = self._next(None)
         if record is None:
             raise StopIteration
         return record
@@ -282,9 +286,11 @@ class Consumer:
         while True:
             if self._is_closed:
                 raise Stopping("the consumer is closed")
-            with suppress(IndexError):
+            try:
                 return self._ahead.popleft()
-            if not self._read_ahead(None, None if wait_ms is None else wait_ms()):
+            except IndexError:
+                is_any = self._read_ahead(None, None if wait_ms is None else wait_ms())
+            if not (is_any or self._ahead):  # another thread's call may have given some back
                 return None
 
     def _read_ahead(self, max_records: int | None, timeout_ms: int | None) -> bool:
@@ -299,11 +305,16 @@ class Consumer:
         return self._wait(read)
 
     def _taken(self, limit: int) -> list[ConsumerRecord]:
+        """Take records out, up to `limit`; Ctrl-C meanwhile leaves them all."""
         taken: list[ConsumerRecord] = []
-        with suppress(IndexError):
-            while len(taken) < limit:
-                taken.append(self._ahead.popleft())
-        return taken
+        try:
+            with suppress(IndexError):  # there may be fewer
+                # One call for all: an interruption comes before it or behind it.
+                taken.extend(islice(iter(self._ahead.popleft, None), limit))
+            return taken
+        except BaseException:
+            self._ahead.extendleft(reversed(taken))
+            raise
 
     def _ahead_positions(self) -> dict[Place, int]:
         """Return where the application is in the partitions of which records wait here."""

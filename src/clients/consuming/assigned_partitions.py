@@ -2,6 +2,10 @@
 
 The first assignment is found in the background, so that no wait of a caller must be as long as the
 look-up; what prevents it is told to who asks next.
+
+A topic that was assigned as a whole is followed: partitions that it gets later are read too, when
+the metadata is next looked up, from their beginning, whatever the start was; nothing of them can
+have been read before. Not with `until_end`.
 """
 
 import asyncio
@@ -50,6 +54,8 @@ class AssignedPartitions:
         self._repeat_ms = repeat_ms  # what was told is tried again after it
         self._assigning: asyncio.Task[None] | None = None  # finds the first assignment
         self._assign_error: QuorumlogError | None = None  # why it was not found, not yet told
+        self._followed: dict[str, int] = {}  # partitions of topics that are read whole, as known
+        fetcher.on_step = self._grow
         self.turns: deque[PartitionReader] = deque()  # all of them, the next one to read first
         self.is_assigned = False
         self.is_closed = False
@@ -84,6 +90,7 @@ class AssignedPartitions:
             if not self.is_assigned:
                 self.is_assigned = True
                 self._add(places, self._start)
+                self._follow(self._first)
         self._assigning = None
         self._fetcher.announce()
 
@@ -114,8 +121,27 @@ class AssignedPartitions:
             for reader in list(self.turns):
                 if (reader.topic, reader.partition) not in kept:
                     self.remove(reader)
+            self._followed.clear()
         added = self._add(places, start)
+        self._follow(parsed)
         await self.located(added)
+
+    def _follow(self, wanted: Mapping[str, Sequence[int] | None]) -> None:
+        if self._until_end:
+            return  # it ends where the partitions did that were there
+        for topic, partitions in wanted.items():
+            layout = self._connection.topology.topic(topic)
+            if partitions is None and layout is not None:
+                self._followed[topic] = len(layout.partitions)
+
+    def _grow(self) -> None:
+        """Read partitions that a topic has got since."""
+        for topic, known in self._followed.items():
+            layout = self._connection.topology.topic(topic)
+            if layout is not None and len(layout.partitions) > known:
+                self._followed[topic] = len(layout.partitions)
+                new = range(known, len(layout.partitions))
+                self._add([(topic, partition) for partition in new], "earliest")
 
     def _add(self, places: Iterable[Place], start: Position) -> list[PartitionReader]:
         added = []
@@ -131,7 +157,8 @@ class AssignedPartitions:
         self.turns.append(reader)
 
     def remove(self, reader: PartitionReader) -> None:
-        """Read a partition no more."""
+        """Read a partition no more, nor what its topic gets later."""
+        self._followed.pop(reader.topic, None)
         self.turns.remove(reader)
         self._fetcher.remove(reader)
 
@@ -171,6 +198,7 @@ class AssignedPartitions:
         """
         if before.is_assigned:
             self.is_assigned = True
+            self._followed.update(before._followed)
             for old in before.turns:
                 self._adopt(PartitionReader.going_on_from(old))
 

@@ -18,7 +18,7 @@ A seek bumps the partition's generation, which voids what is under way for it.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,7 @@ class Fetcher:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
         self._arrivals: dict[asyncio.Future[None], None] = {}
+        self.on_step: Callable[[], None] | None = None  # called before each look: may `add`
         self.has_errors = False  # a reader may have an error to tell
         self.is_ended = False  # nothing will arrive any more
         self.fetches = 0
@@ -166,6 +167,8 @@ class Fetcher:
 
     def _step(self, now_ms: int) -> int:
         """Start every call that may be started; return when to look again."""
+        if self.on_step is not None:
+            self.on_step()
         plan = self._plan(now_ms)
         for topic, readers in plan.unknown.items():
             self._spawn(self._look_up(topic, _held(readers)), name=f"look-up {topic}")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,36 @@ def test_ctrl_c_during_a_poll_leaves_the_consumer_as_it_was(
             produce(log, topic, 1, first=number)
             found += read()
         assert found == [50, 51, 52]
+
+
+def test_ctrl_c_while_a_poll_takes_what_is_there_leaves_it_there(log: Log, topic: str) -> None:
+    """An interruption at every line of it in turn, as a tracer sees them."""
+
+    lines, at = 0, 0
+
+    def trace(frame: Any, event: str, argument: object) -> Any:
+        nonlocal lines
+        code = frame.f_code
+        if code.co_name not in ("poll", "_taken") or "blocking" not in code.co_filename:
+            return None
+        lines += event == "line"
+        if lines == at:
+            raise KeyboardInterrupt
+        return trace
+
+    with log.consumer({topic: [0]}) as consumer:
+        found = [record.offset for record in consumer.poll(max_records=1)]
+        while len(found) == 1:
+            lines, at = 0, at + 1
+            tracer = sys.gettrace()
+            sys.settrace(trace)
+            with suppress(KeyboardInterrupt):
+                found += [record.offset for record in consumer.poll(max_records=1)]
+            sys.settrace(tracer)
+        assert at > 5
+        while len(found) < 50:
+            found += [record.offset for record in consumer.poll(max_records=7)]
+        assert found == list(range(50))
 
 
 def test_rows_of_an_arrow_poll_that_nobody_got_come_again(log: Log, topic: str) -> None:

@@ -158,6 +158,46 @@ def test_what_is_assigned_later_ends_too() -> None:
 # --- positions -----------------------------------------------------------------------------------
 
 
+def grow(brokers: Brokers, name: str, partitions: int) -> None:
+    """Give a topic more partitions, with two records each."""
+    topic = brokers.topics[name]
+    for partition in range(topic.partitions, partitions):
+        brokers.logs[name, partition] = []
+        brokers.append((name, partition), 2)
+    topic.partitions = partitions
+
+
+def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning() -> None:
+    async def main(brokers: Brokers) -> None:
+        for name in ("whole", "part", "left"):
+            brokers.create(name, 2)
+        async with (
+            brokers.client(metadata_age_ms_max=1_000) as log,
+            log.consumer({"whole": None, "part": [0, 1], "left": None}, start="latest") as consumer,
+        ):
+            await consumer.unassign({"left": [1]})
+            for name in ("whole", "part", "left"):
+                grow(brokers, name, 4)
+            read = [(r.topic, r.partition, r.offset) async for r in consumer.records(idle_ms=3_000)]
+            assert sorted(read) == [("whole", p, offset) for p in (2, 3) for offset in (0, 1)]
+            assert ("whole", 3) in await consumer.assignment()
+
+    play(main)
+
+
+def test_reading_to_the_end_takes_no_partition_that_comes_later() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 2)
+        async with (
+            brokers.client(metadata_age_ms_max=1) as log,
+            log.consumer("t", until_end=True) as consumer,
+        ):
+            grow(brokers, "t", 3)
+            assert [record async for record in consumer] == []
+
+    play(main)
+
+
 def test_what_is_unassigned_while_somebody_waits_for_it_is_told_at_once() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
