@@ -8,7 +8,7 @@ beside `files`; the only one of `fcntl` and `msvcrt`.
 | pwritev, preadv | pwrite and pread of each buffer; on Windows a seek, then a read or write |
 | RWF_NOWAIT | nobody knows what the page cache holds: all such reads go through the lane |
 | fdatasync | macOS: F_FULLFSYNC, as its fsync stops at the drive's cache; elsewhere fsync |
-| fsync of a folder | nothing: Windows opens no folders, and NTFS journals names |
+| fsync of a folder | macOS: F_FULLFSYNC; Windows: nothing, it opens none, and NTFS journals names |
 | flock | msvcrt.locking of the file's first byte |
 | sendfile | None: the caller reads and sends |
 | boot_id of /proc | a value per process: each start counts as a boot, the safe guess |
@@ -88,7 +88,7 @@ write_at: Final[Write] = getattr(os, "pwritev", _write_each)
 
 
 def read_into(descriptor: int, view: memoryview, position: int) -> int:
-    """Fill a buffer from a position; return how many bytes, fewer only at the end of the file."""
+    """Fill a buffer from a position; return how many bytes, maybe fewer, 0 at the file's end."""
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, [view], position)
     data = read_at(descriptor, len(view), position)
@@ -140,13 +140,16 @@ sync_data: Final[Callable[[int], None]] = _sync_call()
 """Make a file's data and size durable."""
 
 
+_sync_folder: Final[Callable[[int], None]] = _full_sync if sync_data is _full_sync else os.fsync
+
+
 def sync_names(folder: str) -> None:
     """Make the names in a folder durable; nothing where folders cannot be opened."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | OPEN_FLAGS)
     try:
-        os.fsync(descriptor)
+        _sync_folder(descriptor)
     finally:
         os.close(descriptor)
 
@@ -171,7 +174,7 @@ def _lock_first_byte(descriptor: int) -> None:
     os.lseek(descriptor, 0, os.SEEK_SET)
     try:
         windows.locking(descriptor, windows.LK_NBLCK, 1)
-    except OSError as error:
+    except PermissionError as error:  # what Windows calls a lock of another open
         raise BlockingIOError(errno.EWOULDBLOCK, f"the file is locked ({error})") from error
 
 
@@ -186,7 +189,7 @@ def boot_id() -> str:
     """What changes with the machine's boot; where the system does not tell, with the process."""
     try:
         descriptor = os.open(_BOOT_ID, os.O_RDONLY | OPEN_FLAGS)
-    except FileNotFoundError:
+    except OSError:  # no such file, or a sandbox that does not show it
         return _PROCESS_ID
     try:
         return os.read(descriptor, 64).decode("ascii").strip()

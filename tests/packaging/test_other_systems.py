@@ -79,6 +79,27 @@ def test_the_stand_ins_are_chosen(system: str, chosen: str) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, chosen), done.stderr
 
 
+FULL_SYNCS = """
+import sys
+asked = []
+sys.addaudithook(lambda event, given: asked.append(given[1]) if event == "fcntl.fcntl" else None)
+from quorumlog.runtime.files import RealFiles
+files = RealFiles()
+file = files.open(sys.argv[1] + "/file", create=True)
+file.write(0, [b"bytes"])
+file.sync()
+files.sync_folder(sys.argv[1])
+file.close()
+print(asked)
+"""
+
+
+def test_macos_syncs_bytes_and_names_to_the_medium(tmp_path: Path) -> None:
+    """Its fsync stops at the drive's cache, for folders too; 51 is its F_FULLFSYNC."""
+    done = run_as("macos", FULL_SYNCS, str(tmp_path))
+    assert (done.returncode, done.stdout.strip()) == (0, "[51, 51]"), done.stderr
+
+
 @pytest.mark.parametrize("system", ["macos", "windows"])
 def test_files_and_connections_keep_the_promises_of_the_ports(system: str) -> None:
     done = run_as(
