@@ -7,8 +7,8 @@ import pytest
 
 from quorumlog.clients.consuming.partition_reader import PartitionReader
 from quorumlog.clients.consuming.record import ConsumerRecord
-from quorumlog.clients.producing.accumulator import Accumulator, PartitionQueue
-from quorumlog.clients.producing.batches import Batch
+from quorumlog.clients.producing.accumulator import Accumulator
+from quorumlog.clients.producing.batches import Batch, PartitionQueue
 from quorumlog.clients.producing.leader_link import LeaderLink
 from quorumlog.clients.producing.producer import AsyncProducer
 from quorumlog.clients.producing.sender import Sender

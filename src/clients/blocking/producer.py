@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import QuorumlogError, Stopping
 from ..config import ProducerSettings
 from ..producing.batches import Batch, Delivered, DeliveredRange, OnDelivery
-from ..producing.bulk import Bulk, Sent, Span, bulk_of
+from ..producing.bulk import Sent, Span
+from ..producing.columns import Bulk, bulk_of
 from ..producing.content import Content, HeadersIn, size_bound
 from ..producing.partitioner import Partitioner
 from ..producing.producer import AsyncProducer, ProducerStatistics, Threading

@@ -19,63 +19,24 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING
 
 from ...errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
 from ...records.batch import HEADER_SIZE
 from ...runtime import Entropy
 from ..config import ProducerConfig
 from .batch_encoding import content_size, headers_size, split
-from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery
+from .batches import (
+    OBJECT_OVERHEAD,
+    RECORD_OVERHEAD,
+    Batch,
+    Headers,
+    OnDelivery,
+    PartitionQueue,
+    TopicQueues,
+)
+from .columns import Bulk
 from .failures import Failures
 from .partitioner import CrcPartitioner, KeyPartitioner, Partitioner, choose, stick
-
-if TYPE_CHECKING:
-    from .bulk import Bulk
-
-
-class PartitionQueue:
-    """The batches of one partition, oldest first: in flight, then closed, then the open one."""
-
-    __slots__ = (
-        "closed",
-        "failures",
-        "in_flight",
-        "is_listed",
-        "is_parked",
-        "last_error",
-        "open",
-        "partition",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(self, topic: str, partition: int, topic_id: bytes = b"") -> None:
-        self.topic = topic
-        self.topic_id = topic_id  # its records are meant for this topic, for no other of the name
-        self.partition = partition
-        self.open: Batch | None = None
-        self.closed: deque[Batch] = deque()
-        self.in_flight: tuple[Batch, ...] = ()
-        self.is_listed = False  # in `ready`, or handed to a leader's link
-        self.is_parked = False  # waits for a back-off or for a leader
-        self.failures = 0  # in a row
-        self.last_error: QuorumlogError | None = None
-
-
-class TopicQueues:
-    """A topic that this producer writes to."""
-
-    __slots__ = ("batch_size", "name", "queues", "sticky", "topic_id")
-
-    def __init__(self, name: str, topic_id: bytes, batch_size: int) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.batch_size = batch_size  # the producer's, or less where the topic takes less
-        self.queues: list[PartitionQueue] = []  # by partition index
-        self.sticky: PartitionQueue | None = (
-            None  # takes records without a key, until its batch closes
-        )
 
 
 class Accumulator:
@@ -181,7 +142,7 @@ class Accumulator:
         return batch
 
     def accept_run(
-        self, topic: str, bulk: "Bulk", first: int, partition: int | None, timestamp_ms: int
+        self, topic: str, bulk: Bulk, first: int, partition: int | None, timestamp_ms: int
     ) -> tuple[Batch | None, int]:
         """Take one record, and those behind it that go into the same batch; return how many."""
         key = bulk.keys[first] if bulk.keys is not None else None

@@ -1,4 +1,4 @@
-"""Records on their way: a batch of one partition, and the handle of one record in it.
+"""Records on their way: a partition's queue of batches, and the handle of one record in one.
 
 A batch gathers plain columns (no object a record) and has one outcome, which every record's handle
 reads; only a batch that was split because it was too large has an outcome for each part. Completing
@@ -14,12 +14,9 @@ import logging
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import QuorumlogError
-
-if TYPE_CHECKING:
-    from .accumulator import PartitionQueue
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -285,6 +282,50 @@ class Batch:
             except IndexError:
                 return
             waiter()
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first: in flight, then closed, then the open one."""
+
+    __slots__ = (
+        "closed",
+        "failures",
+        "in_flight",
+        "is_listed",
+        "is_parked",
+        "last_error",
+        "open",
+        "partition",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, partition: int, topic_id: bytes = b"") -> None:
+        self.topic = topic
+        self.topic_id = topic_id  # its records are meant for this topic, for no other of the name
+        self.partition = partition
+        self.open: Batch | None = None
+        self.closed: deque[Batch] = deque()
+        self.in_flight: tuple[Batch, ...] = ()
+        self.is_listed = False  # in `ready`, or handed to a leader's link
+        self.is_parked = False  # waits for a back-off or for a leader
+        self.failures = 0  # in a row
+        self.last_error: QuorumlogError | None = None
+
+
+class TopicQueues:
+    """A topic that this producer writes to."""
+
+    __slots__ = ("batch_size", "name", "queues", "sticky", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, batch_size: int) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.batch_size = batch_size  # the producer's, or less where the topic takes less
+        self.queues: list[PartitionQueue] = []  # by partition index
+        self.sticky: PartitionQueue | None = (
+            None  # takes records without a key, until its batch closes
+        )
 
 
 def ranges_of(stored: "Iterable[tuple[Batch, int, int]]") -> list[DeliveredRange]:

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from ...errors import Lost, NotSent, QuorumlogError, StreamBroken, TimedOut
 from ...proto import log_pb2
@@ -20,12 +20,9 @@ from ...runtime.error_detail import decode_error
 from ...services import LOG_PRODUCE
 from ..config import ProducerConfig
 from ..connection import Connection
-from .accumulator import Accumulator, PartitionQueue
+from .accumulator import Accumulator
 from .batch_encoding import encode_records
-from .batches import Batch
-
-if TYPE_CHECKING:
-    from .sender import Sender
+from .batches import Batch, PartitionQueue
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceRequest, log_pb2.ProduceResponse]
 
@@ -50,18 +47,31 @@ class InFlight:
     overdue_ms: int  # given up then, on now_ms()
 
 
+class Owner(Protocol):
+    """What a link tells: the sender."""
+
+    def wake(self) -> None:
+        """A deadline is new."""
+
+    def on_stored(self, queue: PartitionQueue, base_offset: int, append_time_ms: int = -1) -> None:
+        """A queue's request was stored from `base_offset` on; -1: nobody will say."""
+
+    def on_refused(self, queue: PartitionQueue, error: QuorumlogError) -> None:
+        """A queue's request failed, or its outcome is unknown."""
+
+
 class LeaderLink:
     """See the module. Made by the sender at the first queue for an address."""
 
     def __init__(
         self,
-        sender: "Sender",
+        owner: Owner,
         connection: Connection,
         accumulator: Accumulator,
         config: ProducerConfig,
         address: str,
     ) -> None:
-        self._sender = sender
+        self._owner = owner
         self._connection = connection
         self._runtime = connection.runtime
         self._accumulator = accumulator
@@ -160,7 +170,7 @@ class LeaderLink:
         """Whether what was encoded may still be delivered; if not, it goes back to be failed."""
         if self._useless_ms((queue,)) > self._runtime.clock.now_ms():
             return True
-        self._sender.on_refused(queue, NotSent("it was encoded too late to be sent"))
+        self._owner.on_refused(queue, NotSent("it was encoded too late to be sent"))
         return False
 
     async def _encode(self, queue: PartitionQueue, batches: tuple[Batch, ...]) -> bytes | None:
@@ -173,7 +183,7 @@ class LeaderLink:
                     with self._lock:
                         self._accumulator.encoded(batch, encoded)
         except QuorumlogError as error:
-            self._sender.on_refused(queue, error)
+            self._owner.on_refused(queue, error)
             return None
         if len(batches) == 1:
             return batches[0].encoded
@@ -193,7 +203,7 @@ class LeaderLink:
             stream = await self._open(self._useless_ms(queues))
         except QuorumlogError as error:
             for queue in queues:
-                self._sender.on_refused(queue, error)
+                self._owner.on_refused(queue, error)
             return
         self._correlation_id += 1
         timeout_ms = self._connection.config.request_timeout_ms
@@ -215,7 +225,7 @@ class LeaderLink:
         for queue in queues:
             for batch in queue.in_flight:
                 batch.is_sent = True
-        self._sender.wake()  # the coordinator watches the deadline
+        self._owner.wake()  # the coordinator watches the deadline
         try:
             await stream.send(request)
         except QuorumlogError as error:
@@ -224,7 +234,7 @@ class LeaderLink:
         if self._acks == log_pb2.ACKS_NONE and self._in_flight and self._in_flight[-1] is flight:
             self._in_flight.pop()
             for queue in queues:
-                self._sender.on_stored(queue, -1)
+                self._owner.on_stored(queue, -1)
 
     def _overdue_ms(self, queues: tuple[PartitionQueue, ...], timeout_ms: int) -> int:
         """Return when to give up waiting for the answer to what is in flight of `queues`: behind
@@ -285,10 +295,10 @@ class LeaderLink:
             if result.HasField("error"):
                 error = decode_error(result.error)
                 _note_attempt(queue.in_flight, is_unknown=is_unknown(error))
-                self._sender.on_refused(queue, error)
+                self._owner.on_refused(queue, error)
             else:
                 append_time_ms = result.log_append_time_ms or -1  # 0: a broker that left it out
-                self._sender.on_stored(queue, result.base_offset, append_time_ms)
+                self._owner.on_stored(queue, result.base_offset, append_time_ms)
         self._wake.set()
 
     def _check(self, queue: PartitionQueue, result: log_pb2.ProduceResult) -> None:
@@ -314,7 +324,7 @@ class LeaderLink:
         for flight in lost:
             for queue in flight.queues:
                 _note_attempt(queue.in_flight, is_unknown=not isinstance(error, NotSent))
-                self._sender.on_refused(queue, as_retriable(error))
+                self._owner.on_refused(queue, as_retriable(error))
         self._wake.set()
 
 

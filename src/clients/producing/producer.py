@@ -40,7 +40,8 @@ from .batches import (
     OnDelivery,
     settled,
 )
-from .bulk import AsyncSent, Bulk, Span, accept_many, bulk_of, refused
+from .bulk import AsyncSent, Span, accept_many, refused
+from .columns import Bulk, bulk_of
 from .content import (
     Content,
     HeadersIn,

@@ -23,8 +23,8 @@ from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
 from ..topology import TopicLayout
-from .accumulator import Accumulator, PartitionQueue
-from .batches import Batch
+from .accumulator import Accumulator
+from .batches import Batch, PartitionQueue
 from .leader_link import LeaderLink
 
 IDLE_WAIT_MS = 60_000  # nothing is due: look again after it, though every change wakes the task

@@ -8,7 +8,8 @@ import pytest
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producing.accumulator import Accumulator
 from quorumlog.clients.producing.batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch
-from quorumlog.clients.producing.bulk import accept_many, bulk_of
+from quorumlog.clients.producing.bulk import accept_many
+from quorumlog.clients.producing.columns import bulk_of
 from quorumlog.clients.producing.partitioner import KeyPartitioner, Partitioner
 from quorumlog.errors import (
     MessageTooLarge,

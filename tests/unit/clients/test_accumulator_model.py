@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from quorumlog.clients.config import ProducerConfig
-from quorumlog.clients.producing.accumulator import Accumulator, PartitionQueue
+from quorumlog.clients.producing.accumulator import Accumulator
 from quorumlog.clients.producing.batch_encoding import columns_of, content_size, encode_records
-from quorumlog.clients.producing.batches import Batch, Headers
-from quorumlog.clients.producing.bulk import accept_many, bulk_of
+from quorumlog.clients.producing.batches import Batch, Headers, PartitionQueue
+from quorumlog.clients.producing.bulk import accept_many
+from quorumlog.clients.producing.columns import bulk_of
 from quorumlog.clients.producing.partitioner import KeyPartitioner
 from quorumlog.errors import StreamBroken, TimedOut
 from quorumlog.records.compression import Codec

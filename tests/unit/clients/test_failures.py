@@ -5,9 +5,8 @@ import threading
 
 import pytest
 
-from quorumlog.clients.producing.accumulator import PartitionQueue
 from quorumlog.clients.producing.batch_encoding import split
-from quorumlog.clients.producing.batches import Batch
+from quorumlog.clients.producing.batches import Batch, PartitionQueue
 from quorumlog.clients.producing.failures import BATCHES_KEPT, Failures
 from quorumlog.errors import TimedOut
 
