@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InvalidRequest
 from ...records.arrow import arrow_schema, decode_arrow
+from ...runtime import Buffer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +27,7 @@ def table_schema(columns: Sequence[str]) -> "pa.Schema":
 
 
 def decode_rows(
-    batches: bytes,
+    batches: Buffer,
     schema: "pa.Schema",
     *,
     topic: str,

@@ -39,7 +39,7 @@ from ..config import ConsumerConfig
 from ..connection import Connection
 from ..offsets import BEYOND, LATEST, Place, ask_leader, position_code
 from ..topology import Leader
-from .partition_reader import PartitionReader, check_chunk
+from .partition_reader import PartitionReader, checked_chunks
 
 READS_PER_LEADER_MAX = 2
 WATCHES_PER_LEADER_MAX = 2
@@ -433,12 +433,14 @@ class Fetcher:
             )
 
     def _take(self, call: _Call, response: log_pb2.FetchResponse) -> None:
-        size = sum(len(result.records) for result in response.results)
+        answers = [result.records for result in response.results]  # each access copies
+        size = sum(map(len, answers))
         now_ms = self._clock.now_ms()
         is_early = not size and call.is_watch and now_ms - call.began_ms < EARLY_ANSWER_MS
         self.fetches += 1
         self.fetched_bytes += size
-        for (reader, generation), result in zip(call.parts, response.results, strict=True):
+        parts = zip(call.parts, response.results, answers, strict=True)
+        for (reader, generation), result, records in parts:
             if reader.generation != generation:
                 continue
             if result.HasField("error"):
@@ -446,20 +448,22 @@ class Fetcher:
                 continue
             reader.well()
             reader.resets = 0
-            self._arrived(reader, result)
+            self._arrived(reader, result, records)
             # An empty answer says that nothing can be read now, whatever the high watermark says.
             reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
             if is_early:
                 reader.retry_ms = now_ms + EARLY_ANSWER_MS
         self.announce()
 
-    def _arrived(self, reader: PartitionReader, result: log_pb2.FetchResult) -> None:
+    def _arrived(
+        self, reader: PartitionReader, result: log_pb2.FetchResult, records: bytes
+    ) -> None:
         reader.high_watermark = result.high_watermark
         reader.log_start_offset = result.log_start_offset
-        if not result.records:
+        if not records:
             return
         try:
-            chunk = check_chunk(result.records, reader.fetch_offset)
+            chunks = checked_chunks(records, reader.fetch_offset)
         except CorruptionError as error:
             told = CorruptionError(
                 f"what was fetched from offset {reader.fetch_offset} on cannot be read: "
@@ -470,7 +474,7 @@ class Fetcher:
             )
             self._tell(reader, told)
             return
-        reader.arrived(chunk)
+        reader.arrived(chunks)
         del self._served[reader]
         self._served[reader] = None
 

@@ -7,22 +7,33 @@ voids every answer that is under way.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ...errors import CorruptionError, QuorumlogError
 from ...records.batch import iterate_batches
 from ...records.codec import decode_all
+from ...runtime import Buffer
 from ..offsets import Place, Position
 from .record import ConsumerRecord
+
+PART_OFFSETS: Final = 10_000  # decoded at a time, about: records take many times their bytes
+PARTS_MAX: Final = 32  # of one batch, which is inflated for each
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one answer had of one partition."""
+    """Batches that came together: of `PART_OFFSETS` at most, or one."""
 
-    batches: bytes  # whole record batches; the first may begin below the position
+    batches: memoryview  # whole record batches; the first may begin below the position
+    first_offset: int
     next_offset: int  # behind the last of them
+
+    def part_end(self, position: int) -> int:
+        """Return where to end when it is decoded from `position` on, which is within it."""
+        step = max(PART_OFFSETS, -(-(self.next_offset - self.first_offset) // PARTS_MAX))
+        return min(self.next_offset, max(position, self.first_offset) + step)
 
 
 class PartitionReader:
@@ -158,11 +169,11 @@ class PartitionReader:
         self.end_offset, self.end_topic_id = end_offset, self.topic_id
         self.wants_end = False
 
-    def arrived(self, chunk: Chunk) -> None:
+    def arrived(self, chunks: Sequence[Chunk]) -> None:
         """Take over what was fetched from `fetch_offset` on."""
-        self.chunks.append(chunk)
-        self.buffered_bytes += len(chunk.batches)
-        self.fetch_offset = chunk.next_offset
+        self.chunks.extend(chunks)
+        self.buffered_bytes += sum(len(chunk.batches) for chunk in chunks)
+        self.fetch_offset = chunks[-1].next_offset
 
     # --- failing -----------------------------------------------------------------------------
 
@@ -224,18 +235,20 @@ class PartitionReader:
         return record
 
     def decode(self) -> bool:
-        """Decode chunks until one has records that are wanted; whether one has.
+        """Decode chunks, or parts of them, until one has records that are wanted; whether one has.
 
         What cannot be decoded is never skipped: what precedes it is handed out, then it is told,
         and fetched again.
         """
         while not self.records and self.chunks:
-            chunk = self.pop_chunk()
+            chunk = self.chunks[0]
+            end = chunk.part_end(self.position)
             try:
                 found = decode_all(
-                    chunk.batches, start_offset=self.position, end_offset=self.end_offset
+                    chunk.batches, start_offset=self.position, end_offset=self.wanted(end)
                 )
-                end = chunk.next_offset
+                if end >= chunk.next_offset:
+                    self.pop_chunk()
             except QuorumlogError as error:
                 end = self.cut(chunk, error)
                 found = decode_all(
@@ -282,20 +295,28 @@ class PartitionReader:
             self.pop_chunk()
 
 
-def check_chunk(records: bytes, fetch_offset: int) -> Chunk:
+def checked_chunks(records: bytes, fetch_offset: int) -> list[Chunk]:
     """Return what an answer had; raises CorruptionError unless it is whole batches in offset order
     of which the last reaches beyond what was asked for."""
-    end = 0
+    view = memoryview(records)
+    chunks: list[Chunk] = []
+    begin = first = end = 0  # of the chunk: its position, offset, and where it ends as yet
     for position, header in iterate_batches(records):
         if header.base_offset < end or header.next_offset <= header.base_offset:
             raise CorruptionError(
                 f"the batch at offset {header.base_offset} follows what ends at {end}",
                 position=position,
             )
+        if position > begin and header.next_offset - first > PART_OFFSETS:
+            chunks.append(Chunk(view[begin:position], first, end))
+            begin = position
+        if position == begin:
+            first = header.base_offset
         end = header.next_offset
     if end <= fetch_offset:
         raise CorruptionError(f"the answer ends at offset {end}, from {fetch_offset} was asked for")
-    return Chunk(records, end)
+    chunks.append(Chunk(view[begin:], first, end))
+    return chunks
 
 
 def window(chunk: Chunk, position: int, bytes_max: int) -> tuple[int, int, int]:
@@ -314,7 +335,7 @@ def window(chunk: Chunk, position: int, bytes_max: int) -> tuple[int, int, int]:
 
 
 def unreadable(
-    batches: bytes, start_offset: int, error: QuorumlogError
+    batches: Buffer, start_offset: int, error: QuorumlogError
 ) -> tuple[int, int, QuorumlogError]:
     """Return where the first batch that cannot be decoded begins, its last offset, and why.
 
@@ -330,7 +351,7 @@ def unreadable(
     return max(first, start_offset), last, error
 
 
-def _each(batches: bytes) -> Iterator[tuple[int, int, memoryview]]:
+def _each(batches: Buffer) -> Iterator[tuple[int, int, memoryview]]:
     view = memoryview(batches)
     for position, header in iterate_batches(batches):
         yield header.base_offset, header.next_offset - 1, view[position : position + header.size]

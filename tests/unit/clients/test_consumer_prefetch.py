@@ -5,8 +5,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
+import pytest
+
 from quorumlog import simulation
 from quorumlog.clients import AsyncConsumer, ConsumerRecord
+from quorumlog.records import Codec, Record, encode_batch
 from quorumlog.runtime import Runtime
 
 from .memory_brokers import Brokers, offsets
@@ -77,6 +80,34 @@ def test_the_bytes_read_ahead_are_bounded_in_all() -> None:
                 assert consumer.statistics().buffered_bytes <= total + batch_size
         assert by_partition(records) == {p: list(range(500)) for p in range(40)}
         assert all(asked.max_bytes <= total for asked in brokers.asked)
+
+    play(main)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_batch_of_very_many_records_is_decoded_a_part_at_a_time(codec: Codec) -> None:
+    """A record is a hundred times its bytes as an object: a small batch may be millions."""
+    count = 45_000
+    packed = encode_batch([Record(offset, 0, None, b"") for offset in range(count)], codec=codec)
+
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.put(("t", 0), packed, count)
+        brokers.append(("t", 0), 3, batches=4)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            reader = consumer._fetcher.readers["t", 0]
+            expected = 0
+            while expected < count + 12:
+                for offset in offsets(await consumer.poll(max_records=4_999)):
+                    assert offset == expected
+                    expected += 1
+                assert len(reader.records) <= 10_000
+                if expected == 4_999 * 3:
+                    await consumer.pause()  # it goes on within the batch
+                    reader.forget_ahead()
+                    await consumer.resume()
+            assert reader.position == count + 12
 
     play(main)
 
