@@ -23,7 +23,7 @@ def records_are_forgotten_at_their_deadline(patch: pytest.MonkeyPatch) -> None:
     def fail(self: Sender, batches: Sequence[Batch], error: QuorumlogError) -> None:
         self.announce()
 
-    patch.setattr(Sender, "_fail", fail)
+    patch.setattr(Sender, "fail", fail)
 
 
 def deadlines_are_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def the_buffer_has_no_bound(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_full_buffer_is_waited_for_without_end(patch: pytest.MonkeyPatch) -> None:
-    async def wait(self: AsyncProducer, topic: str, size: int) -> None:
+    async def wait(self: AsyncProducer, topic: str, size: int, until_ms: int) -> None:
         while not self.accumulator.has_room(size):
             await self._sender.wait_change()
 
