@@ -1,6 +1,7 @@
 """Types of the compiled codec; what the functions do is said in `_plain.py`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .columns import BinaryColumn, DecodedColumns, RecordColumns
 from .compression import Buffer
@@ -21,7 +22,13 @@ class ColumnWriter:
         self, first: int, end: int, body_limit: int, seal: Seal | None
     ) -> tuple[bytes, int, int, int]: ...
 
-def read_records(body: Body, start_offset: int, end_offset: int, records: list[Record]) -> None: ...
+def read_records(
+    body: Body,
+    start_offset: int,
+    end_offset: int,
+    records: list[Any],
+    make: Callable[..., Any] = ...,
+) -> None: ...
 def walk_records(body: Body, max_timestamp: int, keys_required: bool) -> None: ...
 def find_timestamp(body: Body, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None: ...
 def write_records(

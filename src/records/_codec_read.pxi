@@ -322,8 +322,11 @@ cdef int find(
 # --- to objects -----------------------------------------------------------------------------------
 
 
-def read_records(object body, int64_t start_offset, int64_t end_offset, list records):
-    """Append the records of [start_offset, end_offset) to `records`; raises Malformed."""
+def read_records(
+    object body, int64_t start_offset, int64_t end_offset, list records, object make=Record
+):
+    """Append what `make` makes of the records of [start_offset, end_offset) to `records`; raises
+    Malformed."""
     cdef Held held = Held()
     cdef Bounds bounds
     cdef bytes_t p
@@ -343,7 +346,7 @@ def read_records(object body, int64_t start_offset, int64_t end_offset, list rec
         offset = bounds.base_offset + last_delta
         if start_offset <= offset < end_offset:
             found.append(
-                Record(
+                make(
                     offset,
                     timestamp,
                     span_bytes(view.key, view.key_size),

@@ -9,8 +9,9 @@ header key length, key, value length (-1 null), value.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
 from .columns import (
     WANT_HEADERS,
@@ -139,9 +140,21 @@ def _decode(body: Body, start_offset: int, end_offset: int) -> list[Record]:
     return records
 
 
-def read_records(body: Body, start_offset: int, end_offset: int, records: list[Record]) -> None:
-    """Append the records of [start_offset, end_offset) to `records`; raises Malformed."""
-    records.extend(_decode(body, start_offset, end_offset))
+def read_records(
+    body: Body,
+    start_offset: int,
+    end_offset: int,
+    records: list[Any],
+    make: Callable[..., Any] = Record,
+) -> None:
+    """Append what `make` makes of the records of [start_offset, end_offset) to `records`; raises
+    Malformed."""
+    found = _decode(body, start_offset, end_offset)
+    records.extend(
+        [make(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in found]
+        if make is not Record
+        else found
+    )
 
 
 def walk_records(body: Body, max_timestamp: int, keys_required: bool) -> None:

@@ -13,9 +13,9 @@ what is no record.
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from crc32c import crc32c
 
@@ -37,7 +37,9 @@ from .batch import (
 )
 from .columns import DecodedColumns, RecordColumns
 from .compression import INFLATE_LIMIT, Buffer, Codec, codec_of, compress, decompress
-from .record import INT32_MAX, Body, Malformed, Record, Seal
+from .record import INT32_MAX, Body, Headers, Malformed, Record, Seal
+
+R = TypeVar("R")
 
 PLAIN_VARIABLE: Final = "QUORUMLOG_PLAIN_CODEC"
 """Environment variable: anything but "" and "0" chooses the plain codec."""
@@ -326,6 +328,25 @@ def decode_all(
         except Malformed as fault:
             raise _corrupt(fault, body, position) from None
     return records
+
+
+def decode_as(
+    make: Callable[[int, int, bytes | None, bytes | None, Headers], R],
+    buffer: Buffer,
+    *,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+) -> list[R]:
+    """Return what `make(offset, timestamp_ms, key, value, headers)` makes of the records that
+    `decode_all` would return: one object a record, where that is to be another one."""
+    first, end = _interval(start_offset, end_offset)
+    made: list[R] = []
+    for position, body in _bodies(buffer, first, end, False, INFLATE_LIMIT):
+        try:
+            _kernel.read_records(body, first, end, made, make)
+        except Malformed as fault:
+            raise _corrupt(fault, body, position) from None
+    return made
 
 
 def decode_parts(

@@ -9,11 +9,12 @@ voids every answer that is under way.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ...errors import CorruptionError, QuorumlogError
 from ...records.batch import iterate_batches
-from ...records.codec import decode_all
+from ...records.codec import decode_all, decode_as
 from ...runtime import Buffer
 from ..offsets import Place, Position
 from .record import ConsumerRecord
@@ -40,6 +41,7 @@ class PartitionReader:
     """See the module."""
 
     __slots__ = (
+        "_make",
         "buffered_bytes",
         "chunks",
         "end_offset",
@@ -71,6 +73,7 @@ class PartitionReader:
 
     def __init__(self, place: Place, target: Position, *, wants_end: bool) -> None:
         self.topic, self.partition = place
+        self._make = partial(ConsumerRecord, *place)
         self.target: Position | None = target  # where to begin, until that is an offset
         self.wants_end = wants_end  # `end_offset` is to be looked up, with the target
         self.topic_id: bytes | None = None  # of the topic that the position is in
@@ -244,30 +247,23 @@ class PartitionReader:
             chunk = self.chunks[0]
             end = chunk.part_end(self.position)
             try:
-                found = decode_all(
-                    chunk.batches, start_offset=self.position, end_offset=self.wanted(end)
-                )
+                found = self._decoded(chunk, end)
                 if end >= chunk.next_offset:
                     self.pop_chunk()
             except QuorumlogError as error:
                 end = self.cut(chunk, error)
-                found = decode_all(
-                    chunk.batches, start_offset=self.position, end_offset=self.wanted(end)
-                )
+                found = self._decoded(chunk, end)
             if not found:  # control batches, or nothing at or behind the position
                 self.position = max(self.position, self.wanted(end))
                 continue
-            topic, partition = self.topic, self.partition
-            self.records.extend(
-                [
-                    ConsumerRecord(
-                        topic, partition, r.offset, r.timestamp_ms, r.key, r.value, r.headers
-                    )
-                    for r in found
-                ]
-            )
+            self.records.extend(found)
             self.records_end = end
         return bool(self.records)
+
+    def _decoded(self, chunk: Chunk, end: int) -> list[ConsumerRecord]:
+        return decode_as(
+            self._make, chunk.batches, start_offset=self.position, end_offset=self.wanted(end)
+        )
 
     def pop_chunk(self) -> Chunk:
         """Take the oldest chunk out."""

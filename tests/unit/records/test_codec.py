@@ -15,6 +15,7 @@ from quorumlog.records.codec import (
     PLAIN_VARIABLE,
     Envelope,
     decode_all,
+    decode_as,
     decode_batch,
     decode_columns,
     encode_batch,
@@ -66,6 +67,15 @@ def test_bytes_of_the_format_become_records(kernel: ModuleType) -> None:
     first, second = read(kernel, body)
     assert first == Record(7, 1000, b"k", b"hello", ())
     assert second == Record(8, 1001, None, None, (("h", None),))
+
+
+def test_records_become_what_the_caller_makes_of_them() -> None:
+    batches = encode_batch(RECORDS) + encode_batch(RECORDS, base_offset=2, codec=Codec.ZSTD)
+    made = decode_as(lambda *fields: fields, batches, start_offset=1, end_offset=4)
+    expected = decode_all(batches, start_offset=1, end_offset=4)
+    assert made == [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in expected]
+    with pytest.raises(CorruptionError):
+        decode_as(lambda *fields: fields, batches[:-1] + b"?")
 
 
 def test_long_varints_are_read_and_written() -> None:
