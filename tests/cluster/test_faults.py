@@ -161,7 +161,9 @@ def test_asyncio_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -
                     for record in await consumer.poll(timeout_ms=10_000):
                         assert record.offset == expected[record.partition]
                         expected[record.partition] += 1
-            assert len(asyncio.all_tasks()) == count, "a task was left behind"
+            async with asyncio.timeout(OUTCOME_S):  # gRPC's own tasks end a moment later
+                while len(asyncio.all_tasks()) > count:  # noqa: ASYNC110  # nobody sets an event
+                    await asyncio.sleep(0)
         return delivered
 
     with troubled(node):

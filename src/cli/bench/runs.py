@@ -87,12 +87,17 @@ def bench_topic(
 ) -> Iterator[str]:
     """Make a topic for a run and delete it afterwards, whatever ended the run."""
     name = f"quorumlog-bench-{os.getpid()}-{random.randrange(2**32):08x}"
-    log.admin.create_topic(
-        name,
-        partitions=partitions,
-        replication=replication,
-        configs=parse_configs(list(configs)),
-    )
+    try:
+        log.admin.create_topic(
+            name,
+            partitions=partitions,
+            replication=replication,
+            configs=parse_configs(list(configs)),
+        )
+    except KeyboardInterrupt:  # it may be there already, though nobody was told so
+        with suppress(QuorumlogError):
+            log.admin.delete_topic(name)
+        raise
     is_whole = False
     try:
         yield name
