@@ -17,7 +17,7 @@ brokers_app = typer.Typer(
 cluster_app = typer.Typer(help="The cluster.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@cluster_app.command("describe")
+@cluster_app.command("describe", short_help="Show the cluster's id, controller and sizes.")
 def describe_cluster(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
     """Show the cluster's id, its active controller, and how many brokers and topics it has."""
     from . import settings
@@ -71,7 +71,7 @@ def list_brokers(bootstrap: BootstrapOption = None, output: OutputOption = None)
     )
 
 
-@brokers_app.command("describe")
+@brokers_app.command("describe", short_help="Show a broker and what is on its disks.")
 def describe_broker(
     broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's node id.")],
     bootstrap: BootstrapOption = None,

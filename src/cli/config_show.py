@@ -18,6 +18,7 @@ app = typer.Typer(
 
 @app.command(
     "show",
+    short_help="Show every setting with its value and its origin.",
     epilog="""\b
 Examples:
   quorumlog config show --config node.toml       a node's settings

@@ -23,6 +23,7 @@ app = typer.Typer(
 
 @app.command(
     "describe",
+    short_help="Show the configs of a topic, or the settings of a broker.",
     epilog="""\b
 Examples:
   quorumlog configs describe flights             what is set, and what the rest comes to
@@ -36,7 +37,10 @@ def describe(
         typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names),
     ] = None,
     broker: Annotated[
-        int | None, typer.Option("--broker", min=0, help="Describe this broker in its place.")
+        int | None,
+        typer.Option(
+            "--broker", metavar="ID", min=0, help="The settings of this broker, in a topic's place."
+        ),
     ] = None,
     changed: Annotated[
         bool, typer.Option("--changed", help="Only what differs from the defaults.")
@@ -93,6 +97,7 @@ def _set_by(config: "Config") -> str:
 
 @app.command(
     "alter",
+    short_help="Change configs of a topic.",
     epilog="""\b
 Examples:
   quorumlog configs alter flights --set retention.ms=7d --set segment.bytes=256MiB
@@ -144,9 +149,13 @@ def alter(
 
 def _changes(assignments: list[str], deletions: list[str]) -> dict[str, str]:
     changes: dict[str, str] = {}
-    for name, value, _ in split_assignments(assignments, flag="--set"):
+    try:
+        pairs = split_assignments(assignments, flag="--set")
+    except InvalidConfig as error:
+        raise typer.BadParameter(error.message) from None
+    for name, value, _ in pairs:
         if name in changes or name in deletions:
-            raise InvalidConfig(f"{name} is given twice; give each config once")
+            raise typer.BadParameter(f"{name} is given twice; give each config once")
         changes[name] = value
     return changes
 

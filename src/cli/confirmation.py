@@ -4,12 +4,17 @@ import sys
 
 import typer
 
+from ..errors import InvalidRequest
+
 
 def confirmed(question: str) -> bool:
     """Return whether whoever sits at the terminal says yes; True where there is no terminal, since
-    a script has made up its mind. Ctrl-C is KeyboardInterrupt, as everywhere."""
-    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+    a script has made up its mind. Ctrl-C is KeyboardInterrupt, as everywhere. Raises InvalidRequest
+    where somebody types who would not see the question."""
+    if sys.stdin is None or not sys.stdin.isatty():
         return True
+    if not sys.stderr.isatty():
+        raise InvalidRequest("stderr is no terminal, so that nobody can be asked: say --yes")
     while True:
         typer.echo(f"{question} [y/N] ", nl=False, err=True)
         line = sys.stdin.readline()

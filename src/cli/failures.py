@@ -44,11 +44,37 @@ def ending_well(ctx: Any) -> Iterator[None]:
             raise
         tell(error, as_json=ctx is not None and bool(ctx.meta.get(IS_JSON)))
         raise typer.Exit(EXIT_ERROR) from None
+    except typer.BadParameter as error:
+        error.message = _plain(error)
+        raise
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:
         leave_pipe()
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
+
+
+def _plain(error: typer.BadParameter) -> str:
+    """Return what is wrong with an argument; what a validator below the options says of a number
+    names neither the value nor a remedy."""
+    cause: Any = error.__cause__
+    if not hasattr(cause, "errors"):
+        return error.message
+    found = cause.errors()[0]
+    given, context = found["input"], found.get("ctx", {})
+    match found["type"]:
+        case "int_parsing" | "int_type" | "int_from_float":
+            return f"{given!r} is not a whole number"
+        case "float_parsing" | "float_type":
+            return f"{given!r} is not a number"
+        case "greater_than_equal":
+            return f"{given} is too small: give {context['ge']} or more"
+        case "less_than_equal":
+            return f"{given} is too large: give {context['le']} or less"
+        case "value_error":
+            return str(context["error"])
+        case _:
+            return error.message
 
 
 def tell(error: QuorumlogError, *, as_json: bool) -> None:

@@ -34,6 +34,7 @@ def log() -> None:
 
 @app.command(
     "dump",
+    short_help="Print what a file of a data directory holds.",
     epilog="""\b
 Examples:
   quorumlog log dump quorumlog-data/flights-0/00000000000000000000.log

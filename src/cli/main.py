@@ -191,7 +191,9 @@ def _print_version(wanted: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print and exit."),
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="Print and exit."
+        ),
     ] = False,
     debug: Annotated[
         bool,

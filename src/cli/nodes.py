@@ -1,11 +1,14 @@
 """`quorumlog dev`, `server` and `storage format`: nodes and their directories."""
 
 import os
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from ..errors import QuorumlogError
 from . import settings
+from .failures import is_debugging, tell
 from .options import Output, OutputOption
 from .output import print_json
 
@@ -41,25 +44,32 @@ def dev(
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option("--host", help="The address to listen on.  [default: 127.0.0.1]"),
+        typer.Option(
+            "--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]"
+        ),
     ] = None,
     grpc_port: Annotated[
         int | None,
         typer.Option(
-            "--grpc-port", min=0, max=65535, help="Clients' port; 0 picks one.  [default: 9094]"
+            "--grpc-port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Clients' port; 0 picks one.  [default: 9094]",
         ),
     ] = None,
     controller_port: Annotated[
         int | None,
         typer.Option(
             "--controller-port",
+            metavar="PORT",
             min=0,
             max=65535,
             help="Nodes' port; 0 picks one.  [default: 9093]",
         ),
     ] = None,
     assignments: SetOption = None,
-    output: OutputOption = Output.HUMAN,
+    output: OutputOption = None,
 ) -> None:
     """Run one node with both roles: no configuration, formatted on first use.
 
@@ -76,13 +86,14 @@ def dev(
         controller_port=controller_port,
         assignments=assignments or (),
     )
-    raise typer.Exit(server_main.dev(options, as_json=output is Output.JSON))
+    as_json = output is Output.JSON
+    raise typer.Exit(server_main.dev(options, as_json=as_json, tell=_teller(as_json=as_json)))
 
 
 def server(
     config: ConfigOption = None,
     assignments: SetOption = None,
-    output: OutputOption = Output.HUMAN,
+    output: OutputOption = None,
 ) -> None:
     """Run the node that a configuration describes, until it is told to stop.
 
@@ -93,12 +104,29 @@ def server(
     from ..server import main as server_main
 
     settings.warn_of_unknown_variables(os.environ)
+    as_json = output is Output.JSON
     raise typer.Exit(
-        server_main.serve(config, assignments=assignments or (), as_json=output is Output.JSON)
+        server_main.serve(
+            config,
+            assignments=assignments or (),
+            as_json=as_json,
+            tell=_teller(as_json=as_json),
+        )
     )
 
 
-@storage_app.command("format")
+def _teller(*, as_json: bool) -> Callable[[QuorumlogError], None]:
+    """Return what a node does with a refusal: it is told as those of other commands."""
+
+    def tell_or_raise(error: QuorumlogError) -> None:
+        if is_debugging():
+            raise error
+        tell(error, as_json=as_json)
+
+    return tell_or_raise
+
+
+@storage_app.command("format", short_help="Prepare a node's data directory.")
 def format_storage(
     config: ConfigOption = None,
     cluster_id: Annotated[
@@ -106,7 +134,7 @@ def format_storage(
         typer.Option("--cluster-id", metavar="ID", help="The cluster to join; default: a new one."),
     ] = "",
     assignments: SetOption = None,
-    output: OutputOption = Output.HUMAN,
+    output: OutputOption = None,
 ) -> None:
     """Prepare a node's data directory: cluster id, node id, directory id.
 

@@ -27,7 +27,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
         is_number = all(isinstance(row[index], int) for row in rows)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
@@ -37,7 +37,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     console = Console(width=None if sys.stdout.isatty() else 500, highlight=False, markup=False)
     with console.capture() as capture:
         console.print(table)
-    typer.echo(capture.get(), nl=False)  # rich's own way out of a closed pipe is exit code 1
+    lines = (line.rstrip() for line in capture.get().splitlines())
+    typer.echo("\n".join(lines))  # rich's own way out of a closed pipe is exit code 1
 
 
 def print_entry(heading: str, *paragraphs: str) -> None:

@@ -40,6 +40,9 @@ MEMBERS = (
 )
 _ENCODINGS = (None, "base64", "utf-8")
 _dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False).encode
+_dumps_compact: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
 
 
 @dataclass(slots=True)
@@ -86,11 +89,22 @@ def record_json(record: "ConsumerRecord") -> dict[str, Any]:
 def parse_line(line: bytes) -> Any:
     """Return the value of a line of JSON; raises InvalidRequest."""
     try:
-        return json.loads(line)
+        return _decode(line.decode())
     except RecursionError:
         raise InvalidRequest("the JSON is nested too deeply") from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(f"not JSON at column {error.colno}: {error.msg}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest("not UTF-8") from None
+    except ValueError as error:  # a number of thousands of digits
         raise InvalidRequest(f"not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise InvalidRequest(f"{name} is no JSON; give null or a text")
+
+
+_decode: Callable[[str], Any] = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def parse_record(line: bytes) -> NewRecord:
@@ -127,9 +141,11 @@ def content_of(value: Any, encoding: Any, what: str) -> bytes | None:
     try:
         if isinstance(value, str):
             return value.encode()
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return _dumps_compact(value).encode()
     except UnicodeEncodeError:
         raise InvalidRequest(f"the {what} has half a surrogate pair, which is no text") from None
+    except ValueError:
+        raise InvalidRequest(f"the {what} has a number beyond every number; give a text") from None
 
 
 def _from_base64(value: Any, what: str) -> bytes:

@@ -2,7 +2,8 @@
 
 | text | means |
 |---|---|
-| earliest, latest | the first record that is left; the end of what is committed now |
+| earliest (beginning, start) | the first record that is left |
+| latest (end, now) | the end of what is committed now |
 | 42 | offset 42 |
 | -5 | the five last records of each partition |
 | -90s, -15m, -1h, -2d | so long before now |
@@ -41,9 +42,9 @@ Place: TypeAlias = Literal["earliest", "latest"] | int | datetime | FromEnd
 def parse_place(text: str, *, now: datetime) -> Place:
     """Return the place that a text names (see the module); raises ValueError for anything else."""
     word = text.strip()
-    if word == "earliest":
+    if word in ("earliest", "beginning", "start"):
         return "earliest"
-    if word == "latest":
+    if word in ("latest", "end", "now"):
         return "latest"
     if _is_digits(word):
         if int(word) > OFFSET_MAX:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InvalidConfig, InvalidRequest, TopicAlreadyExists, UnknownTopicOrPartition
+from ..errors import InvalidRequest, TopicAlreadyExists, UnknownTopicOrPartition
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
 from .output import cell_text, count_text, id_text, print_json, print_table
@@ -31,13 +31,17 @@ Examples:
 def create(
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The new topic's name.")],
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.")
+        int,
+        typer.Option(
+            "--partitions", "-p", metavar="NUMBER", min=1, help="How many partitions it has."
+        ),
     ] = 1,
     replication: Annotated[
         int | None,
         typer.Option(
             "--replication",
             "-r",
+            metavar="NUMBER",
             min=1,
             help="Replicas of each partition.  [default: the cluster's]",
         ),
@@ -112,7 +116,7 @@ def list_topics(
     )
 
 
-@app.command("describe")
+@app.command("describe", short_help="Show a topic's configs and its partitions.")
 def describe(
     name: TopicArgument, bootstrap: BootstrapOption = None, output: OutputOption = None
 ) -> None:
@@ -171,7 +175,8 @@ def delete(
             deleted = True
         except UnknownTopicOrPartition:
             if not if_exists:
-                raise unknown_topic(log, name) from None
+                remedy = "--if-exists takes that as done"
+                raise unknown_topic(log, name, remedy=remedy) from None
             deleted = False
     if output is Output.JSON:
         print_json({"deleted": name if deleted else None})
@@ -204,12 +209,12 @@ def listing_json(topic: "TopicListing", counted: Mapping[str, int | None]) -> di
 
 
 def parse_configs(pairs: list[str]) -> dict[str, str]:
-    """Return KEY=VALUE pairs as a dict; raises InvalidConfig for anything else."""
+    """Return KEY=VALUE pairs as a dict; anything else is a usage error."""
     configs = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise InvalidConfig(f"--config {pair!r}: give KEY=VALUE, e.g. retention.ms=86400000")
+            raise typer.BadParameter(f"--config {pair!r}: give KEY=VALUE, e.g. retention.ms=7d")
         configs[name.strip()] = value.strip()
     return configs
 

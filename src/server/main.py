@@ -59,21 +59,34 @@ class DevOptions:
     assignments: Sequence[str] = ()  # "name=value" of --set
 
 
-def dev(options: DevOptions, *, as_json: bool = False) -> int:
+def say(error: QuorumlogError) -> None:
+    """Print a refusal on stderr as one sentence."""
+    print(f"quorumlog: {error}", file=sys.stderr)
+
+
+def dev(
+    options: DevOptions, *, as_json: bool = False, tell: Callable[[QuorumlogError], None] = say
+) -> int:
     """Run one node with both roles until it is told to stop; format its folder on first use.
 
-    Returns the process's exit code: 0 after an orderly stop.
+    Returns the process's exit code: 0 after an orderly stop. `tell` is given what keeps the node
+    from running.
     """
-    return _guarded(lambda: _serve(resolve_dev(options), format_new=True, as_json=as_json))
+    return _guarded(lambda: _serve(resolve_dev(options), format_new=True, as_json=as_json), tell)
 
 
 def serve(
-    config_path: str | None, *, assignments: Sequence[str] = (), as_json: bool = False
+    config_path: str | None,
+    *,
+    assignments: Sequence[str] = (),
+    as_json: bool = False,
+    tell: Callable[[QuorumlogError], None] = say,
 ) -> int:
     """Run the node of a configuration file, of the environment and of --set until it is told to
-    stop; returns the exit code."""
+    stop; returns the exit code. `tell` is as in `dev`."""
     return _guarded(
-        lambda: _serve(resolve_server(config_path, assignments), format_new=False, as_json=as_json)
+        lambda: _serve(resolve_server(config_path, assignments), format_new=False, as_json=as_json),
+        tell,
     )
 
 
@@ -149,15 +162,15 @@ def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:
     return f"quorumlog is ready: {', '.join(places)}; data in {addresses.data_dir}"
 
 
-def _guarded(work: Callable[[], None]) -> int:
-    """Run to the end; a refusal becomes one sentence on stderr and exit code 1."""
+def _guarded(work: Callable[[], None], tell: Callable[[QuorumlogError], None]) -> int:
+    """Run to the end; a refusal is told, and becomes exit code 1."""
     try:
         logging.basicConfig(
             stream=sys.stderr, level=_log_level(), format="%(asctime)s %(levelname)s %(message)s"
         )
         work()
     except QuorumlogError as error:
-        print(f"quorumlog: {error}", file=sys.stderr)
+        tell(error)
         return 1
     return 0
 

@@ -62,6 +62,7 @@ ApiOption = Annotated[
 
 @app.command(
     "produce",
+    short_help="Send records and time them.",
     epilog="""\b
 Examples:
   quorumlog bench produce
@@ -136,6 +137,7 @@ def bench_produce(
 
 @app.command(
     "fetch",
+    short_help="Read records and time it.",
     epilog="""\b
 Examples:
   quorumlog bench fetch
@@ -193,6 +195,7 @@ def bench_fetch(
 
 @app.command(
     "latency",
+    short_help="Time single records at a steady rate.",
     epilog="""\b
 Examples:
   quorumlog bench latency

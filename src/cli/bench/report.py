@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..output import count_text, print_json, print_table, size_text
+from ..output import cell_text, count_text, print_json, print_table, size_text
 
 if TYPE_CHECKING:
     from .runs import FetchPlan, LatencyPlan, Measured, ProducePlan
@@ -53,8 +53,10 @@ def print_report(
         ],
         empty="No latency was sampled.",
     )
-    typer.echo(" ".join(f"{name}={value}" for name, value in row["settings"].items()))
-    typer.echo(", ".join(str(value) for value in row["machine"].values()))
+    settings = {name: value for name, value in row["settings"].items() if value is not None}
+    typer.echo(cell_text(settings))
+    facts = row["machine"] | {"cpus": count_text(row["machine"]["cpus"], "CPU")}
+    typer.echo(", ".join(facts.values()))
 
 
 def report_json(measured: "Measured") -> dict[str, Any]:
@@ -97,7 +99,7 @@ def machine() -> dict[str, Any]:
     """Return what the numbers of a run depend on, as far as it can be asked."""
     return {
         "cpu": _cpu_name(),
-        "cpus": os.cpu_count(),
+        "cpus": os.cpu_count() or 1,
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {sys.version.split()[0]}",
     }

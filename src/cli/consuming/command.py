@@ -60,7 +60,8 @@ def consume(
     """Print records, waiting for new ones until Ctrl-C, --until-end, --to, --max or --timeout.
 
     Records come in the order of each partition; partitions take turns. What is no text is printed
-    in base64, unless --format or -o raw is given.
+    in base64, and a terminal is shown control characters as \\x1b, unless --format or -o raw is
+    given.
     """
     from .. import settings
     from . import receiving
@@ -75,8 +76,15 @@ def consume(
         records=max_records,
         idle_ms=None if timeout is None else max(1, round(timeout * 1000)),
     )
+    file = None
+    if to_file is not None:
+        receiving.check_file_options(
+            output=output, template=template, delimiter=delimiter, verbose=verbose
+        )
+        file = RecordFile(to_file, overwrite=overwrite)
+    elif overwrite:
+        raise typer.BadParameter("--overwrite needs --to-file")
     write = receiving.writer_of(output, template, delimiter, verbose=verbose)
-    file = None if to_file is None else RecordFile(to_file, overwrite=overwrite)
     with settings.open_log(bootstrap=bootstrap) as log:
         partitions = choose_partitions(log, topics, partition or [])
         records = read(log, partitions, stretch)

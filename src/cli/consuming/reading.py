@@ -1,18 +1,20 @@
 """Reading stretches of several partitions: from a place, to a place, or for ever."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import UnknownTopicOrPartition
+from ...errors import OffsetOutOfRange
 from ..times import FromEnd, Place
-from ..topic_names import partitions_of
+from ..topic_names import check_partition, partitions_of
 
 if TYPE_CHECKING:
     from ...clients import ConsumerRecord
     from ...clients.blocking import Log
     from ...clients.blocking.consumer import Consumer
 
+POLL_RECORDS_MAX = 500  # at a time, where an end of the records is named
 END_CHECK_MS = 500  # a partition may end in a gap: looked for when nothing came for so long
 
 Partitions = dict[str, list[int]]
@@ -37,11 +39,7 @@ def choose_partitions(log: "Log", topics: Sequence[str], wanted: Sequence[int]) 
     for topic in topics:
         count = partitions_of(log, topic)
         for partition in wanted:
-            if partition >= count:
-                last = f"0 to {count - 1}" if count > 1 else "0 only"
-                raise UnknownTopicOrPartition(
-                    f"there is no such partition, there is {last}", topic=topic, partition=partition
-                )
+            check_partition(topic, partition, count)
         chosen[topic] = sorted(set(wanted)) or list(range(count))
     return chosen
 
@@ -56,7 +54,7 @@ def read(log: "Log", partitions: Partitions, stretch: Stretch) -> "Iterator[list
         start="latest" if isinstance(start, FromEnd) else start,
         until_end=stretch.until_end,
     )
-    with consumer:
+    with consumer, _places_explained():
         for (topic, partition), offset in begins.items():
             consumer.seek(topic, partition, offset)
         if ends:
@@ -65,10 +63,25 @@ def read(log: "Log", partitions: Partitions, stretch: Stretch) -> "Iterator[list
             yield from _read_on(consumer, stretch)
 
 
+@contextmanager
+def _places_explained() -> Iterator[None]:
+    """Say what to type where an offset is none of the log."""
+    try:
+        yield
+    except OffsetOutOfRange as error:
+        what = error.message.partition(";")[0]
+        raise OffsetOutOfRange(
+            f"{what}: begin at --from earliest, latest or an offset between",
+            topic=error.topic,
+            partition=error.partition,
+        ) from None
+
+
 def _read_on(consumer: "Consumer", stretch: Stretch) -> "Iterator[list[ConsumerRecord]]":
     left = stretch.records
     while left is None or left > 0:
-        records = consumer.poll(max_records=left, timeout_ms=stretch.idle_ms)
+        count = None if left is None else min(left, POLL_RECORDS_MAX)
+        records = consumer.poll(max_records=count, timeout_ms=stretch.idle_ms)
         if not records:
             return
         yield records

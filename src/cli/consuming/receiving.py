@@ -1,6 +1,9 @@
 """What `quorumlog consume` does with what it reads: lines of a chosen form, or a file."""
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from .options import RecordOutput
 from .record_files import RecordFile
 from .record_lines import (
     Writer,
+    for_terminal,
     json_line,
     raw_writer,
     template_writer,
@@ -28,10 +32,31 @@ def fill(file: RecordFile, records: "Iterator[list[ConsumerRecord]]") -> None:
     """Write records into a file, and say what is in it, whatever ended the reading."""
     with file:
         try:
-            for some in records:
-                file.write(some)
+            with _count_of(file.path) as shown:
+                for some in records:
+                    file.write(some)
+                    shown(file.count)
         finally:
             typer.echo(f"{count_text(file.count, 'record')} in {file.path}", err=True)
+
+
+@contextmanager
+def _count_of(path: str) -> Iterator[Callable[[int], None]]:
+    """Show on stderr how many records are in a file so far, where somebody looks."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description} {task.completed:,.0f} records"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(os.path.basename(path), total=None)
+        yield lambda count: progress.update(task, completed=count)
 
 
 def place_of(option: str, text: str, now: datetime) -> Place:
@@ -40,6 +65,21 @@ def place_of(option: str, text: str, now: datetime) -> Place:
         return parse_place(text, now=now)
     except ValueError as error:
         raise typer.BadParameter(f"{option}: {error}") from None
+
+
+def check_file_options(
+    *, output: RecordOutput | None, template: str | None, delimiter: str | None, verbose: bool
+) -> None:
+    """Raise a usage error where a form is named for what goes into a file, which has its own."""
+    named = {
+        "--format": template is not None,
+        "--delimiter": delimiter is not None,
+        "--output raw": output is RecordOutput.RAW,
+        "--verbose": verbose,
+    }
+    for option, is_given in named.items():
+        if is_given:
+            raise typer.BadParameter(f"the file's ending says its form: leave out {option}")
 
 
 def writer_of(
@@ -62,4 +102,5 @@ def writer_of(
         raise typer.BadParameter(f"{option}: {error}") from None
     if output is RecordOutput.JSON:
         return json_line
-    return verbose_line if verbose else value_line
+    write = verbose_line if verbose else value_line
+    return for_terminal(write) if sys.stdout.isatty() else write

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 from ...errors import InvalidRequest, StorageError
 from ..output import time_text
@@ -44,7 +44,7 @@ class RecordFile:
     """
 
     def __init__(self, path: str, *, overwrite: bool) -> None:
-        ending = os.path.splitext(path)[1]
+        ending = os.path.splitext(path)[1].lower()
         if ending not in ENDINGS:
             raise InvalidRequest(f"{path}: the name must end in one of {', '.join(ENDINGS)}")
         if os.path.exists(path) and not overwrite:
@@ -52,12 +52,13 @@ class RecordFile:
         self.path = path
         self.count = 0
         self._ending = ending
+        self._mode: Literal["wb", "xb"] = "wb" if overwrite else "xb"
         self._file: IO[bytes]
         self._sink: Sink
 
     def __enter__(self) -> "RecordFile":
         try:
-            self._file = open(self.path, "wb")  # closed in __exit__
+            self._file = open(self.path, self._mode)  # closed in __exit__
         except OSError as error:
             raise self._failed(error) from None
         if self._ending in (".parquet", ".arrow"):

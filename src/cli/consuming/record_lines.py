@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Writer: TypeAlias = "Callable[[ConsumerRecord], bytes]"
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "timestamp_ms", "key", "value", "headers")
+_SHOWN = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+del _SHOWN[ord("\t")], _SHOWN[ord("\n")]
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
@@ -30,6 +32,12 @@ def verbose_line(record: "ConsumerRecord") -> bytes:
     time = time_text(record.timestamp_ms)
     text = f"{record.partition}\t{record.offset}\t{time}\t{key or '-'}\t{value or ''}\n"
     return text.encode()
+
+
+def for_terminal(write: Writer) -> Writer:
+    """Return a writer of text that shows control characters as \\xHH, but for tabs and line ends:
+    content must not steer the terminal of whoever reads it."""
+    return lambda record: write(record).decode().translate(_SHOWN).encode()
 
 
 def json_line(record: "ConsumerRecord") -> bytes:

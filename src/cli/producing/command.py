@@ -3,8 +3,6 @@
 The work is in `sending`, which is loaded when the command is called.
 """
 
-import typer
-
 from ..options import BootstrapOption, Output, OutputOption, TopicArgument
 from .options import (
     Acks,
@@ -88,14 +86,12 @@ def produce(
         null_value=null_value,
         headers=header or [],
     )
-    if partition is not None and partitioner is not None:
-        raise typer.BadParameter("give --partition or --partitioner, not both")
+    sending.check_options(partition, partitioner, compression, compression_level)
     paths = file or [STDIN]
     as_json = output is Output.JSON
     check_readable(paths)
     with settings.open_log(bootstrap=bootstrap) as log:
-        partitions_of(log, topic)  # a topic that does not exist is told before anything is read
-        report = Report(verbose=verbose, as_json=as_json)
+        partitions = partitions_of(log, topic, wanted=partition)  # told before anything is read
         with log.producer(
             partitioner=(partitioner or Spread.KEY).value,
             acks=acks,
@@ -105,7 +101,13 @@ def produce(
             batch_size=batch_size,
         ) as producer:
             work = sending.Sending(
-                producer, report, topic, partition, on_error, keeps_partition=partitioner is None
+                producer=producer,
+                report=Report(verbose=verbose, as_json=as_json),
+                topic=topic,
+                partitions=partitions,
+                partition=partition,
+                on_error=on_error,
+                keeps_partition=partitioner is None,
             )
             sending.invite(paths, as_json=as_json)
             work.run(paths, form, show_progress=not (verbose or as_json))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...errors import InvalidRequest, QuorumlogError
+from ..output import count_text
 from ..record_json import Headers, NewRecord, content_of, parse_line, parse_record
 from ..times import timestamp_of
 from .options import Format
@@ -176,7 +177,7 @@ def _header(row: list[str], form: Form) -> list[str]:
 
 def _csv_record(names: list[str], row: list[str], form: Form) -> NewRecord | QuorumlogError:
     if len(row) != len(names):
-        return InvalidRequest(f"{len(row)} fields, the header line has {len(names)}")
+        return InvalidRequest(f"{count_text(len(row), 'field')}, the header line has {len(names)}")
     null = None if form.null_value is None else form.null_value.decode("utf-8", "replace")
     fields = {
         name: None if null is not None and field == null else field

@@ -89,15 +89,18 @@ class Report:
                 self._waiting.popleft()
                 self.unknown += 1
 
-    def failed(self, place: Place, error: QuorumlogError) -> None:
-        """Tell of an entry that is not stored."""
+    def failed(self, place: Place, error: QuorumlogError, *, is_last: bool = False) -> None:
+        """Tell of an entry that is not stored; `is_last`: the input is not read on behind it."""
         self.errors += 1
         if self.as_json:
             lines = {"line": place.first, "last_line": place.last}
             row = error_json(error) | ({"input": place.input} if place.input else {}) | lines
+            row |= {"input_left": True} if is_last else {}
             typer.echo(json.dumps(row, ensure_ascii=False), err=True)
         else:
             typer.echo(f"quorumlog: {place}: {error}", err=True)
+            if is_last:
+                typer.echo(f"quorumlog: the input is not read on behind {place}", err=True)
 
     def refused(self, error: QuorumlogError) -> None:
         """Tell of an input that cannot be read, or not to its end."""

@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ...errors import InvalidRequest, InvalidTimestamp, MessageTooLarge, QuorumlogError
+from ...errors import (
+    InvalidRequest,
+    InvalidTimestamp,
+    MessageTooLarge,
+    QuorumlogError,
+    UnknownTopicOrPartition,
+)
 from ..escapes import encode_escaped, unescape
 from ..failures import EXIT_ERROR, EXIT_INTERRUPTED
 from ..record_json import Headers, NewRecord
 from .forms import Form, read_entries
 from .inputs import STDIN, Input, inputs, progress_of
-from .options import Format, OnError
+from .options import Compression, Format, OnError, Spread
 from .report import Place, Report
 
 if TYPE_CHECKING:
@@ -21,13 +27,14 @@ if TYPE_CHECKING:
 OF_ONE_RECORD = (InvalidRequest, InvalidTimestamp, MessageTooLarge)  # the next ones may do
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Sending:
     """The work of one `produce`: entries to the producer, outcomes to the report."""
 
     producer: "Producer"
     report: Report
     topic: str
+    partitions: int  # of the topic when the command began
     partition: int | None  # for all records
     on_error: OnError
     keeps_partition: bool  # whether records may name their own
@@ -92,9 +99,10 @@ class Sending:
             )
         except OF_ONE_RECORD as error:
             return self._failed(place, error)
-        except QuorumlogError as error:  # what keeps this record out keeps out the rest
-            self.report.failed(place, error)
-            typer.echo(f"quorumlog: the input is not read on behind {place}", err=True)
+        except QuorumlogError as error:
+            if isinstance(error, UnknownTopicOrPartition) and (named or 0) >= self.partitions:
+                return self._failed(place, error)
+            self.report.failed(place, error, is_last=True)  # it keeps out the rest, too
             return False
         self.report.sent(place, record, delivery)
         return self.on_error is OnError.CONTINUE or not self.report.errors
@@ -105,12 +113,16 @@ class Sending:
 
 
 def parse_headers(pairs: list[str]) -> Headers:
-    """Return NAME=VALUE pairs; raises InvalidRequest for anything else."""
+    """Return NAME=VALUE pairs; anything else is a usage error."""
     headers = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise InvalidRequest(f"--header {pair!r}: give NAME=VALUE")
+            raise typer.BadParameter(f"--header {pair!r}: give NAME=VALUE")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise typer.BadParameter(f"--header {pair!r}: the name is not UTF-8") from None
         headers.append((name, value.encode("utf-8", "surrogateescape")))
     return tuple(headers)
 
@@ -126,8 +138,7 @@ def form_of(
     null_value: str | None,
     headers: list[str],
 ) -> Form:
-    """Return the form that options describe; raises a usage error for what does not fit together,
-    InvalidRequest for a header that is none."""
+    """Return the form that options describe; what does not fit together is a usage error."""
     return _checked(
         Form(
             format=format_,
@@ -176,6 +187,19 @@ def _bytes_of(text: str | None, option: str) -> bytes | None:
         return encode_escaped(unescape(text))
     except ValueError as error:
         raise typer.BadParameter(f"{option} {text!r}: {error}") from None
+
+
+def check_options(
+    partition: int | None,
+    partitioner: Spread | None,
+    compression: Compression,
+    compression_level: int | None,
+) -> None:
+    """Raise a usage error for options that contradict each other."""
+    if partition is not None and partitioner is not None:
+        raise typer.BadParameter("give --partition or --partitioner, not both")
+    if compression_level is not None and compression not in (Compression.GZIP, Compression.ZSTD):
+        raise typer.BadParameter("--compression-level needs --compression gzip or zstd")
 
 
 def invite(paths: list[str], *, as_json: bool) -> None:

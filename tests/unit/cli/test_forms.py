@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.cli.consuming.record_lines import raw_writer, template_writer
+from quorumlog.cli.consuming.record_lines import (
+    for_terminal,
+    raw_writer,
+    template_writer,
+    value_line,
+    verbose_line,
+)
 from quorumlog.cli.escapes import encode_escaped, unescape
 from quorumlog.cli.producing.forms import RECORD_BYTES_MAX, Entry, Form, read_entries
 from quorumlog.cli.producing.options import Format
@@ -131,7 +137,7 @@ def test_members_of_a_json_line_give_key_and_time() -> None:
     messages = [
         message for _, _, message in refusals(b'x\n[1]\n{"id": 1}\n{"id": 1, "at": "noon"}\n', form)
     ]
-    assert messages[0].startswith("not JSON: ")
+    assert messages[0].startswith("not JSON at column 1: ")
     assert messages[1] == 'not a JSON object such as {"id": 7}'
     assert messages[2] == "the JSON object has no member 'at'"
     assert messages[3].startswith("timestamp is 'noon': give milliseconds")
@@ -171,7 +177,7 @@ def test_a_csv_row_that_is_none_does_not_end_the_others() -> None:
     assert values == [b'{"a": "2", "b": "3"}']
     told = refusals(content, csv_form())
     assert [(first, last) for first, last, _ in told] == [(2, 2), (3, 3), (4, 4), (6, 7)]
-    assert told[0][2] == "1 fields, the header line has 2"
+    assert told[0][2] == "1 field, the header line has 2"
     assert told[1][2].startswith("not CSV: ")
     assert told[2][2] == "not UTF-8"
     assert told[3][2] == "a quote is opened and never closed"
@@ -236,7 +242,12 @@ def test_json_records_may_be_short() -> None:
         (b'{"partition": true}', "partition is True"),
         (b'{"timestamp": "soon"}', "timestamp is 'soon'"),
         (b'{"timestamp": 9999999999999999999999}', "beyond any time"),
-        (b"\xff", "not JSON"),
+        (b"\xff", "not UTF-8"),
+        (b'{"a": 1,}', "not JSON at column 9: "),
+        (b'{"value": NaN}', "NaN is no JSON"),
+        (b'{"value": [-Infinity]}', "-Infinity is no JSON"),
+        (b'{"value": 1e400}', "beyond every number"),
+        (b'{"headers": {"h": [1e400]}}', "beyond every number"),
     ],
 )
 def test_a_json_record_that_is_none_says_why(line: bytes, message: str) -> None:
@@ -294,6 +305,10 @@ def test_a_template_that_is_none_says_why(template: str, message: str) -> None:
     [
         ("earliest", "earliest"),
         ("latest", "latest"),
+        ("beginning", "earliest"),
+        ("start", "earliest"),
+        ("end", "latest"),
+        ("now", "latest"),
         ("0", 0),
         ("42", 42),
         ("-5", FromEnd(5)),
@@ -341,3 +356,15 @@ def test_the_line_of_a_record_is_the_contract() -> None:
         "headers": [{"key": "h", "value": "/g==", "encoding": "base64"}],
         "encoding": "base64",
     }
+
+
+# --- terminals -----------------------------------------------------------------------------------
+
+
+def test_a_terminal_is_not_steered_by_what_is_in_a_record() -> None:
+    value = "\x1b]0;title\x07 \u009b2J ü\tb\nc\r".encode()
+    evil = record(value, key=b"\x1b[31m")
+    shown = rb"\x1b]0;title\x07 \x9b2J " + "ü\tb\nc".encode() + rb"\x0d" + b"\n"
+    assert for_terminal(value_line)(evil) == shown
+    assert b"\t\\x1b[31m\t" in for_terminal(verbose_line)(evil)
+    assert b"\x1b" not in for_terminal(verbose_line)(evil)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from quorumlog.cli.main import app
+from quorumlog.cli.output import print_table
 
 COMMAND = [sys.executable, "-m", "quorumlog.cli"]
 WAIT_S = 30.0
@@ -110,16 +111,20 @@ def test_a_partition_that_does_not_exist_fails_those_records_alone(
     address: str, topic: str
 ) -> None:
     succeed("topics", "create", topic, address=address)
-    result = invoke("consume", topic, "--partition", "3", address=address)
-    assert (result.exit_code, result.stderr) == (
-        1,
-        f"quorumlog: {topic}-3: there is no such partition, there is 0 only\n",
-    )
-    stdin = '{"value": "a"}\n{"value": "b", "partition": 7}\n'
+    for command in (["consume"], ["produce"]):  # told before anything is read
+        result = invoke(*command, topic, "--partition", "3", address=address, stdin="a\n")
+        assert (result.exit_code, result.stdout, result.stderr) == (
+            1,
+            "",
+            f"quorumlog: {topic}-3: there is no such partition, there is 0 only\n",
+        )
+    stdin = '{"value": "a"}\n{"value": "b", "partition": 7}\n{"value": "c"}\n'
     mixed = invoke("produce", topic, "--format", "json", address=address, stdin=stdin)
     assert mixed.exit_code == 1
-    assert "line 2: " in mixed.stderr
-    assert "1 record," in mixed.stdout
+    assert mixed.stderr.startswith("quorumlog: line 2: ")
+    assert mixed.stderr.count("\n") == 1
+    assert mixed.stdout.startswith("2 records,")
+    assert mixed.stdout.endswith("1 failed\n")
 
 
 def test_stretches_begin_and_end_where_they_are_told(address: str, topic: str) -> None:
@@ -141,6 +146,16 @@ def test_stretches_begin_and_end_where_they_are_told(address: str, topic: str) -
     assert read("--from", "3", "--to", "3") == ""
     assert read("--to", "2", "--partition", "1") == "uv"
     assert len(read("--to", "5", "-n", "3")) == 3
+
+
+def test_an_offset_outside_of_the_log_names_the_ones_inside(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    result = invoke("consume", topic, "--from", "2025", address=address)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"quorumlog: {topic}-0: offset 2025 is outside [0, 0]: "
+        "begin at --from earliest, latest or an offset between\n",
+    )
 
 
 def test_records_go_into_files(address: str, topic: str, tmp_path: Path) -> None:
@@ -253,9 +268,61 @@ def test_a_bench_says_what_came_out_and_on_what(address: str, options: list[str]
     assert not [name for name in names if name.startswith("quorumlog-bench")]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("api", ["record", "arrow"])
+def test_a_bench_measures_all_that_was_asked_for_behind_its_warm_up(
+    address: str, topic: str, api: str
+) -> None:
+    run = ["bench", "fetch", "--size", "10", "--api", api, "-o", "json"]
+    small = succeed(*run, "-n", "7", "--warm-up", "300", address=address)
+    assert json.loads(small)["records"] == 7
+    succeed("topics", "create", topic, address=address)
+    succeed("produce", topic, address=address, stdin="a\nb\nc\n")
+    own = ["--topic", topic, "--warm-up"]
+    assert json.loads(succeed(*run, *own, "1", "-n", "9", address=address))["records"] == 2
+    result = invoke("bench", "fetch", "--api", api, *own, "3", address=address)
+    assert (result.exit_code, "--warm-up 0" in result.stderr) == (1, True)
+
+
 def test_percentiles_are_nearest_ranks() -> None:
     from quorumlog.cli.bench.report import percentile
 
     values = list(range(1, 1_001))
     assert [percentile(values, p) for p in (0.1, 50, 99, 99.9, 100)] == [1, 500, 990, 999, 1_000]
     assert percentile([7], 50) == 7
+
+
+# --- tables and sentences ------------------------------------------------------------------------
+
+
+def test_a_table_is_its_lines_and_nothing_around(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "count"), [("a", 1_000), ("bb", None)], empty="none")
+    assert capsys.readouterr().out == "name   count\n────────────\na      1,000\nbb     -\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["topics", "list", "-o", "xml"], "'xml' is not one of 'human', 'json'."),
+        (["topics", "create", "t", "-p", "x"], "'x' is not a whole number"),
+        (["topics", "create", "t", "-p", "0"], "0 is too small: give 1 or more"),
+        (["dev", "--grpc-port", "65536"], "65536 is too large: give 65535 or less"),
+        (["consume", "t", "--timeout", "soon"], "'soon' is not a number"),
+        (["consume", "t", "-p", "0", "-p", "x"], "'x' is not a whole number"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_it_may_be(arguments: list[str], sentence: str) -> None:
+    result = invoke(*arguments, address="127.0.0.1:1")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith(f": {sentence}")
+
+
+def test_the_output_is_json_where_the_environment_says_so_for_every_command(
+    tmp_path: Path,
+) -> None:
+    environment = {"QUORUMLOG_OUTPUT": "json"}
+    folder = f"data.dir={tmp_path / 'data'}"
+    result = CliRunner().invoke(app, ["storage", "format", "--set", folder], env=environment)
+    assert json.loads(result.stdout)["node_id"] == 1
+    result = CliRunner().invoke(app, ["server", "--config", "/no/such/file"], env=environment)
+    assert "/no/such/file" in json.loads(result.stderr)["message"]
