@@ -275,10 +275,11 @@ class Consumer:
     # --- within ------------------------------------------------------------------------------
 
     def _bounded(self, bounds: Bounds) -> Iterator[ConsumerRecord]:
-        while bounds.begin():
+        while bounds.is_open():
             record = self._next(bounds.wait_ms)
             if record is None:
                 return
+            bounds.count()
             yield record
 
     def _next(self, wait_ms: Callable[[], int | None] | None) -> ConsumerRecord | None:

@@ -1,6 +1,7 @@
 """One Arrow poll of a consumer: rows of several partitions, up to a number and a size."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import QuorumlogError
@@ -10,6 +11,20 @@ from .partition_reader import Chunk, PartitionReader, window
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows that were decoded at once, to be handed out by several polls: row i has the offset
+    `first` + i."""
+
+    rows: "pa.RecordBatch"
+    first: int
+
+    def has(self, schema: "pa.Schema", start: int, end: int) -> bool:
+        """Whether these columns of [start, end) are among them."""
+        behind = self.first + self.rows.num_rows
+        return self.first <= start and end <= behind and bool(self.rows.schema == schema)
 
 
 class ArrowTurn:
@@ -45,10 +60,13 @@ class ArrowTurn:
 
     def _take(self, reader: PartitionReader, chunk: Chunk) -> int:
         start, end, size = window(chunk, reader.position, self._bytes_left)
+        whole = end
         if self._records_left is not None:
             end = min(end, start + self._records_left)
         try:
-            rows = self._decode(reader, chunk, start, end)
+            rows = self._kept(reader, chunk, start, end, whole)
+            if rows is None:
+                rows = self._decode(reader, chunk, start, end)
         except QuorumlogError as error:
             end = min(end, reader.cut(chunk, error))
             reader.fetch_offset = reader.position  # until its rows are there
@@ -62,6 +80,25 @@ class ArrowTurn:
             if self._records_left is not None:
                 self._records_left -= rows.num_rows
         return int(rows.num_rows)
+
+    def _kept(
+        self, reader: PartitionReader, chunk: Chunk, start: int, end: int, whole: int
+    ) -> "pa.RecordBatch | None":
+        """Return the rows of [start, end); all up to `whole` are decoded once and kept, for
+        the polls to come. None where that cannot be: offsets are missing, or not all is well."""
+        end, whole = reader.wanted(end), reader.wanted(whole)
+        kept = reader.rows if isinstance(reader.rows, KeptRows) else None
+        if kept is None or not kept.has(self._schema, start, end):
+            if end >= whole:
+                return None  # all at once
+            try:
+                kept = KeptRows(self._decode(reader, chunk, start, whole), start)
+            except QuorumlogError:
+                return None  # told when its turn comes
+            if kept.rows.num_rows != whole - start:
+                return None
+            reader.rows = kept
+        return kept.rows.slice(start - kept.first, end - start)
 
     def _decode(
         self, reader: PartitionReader, chunk: Chunk, start: int, end: int

@@ -64,6 +64,7 @@ class PartitionReader:
         "records_end",
         "resets",
         "retry_ms",
+        "rows",
         "target",
         "topic",
         "topic_id",
@@ -81,6 +82,7 @@ class PartitionReader:
         self.fetch_offset = 0  # offset that the next fetch asks for
         self.chunks: deque[Chunk] = deque()  # not decoded
         self.buffered_bytes = 0  # of the chunks
+        self.rows: object = None  # Arrow rows of the oldest chunk: see `arrow_turn`
         self.records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not handed out
         self.records_end = 0  # behind that chunk; counts while there are records
         self.generation = 0  # counts seeks
@@ -153,6 +155,7 @@ class PartitionReader:
         if self.chunks:
             self.is_behind = True
         self.chunks.clear()
+        self.rows = None
         self.buffered_bytes = 0
         self.fetch_offset = self.records_end if self.records else max(self.position, 0)
         self.generation += 1
@@ -267,6 +270,7 @@ class PartitionReader:
 
     def pop_chunk(self) -> Chunk:
         """Take the oldest chunk out."""
+        self.rows = None
         chunk = self.chunks.popleft()
         self.buffered_bytes -= len(chunk.batches)
         return chunk

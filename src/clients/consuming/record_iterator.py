@@ -28,15 +28,16 @@ class Bounds:
         self._idle_ms = idle_ms
         self._left = max_records  # records; None: any number
 
-    def begin(self) -> bool:
-        """Count one more record; False when it is one too many, or too late for it."""
+    def is_open(self) -> bool:
+        """Whether one more record may come: it is not one too many, nor too late for it."""
         if self._deadline_ms is not None and self._clock.now_ms() >= self._deadline_ms:
             return False
+        return self._left != 0
+
+    def count(self) -> None:
+        """A record has come."""
         if self._left is not None:
-            if self._left == 0:
-                return False
             self._left -= 1
-        return True
 
     def wait_ms(self) -> int | None:
         """Return how long the next record may be waited for; None: as long as it takes."""
@@ -70,9 +71,10 @@ class AsyncRecords:
 
     async def __anext__(self) -> ConsumerRecord:
         """Return the next record within the bounds."""
-        if not self._bounds.begin():
+        if not self._bounds.is_open():
             raise StopAsyncIteration
         record = await self._next(timeout_ms=self._bounds.wait_ms())
         if record is None:
             raise StopAsyncIteration
+        self._bounds.count()
         return record

@@ -107,6 +107,52 @@ def test_a_number_of_bytes_is_a_bound_but_for_one_batch() -> None:
     play(main)
 
 
+def test_a_batch_is_decoded_once_for_many_small_polls() -> None:
+    """However the columns change, and whatever is between two polls."""
+
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 1_000)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            reader = consumer._fetcher.readers["t", 0]
+            read, kept = [], [reader.rows]
+            for number in range(90):
+                columns = ["offset"] if number < 50 else ["value", "offset"]
+                table = await consumer.poll_arrow(max_records=10, columns=columns)
+                assert table.column_names == columns
+                if reader.rows is not kept[-1]:
+                    kept.append(reader.rows)
+                read += table["offset"].to_pylist()
+            assert read == list(range(900))
+            assert len(kept) == 3, "none, and one for each choice of columns"
+            await consumer.seek("t", 0, 5)
+            read = (await consumer.poll_arrow(max_records=10))["offset"].to_pylist()
+            assert read == list(range(5, 15))
+            assert offsets(await consumer.poll(max_records=3)) == [15, 16, 17]
+            read = (await consumer.poll_arrow(max_records=10))["offset"].to_pylist()
+            assert read == list(range(18, 28))
+
+    play(main)
+
+
+@pytest.mark.parametrize("max_records", [3, 7, 100])
+def test_small_polls_give_all_that_precedes_a_rotten_batch(max_records: int) -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 10, batches=2)
+        brokers.put(("t", 0), batch(20)[:-1] + b"?", 1)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            read: list[int] = []
+            while len(read) < 20:
+                table = await consumer.poll_arrow(max_records=max_records)
+                read += table["offset"].to_pylist()
+            assert read == list(range(20))
+            with pytest.raises(CorruptionError):
+                await consumer.poll_arrow(max_records=max_records)
+
+    play(main)
+
+
 def test_gaps_in_the_offsets_cost_no_row() -> None:
     """What compaction leaves: records far apart, in one batch and between batches."""
 

@@ -259,6 +259,24 @@ def test_a_broker_that_finds_no_offset_in_range_is_not_hammered() -> None:
     play(main)
 
 
+def test_an_iteration_goes_on_after_an_error_and_counts_the_records_alone() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t")
+        brokers.append(("t", 0), 5)
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            records = consumer.records(max_records=7)
+            read = [(await anext(records)).offset for _ in range(5)]
+            brokers.errors["t", 0] = UnknownServerError("it fails")
+            brokers.append(("t", 0), 5)
+            with pytest.raises(UnknownServerError):
+                await anext(records)
+            brokers.errors.clear()
+            read += [record.offset async for record in records]
+            assert read == list(range(7))
+
+    play(main)
+
+
 def test_reading_follows_a_leader_that_moves() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 4)
