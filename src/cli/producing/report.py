@@ -51,9 +51,19 @@ class Report:
     records: int = 0  # stored, or sent where no acknowledgement was asked for
     stored_bytes: int = 0  # of their keys and values
     errors: int = 0
-    unknown: int = 0  # sent, but interrupted before the outcome was known
+    unknown: int = 0  # given, but interrupted before the outcome was known
+    _given: int = 0  # to the producer, or just about to be: Ctrl-C may come between any two steps
+    _known: int = 0  # of those; counted last, so that at no point one is missing
     _waiting: "deque[tuple[Place, bytes | None, int, Delivery]]" = field(default_factory=deque)
     _start_s: float = field(default_factory=time.monotonic)
+
+    def giving(self) -> None:
+        """Note that a record is about to be given to the producer."""
+        self._given += 1
+
+    def not_taken(self) -> None:
+        """Note that the producer refused it."""
+        self._known += 1
 
     def sent(self, place: Place, record: NewRecord, delivery: "Delivery") -> None:
         """Note a record on its way; tell of those in front that have arrived."""
@@ -87,7 +97,7 @@ class Report:
                 self._settle()
             else:
                 self._waiting.popleft()
-                self.unknown += 1
+        self.unknown = self._given - self._known
 
     def failed(self, place: Place, error: QuorumlogError, *, is_last: bool = False) -> None:
         """Tell of an entry that is not stored; `is_last`: the input is not read on behind it."""
@@ -141,9 +151,11 @@ class Report:
             stored = delivery.result()
         except QuorumlogError as error:
             self.failed(place, error)
+            self._known += 1
             return
         self.records += 1
         self.stored_bytes += size
+        self._known += 1
         if not self.verbose:
             return
         if self.as_json:

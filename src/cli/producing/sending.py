@@ -88,6 +88,7 @@ class Sending:
         if isinstance(record, QuorumlogError):
             return self._failed(place, record)
         named = record.partition if self.keeps_partition else None
+        self.report.giving()
         try:
             delivery = self.producer.send(
                 self.topic,
@@ -98,8 +99,10 @@ class Sending:
                 partition=named if self.partition is None else self.partition,
             )
         except OF_ONE_RECORD as error:
+            self.report.not_taken()
             return self._failed(place, error)
         except QuorumlogError as error:
+            self.report.not_taken()
             if isinstance(error, UnknownTopicOrPartition) and (named or 0) >= self.partitions:
                 return self._failed(place, error)
             self.report.failed(place, error, is_last=True)  # it keeps out the rest, too

@@ -6,12 +6,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+import quorumlog
+from quorumlog.cli.completion import candidates
 from quorumlog.cli.main import app
 from quorumlog.cli.output import print_table
+from quorumlog.cli.producing.forms import Form
+from quorumlog.cli.producing.options import Format, OnError
+from quorumlog.cli.producing.report import Report
+from quorumlog.cli.producing.sending import Sending
 
 COMMAND = [sys.executable, "-m", "quorumlog.cli"]
 WAIT_S = 30.0
@@ -326,3 +335,101 @@ def test_the_output_is_json_where_the_environment_says_so_for_every_command(
     assert json.loads(result.stdout)["node_id"] == 1
     result = CliRunner().invoke(app, ["server", "--config", "/no/such/file"], env=environment)
     assert "/no/such/file" in json.loads(result.stderr)["message"]
+
+
+# --- completion ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("quorumlog ben", ["bench"]),
+        ("quorumlog topics de", ["describe", "delete"]),
+        ("quorumlog topics create t --part", ["--partitions"]),
+        ("quorumlog produce t --compression z", ["zstd"]),
+        ("quorumlog produce t --compression=z", ["--compression=zstd"]),
+        ("quorumlog produce t --compression-", ["--compression-level"]),
+        ("quorumlog produce t --key-field ", []),
+        ("quorumlog nonsense x", []),
+        ("quorumlog completion ", ["bash", "zsh", "fish"]),
+    ],
+)
+def test_the_end_of_a_line_is_completed(line: str, expected: list[str]) -> None:
+    assert [value for value, _ in candidates(get_command(app), line)] == expected
+
+
+def test_names_of_topics_are_completed_where_one_may_stand(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    succeed("topics", "create", "completed", address=address)
+    monkeypatch.setenv("QUORUMLOG_BOOTSTRAP", address)
+    for line, expected in (
+        ("quorumlog consume comp", ["completed"]),
+        ("quorumlog consume completed comp", ["completed"]),
+        ("quorumlog topics describe completed comp", []),
+    ):
+        assert [value for value, _ in candidates(get_command(app), line)] == expected
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+
+class CtrlC:
+    """Comes once, before a line of a record's way through `produce`."""
+
+    WAY = ("_send", "giving", "sent", "settle_done", "settle_all", "_settle")
+
+    def __init__(self, lines: int) -> None:
+        self._lines_left = lines
+        self.has_come = False
+
+    def __enter__(self) -> "CtrlC":
+        sys.settrace(self._enter)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _enter(self, frame: FrameType, event: str, value: Any) -> Any:
+        code = frame.f_code
+        return self._line if "producing" in code.co_filename and code.co_name in self.WAY else None
+
+    def _line(self, frame: FrameType, event: str, value: Any) -> Any:
+        if event == "line" and not self.has_come:
+            self._lines_left -= 1
+            if self._lines_left < 0:
+                self.has_come = True
+                raise KeyboardInterrupt
+        return self._line
+
+
+@pytest.mark.slow
+def test_what_is_told_after_ctrl_c_covers_all_that_is_stored(
+    address: str, topic: str, tmp_path: Path
+) -> None:
+    """Wherever it comes: at most as told is stored, at least what is told to be."""
+    (tmp_path / "two.txt").write_text("1\n2\n")
+    come = 0
+    with quorumlog.connect(address) as log:
+        log.admin.create_topic(topic)
+        before = 0
+        while True:
+            report = Report(verbose=False, as_json=True)
+            with log.producer(linger_ms=0) as producer, CtrlC(come) as ctrl_c:
+                Sending(
+                    producer=producer,
+                    report=report,
+                    topic=topic,
+                    partitions=1,
+                    partition=None,
+                    on_error=OnError.STOP,
+                    keeps_partition=True,
+                ).run([str(tmp_path / "two.txt")], Form(format=Format.LINES), show_progress=False)
+            end = log.list_offsets(topic, at="latest")[0]
+            assert report.records <= end - before <= report.records + report.unknown, come
+            before = end
+            if not ctrl_c.has_come:
+                break
+            come += 1
+    assert come > 20, "many lines were met"
+    assert (report.records, report.unknown) == (2, 0)
