@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 
 def fill(file: RecordFile, records: "Iterator[list[ConsumerRecord]]") -> None:
-    """Write records into a file, and say what is in it, whatever ended the reading."""
-    with file:
-        try:
-            with _count_of(file.path) as shown:
-                for some in records:
-                    file.write(some)
-                    shown(file.count)
-        finally:
+    """Write records into a file, and say what is in it, whatever ended the reading; of a file that
+    could not be written nothing is said but that."""
+    try:
+        with file, _count_of(file.path) as shown:
+            for some in records:
+                file.write(some)
+                shown(file.count)
+    finally:
+        if file.is_whole:
             typer.echo(f"{count_text(file.count, 'record')} in {file.path}", err=True)
 
 

@@ -51,6 +51,7 @@ class RecordFile:
             raise InvalidRequest(f"{path} exists; --overwrite replaces it")
         self.path = path
         self.count = 0
+        self.is_whole = False  # closed, and every record of the count is in it
         self._ending = ending
         self._mode: Literal["wb", "xb"] = "wb" if overwrite else "xb"
         self._file: IO[bytes]
@@ -82,11 +83,15 @@ class RecordFile:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._sink.close()
-            self._file.close()
+            try:
+                self._sink.close()
+            finally:
+                self._file.close()
         except OSError as failure:
-            if error is None:
+            if not isinstance(error, StorageError):
                 raise self._failed(failure) from None
+        else:
+            self.is_whole = not isinstance(error, StorageError)
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(f"{self.path} cannot be written: {error.strerror or error}")

@@ -18,6 +18,7 @@ from .forms import Entry
 if TYPE_CHECKING:
     from ...clients.blocking.producer import Delivery, Producer
 
+WAITING_MAX = 100_000  # records without a told outcome: behind one that is late others wait
 LAST_WAIT_MS = 2_000  # after Ctrl-C, for the answers that are under way
 
 
@@ -66,9 +67,12 @@ class Report:
         self._known += 1
 
     def sent(self, place: Place, record: NewRecord, delivery: "Delivery") -> None:
-        """Note a record on its way; tell of those in front that have arrived."""
+        """Note a record on its way; tell of those in front that have arrived. Waits for the first
+        where too many are behind it: what is told is told in order, and memory is bounded."""
         key = record.key if self.verbose else None
         self._waiting.append((place, key, record.size, delivery))
+        if len(self._waiting) > WAITING_MAX:
+            self._settle()
         self.settle_done()
 
     def settle_done(self) -> None:

@@ -195,6 +195,23 @@ def test_records_go_into_files(address: str, topic: str, tmp_path: Path) -> None
     assert (wrong.exit_code, ".parquet, .arrow" in wrong.stderr) == (1, True)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_of_a_file_that_could_not_be_written_no_count_is_told(
+    address: str, topic: str, tmp_path: Path, ending: str
+) -> None:
+    succeed("topics", "create", topic, address=address)
+    succeed("produce", topic, address=address, stdin="a\n")
+    file = tmp_path / f"full.{ending}"
+    file.symlink_to("/dev/full")
+    wanted = ["consume", topic, "-e", "--overwrite", "--to-file", str(file)]
+    result = invoke(*wanted, address=address)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"quorumlog: {file} cannot be written: No space left on device\n",
+    )
+
+
 def test_an_unknown_topic_is_told_with_the_nearest(address: str, topic: str) -> None:
     succeed("topics", "create", "departures", address=address)
     for command in (["consume"], ["produce"], ["topics", "describe"], ["topics", "delete"]):

@@ -1,0 +1,34 @@
+"""What `produce` tells of its records, without a node."""
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from quorumlog.cli.producing import report as module
+from quorumlog.cli.producing.report import Place, Report
+from quorumlog.cli.record_json import NewRecord
+from quorumlog.clients import Delivered
+
+
+class Late(Future[Delivered]):
+    """A delivery whose outcome comes when somebody waits for it."""
+
+    def result(self, timeout: float | None = None) -> Delivered:
+        if not self.done():
+            self.set_result(Delivered(topic="t", partition=0, offset=0, timestamp_ms=0))
+        return super().result(timeout)
+
+
+def test_records_behind_one_that_is_late_are_not_gathered_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "WAITING_MAX", 10)
+    report = Report(verbose=False, as_json=False)
+    late: list[Any] = [Late() for _ in range(100)]
+    for line, delivery in enumerate(late, start=1):
+        report.sent(Place("", "line", line, line), NewRecord(None, b"xyz"), delivery)
+        assert sum(not each.done() for each in late[:line]) <= 10
+    assert (report.records, report.stored_bytes) == (90, 270)
+    report.settle_all()
+    assert (report.records, report.stored_bytes) == (100, 300)
