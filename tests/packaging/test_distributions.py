@@ -168,10 +168,11 @@ def test_the_source_distribution_holds_what_it_is_made_from(built: Distributions
     assert not [member.name for member in members if member.issym() or member.islnk()]
     records = {f".pkg/quorumlog/{name[4:]}" for name in repository_files("src/records/*.p[yx]*")}
     assert len([name for name in records if name.endswith((".pyx", ".pxi"))]) > 1
-    assert records | set(repository_files("proto", "docs/*.md")) <= names
+    assert records | set(repository_files("proto", "docs/*.md", "examples", "benchmarks")) <= names
     assert {"README.md", "LICENSE", "CHANGELOG.md", "ARCHITECTURE.md", "PKG-INFO"} <= names
     assert not [name for name in names if name.endswith((".c", ".so", ".pyc"))]
-    assert not [name for name in names if "/." in name or name.startswith((".git", ".venv"))]
+    hidden = {name for name in names if "/." in name or name.startswith((".git", ".venv"))}
+    assert hidden == {"examples/nodejs/.npmrc"}
 
 
 def test_the_source_distribution_says_what_it_is_built_with(built: Distributions) -> None:
