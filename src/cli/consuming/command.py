@@ -35,9 +35,9 @@ Examples:
   quorumlog consume paths -e -o raw --delimiter '\\0' | xargs -0 ls -d
 
 \b
-Places in a log: earliest, latest, an offset (42), the last records of each partition (-5),
-so long ago (-90s, -15m, -1h, -2d), a time (2024-12-31T18:00+01:00; UTC unless it says
-otherwise), milliseconds since 1970 (1735689600000ms).
+Places in a log: earliest or beginning, latest or end, an offset (42), the last records of
+each partition (-5), so long ago (-90s, -15m, -1h, -2d), a time (2024-12-31T18:00+01:00; UTC
+unless it says otherwise), milliseconds since 1970 (1735689600000ms).
 """
 
 
