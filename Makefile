@@ -9,9 +9,9 @@ LEVEL ?= node
 SEEDS ?= 50
 MINUTES ?= 10
 
-# What touches the record codec: run once more on the one in plain Python.
-PLAIN_TESTS := tests/unit/records tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/clients \
-  tests/unit/spark tests/property/records
+# Run once more on the codec in plain Python: all tests of the codec, and the quick ones of those who use it.
+CODEC_TESTS := tests/unit/records tests/property/records
+PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/clients tests/unit/spark
 
 .PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs simulate soak bench dist lock clean
 
@@ -37,8 +37,9 @@ test: setup ## every test but the long ones: what decides a landing
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10
 
-test-plain: setup ## the tests of what touches the record codec, on the plain Python one
-	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile $(PLAIN_TESTS)
+test-plain: setup ## the tests of the record codec, and the quick ones of what uses it, on the one in plain Python
+	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long" --numprocesses 2 --dist loadfile $(CODEC_TESTS)
+	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not slow and not long and not spark" --numprocesses 2 --dist loadfile $(PLAIN_TESTS)
 
 test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" --numprocesses 2 --dist loadfile
