@@ -17,7 +17,6 @@ from ..errors import (
     InvalidRequest,
     Lost,
     NotImplementedHere,
-    NotLeaderOrFollower,
     QuorumlogError,
     Stopping,
     TimedOut,
@@ -30,7 +29,7 @@ from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS
 from .answers import described_topic
 from .config import ClientConfig
 from .retry import Backoff, Retrier, is_retriable
-from .topology import Leader, TopicLayout, Topology
+from .topology import Leader, TopicLayout, Topology, absent, leaderless
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -267,19 +266,11 @@ class Connection:
         if not 0 <= partition < len(layout.partitions):
             layout = await self.refresh(topic, deadline_ms=deadline_ms)
         if not 0 <= partition < len(layout.partitions):
-            raise UnknownTopicOrPartition(
-                f"the topic has {len(layout.partitions)} partitions, numbered from 0",
-                topic=topic,
-                partition=partition,
-            )
+            raise absent(topic, partition, len(layout.partitions))
         leader = self.topology.leader(topic, partition)
         if leader is None:
             self.doubt(topic)
-            raise NotLeaderOrFollower(
-                "the partition has no leader now: its replicas are down or being elected",
-                topic=topic,
-                partition=partition,
-            )
+            raise leaderless(topic, partition)
         return leader
 
     def leader_now(self, topic: str, partition: int) -> Leader | None:

@@ -7,6 +7,7 @@ leader epoch of the same topic id) never replaces it. It must not know how answe
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from ..ids import NO_NODE, Epoch, NodeId
 from ..proto import admin_pb2
 
@@ -126,3 +127,26 @@ def _message_bytes_max(topic: admin_pb2.TopicDescription) -> int | None:
         if config.name == MESSAGE_BYTES_MAX and config.value.isdecimal():
             return int(config.value)
     return None
+
+
+def absent(topic: str, partition: int, partitions: int) -> UnknownTopicOrPartition:
+    """The error for a partition that a topic of `partitions` does not have."""
+    return UnknownTopicOrPartition(
+        f"the topic has {numbered(partitions)}", topic=topic, partition=partition
+    )
+
+
+def numbered(partitions: int) -> str:
+    """Say how many partitions a topic has, and how they are numbered."""
+    if partitions == 1:
+        return "1 partition, number 0"
+    return f"{partitions} partitions, numbered from 0"
+
+
+def leaderless(topic: str, partition: int) -> NotLeaderOrFollower:
+    """The error for a partition that nobody leads now."""
+    return NotLeaderOrFollower(
+        "the partition has no leader now: its replicas are down or being elected",
+        topic=topic,
+        partition=partition,
+    )

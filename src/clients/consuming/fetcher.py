@@ -24,7 +24,6 @@ from typing import Any
 
 from ...errors import (
     CorruptionError,
-    NotLeaderOrFollower,
     OffsetOutOfRange,
     QuorumlogError,
     UnknownServerError,
@@ -38,7 +37,7 @@ from ...services import LOG_FETCH
 from ..config import ConsumerConfig
 from ..connection import Connection
 from ..offsets import BEYOND, LATEST, Place, ask_leader, position_code
-from ..topology import Leader
+from ..topology import Leader, absent, leaderless
 from .partition_reader import PartitionReader, checked_chunks
 
 READS_PER_LEADER_MAX = 2
@@ -312,20 +311,10 @@ class Fetcher:
     def _looked_up(self, reader: PartitionReader, generation: int, partitions: int) -> None:
         topic, partition = reader.topic, reader.partition
         if not 0 <= partition < partitions:
-            absent = UnknownTopicOrPartition(
-                f"the topic has {partitions} partitions, numbered from 0",
-                topic=topic,
-                partition=partition,
-            )
-            self._gone(reader, generation, absent)
+            self._gone(reader, generation, absent(topic, partition, partitions))
         elif self._connection.leader_now(topic, partition) is None:
             self._connection.doubt(topic)
-            leaderless = NotLeaderOrFollower(
-                "the partition has no leader now: its replicas are down or being elected",
-                topic=topic,
-                partition=partition,
-            )
-            self._failed(reader, generation, leaderless)
+            self._failed(reader, generation, leaderless(topic, partition))
 
     async def _locate(self, address: str, parts: list[tuple[PartitionReader, int]]) -> None:
         """Find the offsets where partitions of one leader begin, and end."""

@@ -24,6 +24,7 @@ from ...errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
 from ...records.batch import HEADER_SIZE
 from ...runtime import Entropy
 from ..config import ProducerConfig
+from ..topology import absent
 from .batch_encoding import content_size, headers_size, split
 from .batches import (
     OBJECT_OVERHEAD,
@@ -276,11 +277,7 @@ class Accumulator:
             raise UnknownTopicOrPartition("the topic is gone", topic=topic, partition=partition)
         queues = topic_queues.queues
         if not 0 <= partition < len(queues):
-            raise UnknownTopicOrPartition(
-                f"the topic has {len(queues)} partitions, numbered from 0",
-                topic=topic,
-                partition=partition,
-            )
+            raise absent(topic, partition, len(queues))
         return queues[partition]
 
     # --- the side that sends ---------------------------------------------------------------

@@ -22,7 +22,7 @@ from ...errors import (
 from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
-from ..topology import TopicLayout
+from ..topology import TopicLayout, numbered
 from .accumulator import Accumulator
 from .batches import Batch, PartitionQueue
 from .leader_link import LeaderLink
@@ -307,8 +307,7 @@ def _made_anew(topic: str, partition: int) -> UnknownTopicId:
 
 def _no_partition(topic: str, partitions: int) -> UnknownTopicOrPartition:
     return UnknownTopicOrPartition(
-        f"the record's partition does not exist any more: the topic has {partitions} partitions, "
-        "numbered from 0",
+        f"the record's partition does not exist any more: the topic has {numbered(partitions)}",
         topic=topic,
     )
 

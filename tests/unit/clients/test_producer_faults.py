@@ -199,7 +199,7 @@ def test_a_topic_made_again_with_fewer_partitions_fails_what_waits_for_the_other
             broker.partitions = 1
             began_ms = runtime.clock.now_ms()
             gone = await producer.send("t", b"2", partition=2)
-            with pytest.raises(UnknownTopicOrPartition, match="the topic has 1 partitions"):
+            with pytest.raises(UnknownTopicOrPartition, match="the topic has 1 partition, number 0"):
                 await gone
             assert runtime.clock.now_ms() - began_ms < 5_000
             for _ in range(20):
@@ -215,7 +215,7 @@ def test_a_partition_that_was_added_is_found_when_it_is_named() -> None:
         broker = Broker(partitions=1)
         async with cluster(runtime, broker) as log, log.producer() as producer:
             await producer.send_and_wait("t", b"1")
-            with pytest.raises(UnknownTopicOrPartition, match="1 partitions"):
+            with pytest.raises(UnknownTopicOrPartition, match="1 partition, number 0"):
                 await producer.send("t", b"2", partition=1)
             broker.partitions = 2
             await asyncio.sleep(0.01)  # callers within a millisecond share an answer
