@@ -27,6 +27,7 @@ from .batches import Batch, PartitionQueue
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceRequest, log_pb2.ProduceResponse]
 
 REQUESTS_IN_FLIGHT_MAX = 5  # max.in.flight.requests.per.connection; beyond it requests grow instead
+REQUEST_BYTES = 2 << 20  # gathered into one request: larger messages cost more in page faults
 INLINE_BYTES_MAX = 64 * 1024  # larger batches are compressed in the cpu lane
 CLOSE_WAIT_MS = 2_000
 ANSWER_GRACE_MS = 5_000  # after the broker's own time-out; no stream is given up sooner
@@ -151,9 +152,10 @@ class LeaderLink:
                 await self._send(sendable)
 
     def _take(self) -> list[tuple[PartitionQueue, tuple[Batch, ...]]]:
-        """Take batches of the offered queues in turn, up to the size of one request."""
+        """Take batches of the offered queues in turn, up to the size of one request; a batch alone
+        may be larger than `REQUEST_BYTES`, never than the producer's `request_size_max`."""
         parts: list[tuple[PartitionQueue, tuple[Batch, ...]]] = []
-        room = self._config.request_size_max
+        room = min(self._config.request_size_max, REQUEST_BYTES)
         while self._offered:
             queue = self._offered[0]
             with self._lock:
