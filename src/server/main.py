@@ -10,9 +10,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 
 from ..errors import InvalidConfig, QuorumlogError
 from ..runtime import Runtime
@@ -204,29 +205,42 @@ def _serve(found: Resolved, *, format_new: bool, as_json: bool) -> None:
 
     async def main(runtime: Runtime) -> None:
         stop = asyncio.Event()
-        _stop_on_signals(stop)
-        if format_new and not is_formatted(runtime, config):
-            await format_directory(runtime, config)
-        async with Node(runtime, config, origins=found.origins) as node:
-            print(ready_line(node.addresses, as_json=as_json), flush=True)
-            await stop.wait()
+        with _stopping_on_signals(stop):
+            if format_new and not is_formatted(runtime, config):
+                await format_directory(runtime, config)
+            async with Node(runtime, config, origins=found.origins) as node:
+                print(ready_line(node.addresses, as_json=as_json), flush=True)
+                await stop.wait()
 
     _keep_freed_memory()
     run(main, name=f"node-{config.node_id}")
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
+@contextmanager
+def _stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Set `stop` at the first SIGTERM or SIGINT; a second one ends the process at once. What the
+    process did with them before stands again afterwards."""
     loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(number: int, handler: Callable[[int, FrameType | None], object] | int) -> None:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(number)
+        signal.signal(number, handler)
 
     def asked() -> None:
         stop.set()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(NotImplementedError):
-                loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        for number in before:
+            handle(number, signal.SIG_DFL)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in before:
         try:
             loop.add_signal_handler(number, asked)
         except NotImplementedError:  # Windows' loops; the next timer of the node wakes this one
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(asked))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None: it was not set by Python, and cannot be set again
+                handle(number, handler)

@@ -417,7 +417,9 @@ def test_a_configured_server_serves(tmp_path: Path) -> None:
         f'data.dir = "{tmp_path}/data"\n'
         'listeners.grpc = "127.0.0.1:0"\nlisteners.controller = "127.0.0.1:0"\n'
     )
+    heard = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     assert invoke("server", "--config", str(config)).exit_code == 1  # not formatted
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == heard
     assert invoke("storage", "format", "--config", str(config)).exit_code == 0
     with subprocess.Popen(
         [*COMMAND, "server", "--config", str(config), "-o", "json"],
