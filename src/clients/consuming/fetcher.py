@@ -36,6 +36,7 @@ from ...runtime.error_detail import decode_error
 from ...services import LOG_FETCH
 from ..config import ConsumerConfig
 from ..connection import Connection
+from ..coordination import Changes, coordinate
 from ..offsets import BEYOND, LATEST, Place, ask_leader, position_code
 from ..topology import Leader, absent, leaderless
 from .partition_reader import PartitionReader, checked_chunks
@@ -88,14 +89,16 @@ class Fetcher:
         self._calls: dict[_Call, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
-        self._arrivals: dict[asyncio.Future[None], None] = {}
+        self._arrivals = Changes()
         self.on_step: Callable[[], None] | None = None  # called before each look: may `add`
         self.has_errors = False  # a reader may have an error to tell
         self.is_ended = False  # nothing will arrive any more
         self.fetches = 0
         self.fetched_bytes = 0
         self.failures = 0
-        self._coordinator = scope.spawn(self._run(), name="fetcher")
+        self._coordinator = scope.spawn(
+            coordinate(self._step, self._work, self._clock), name="fetcher"
+        )
         self._coordinator.add_done_callback(self._on_end)
 
     # --- what is read ------------------------------------------------------------------------
@@ -126,19 +129,11 @@ class Fetcher:
     async def wait_arrival(self) -> None:
         """Return when records, an error or a position have arrived after this call, or none
         will."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._arrivals[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._arrivals.pop(waiter, None)
+        await self._arrivals.wait()
 
     def announce(self) -> None:
         """Have every waiter look again."""
-        arrivals, self._arrivals = self._arrivals, {}
-        for waiter in arrivals:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._arrivals.announce()
 
     async def close(self) -> None:
         """End all calls."""
@@ -152,17 +147,6 @@ class Fetcher:
         self.announce()
 
     # --- coordination ------------------------------------------------------------------------
-
-    async def _run(self) -> None:
-        while True:
-            self._work.clear()
-            wake_ms = self._step(self._clock.now_ms())
-            wait_ms = max(1, wake_ms - self._clock.now_ms())
-            try:
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._work.wait()
-            except TimeoutError:
-                pass
 
     def _step(self, now_ms: int) -> int:
         """Start every call that may be started; return when to look again."""

@@ -22,6 +22,7 @@ from ...errors import (
 from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
+from ..coordination import Changes, coordinate
 from ..topology import TopicLayout, numbered
 from .accumulator import Accumulator
 from .batches import Batch, PartitionQueue
@@ -53,7 +54,7 @@ class Sender:
         self._looked_up: dict[str, list[PartitionQueue]] = {}  # who waits, by topic being looked up
         self._look_ups: dict[asyncio.Task[None], None] = {}
         self._work = asyncio.Event()
-        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._changes = Changes()
         self.requests = 0  # parts of requests that were acknowledged, since the start
         self.delivered = 0  # records, as the four below
         self.failed = 0
@@ -75,31 +76,15 @@ class Sender:
 
     async def wait_change(self) -> None:
         """Return when batches have got their outcome, and so room is free, after this call."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._waiters.pop(waiter, None)
+        await self._changes.wait()
 
     def announce(self) -> None:
         """End every `wait_change` that began before."""
-        waiters, self._waiters = self._waiters, {}
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._changes.announce()
 
     async def run(self) -> None:
         """Coordinate until cancelled."""
-        while True:
-            self._work.clear()
-            wake_ms = self._step(self._clock.now_ms())
-            wait_ms = max(1, wake_ms - self._clock.now_ms())
-            try:
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._work.wait()
-            except TimeoutError:
-                pass
+        await coordinate(self._step, self._work, self._clock)
 
     async def close(self) -> None:
         """End the links; what is in flight gets no outcome from here any more."""
