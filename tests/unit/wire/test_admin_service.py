@@ -1,9 +1,7 @@
 """The gRPC service `Admin` of a whole node, by raw calls, on the real and the simulated runtime."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
@@ -25,8 +23,6 @@ from quorumlog.errors import (
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Channel, Method, Runtime, real
-from quorumlog.server.config import NodeConfig
-from quorumlog.server.node import Node, format_directory
 from quorumlog.services import (
     ADMIN_ALTER_CONFIGS,
     ADMIN_CREATE_TOPIC,
@@ -40,37 +36,7 @@ from quorumlog.services import (
     LOG_PRODUCE,
 )
 
-Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
-Run: TypeAlias = Callable[[Main], None]
-WAIT_MS = 20_000
-
-
-@pytest.fixture(params=["real", "simulated"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return real.run if request.param == "real" else simulation.run
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
-@asynccontextmanager
-async def serving(runtime: Runtime, folder: str, **settings: Any) -> AsyncIterator[Channel]:
-    config = NodeConfig(
-        data_dir=folder,
-        grpc_listener="127.0.0.1:0",
-        controller_listener="127.0.0.1:0",
-        **settings,
-    )
-    await format_directory(runtime, config)
-    async with Node(runtime, config) as node:
-        assert node.addresses.grpc is not None
-        channel = runtime.network.channel(node.addresses.grpc)
-        try:
-            yield channel
-        finally:
-            await channel.close()
+from .served_node import WAIT_MS, Run, serving
 
 
 async def create(channel: Channel, **fields: Any) -> admin_pb2.CreateTopicResponse:

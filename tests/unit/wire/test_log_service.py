@@ -1,10 +1,8 @@
 """The gRPC service `Log` of a whole node, by raw calls, on the real and the simulated runtime."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -17,9 +15,7 @@ from quorumlog.errors import (
 )
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Codec, Record, decode_all, encode_batch
-from quorumlog.runtime import Channel, Runtime, real
-from quorumlog.server.config import NodeConfig
-from quorumlog.server.node import Node, format_directory
+from quorumlog.runtime import Channel, Runtime
 from quorumlog.services import (
     ADMIN_CREATE_TOPIC,
     LOG_FETCH,
@@ -29,37 +25,7 @@ from quorumlog.services import (
     LOG_SUBSCRIBE,
 )
 
-Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
-Run: TypeAlias = Callable[[Main], None]
-WAIT_MS = 20_000
-
-
-@pytest.fixture(params=["real", "simulated"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return real.run if request.param == "real" else simulation.run
-
-
-@pytest.fixture
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
-@asynccontextmanager
-async def serving(runtime: Runtime, folder: str, **settings: Any) -> AsyncIterator[Channel]:
-    config = NodeConfig(
-        data_dir=folder,
-        grpc_listener="127.0.0.1:0",
-        controller_listener="127.0.0.1:0",
-        **settings,
-    )
-    await format_directory(runtime, config)
-    async with Node(runtime, config) as node:
-        assert node.addresses.grpc is not None
-        channel = runtime.network.channel(node.addresses.grpc)
-        try:
-            yield channel
-        finally:
-            await channel.close()
+from .served_node import WAIT_MS, Run, serving
 
 
 async def create(channel: Channel, name: str, partitions: int = 1, **configs: str) -> None:

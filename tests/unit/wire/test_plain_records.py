@@ -4,10 +4,7 @@ whole node, on the real and the simulated runtime."""
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
@@ -23,8 +20,6 @@ from quorumlog.metadata import TOPIC_CONFIGS
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Codec, Record, encode_batch, partition_for_key
 from quorumlog.runtime import Channel, Runtime, real
-from quorumlog.server.config import NodeConfig
-from quorumlog.server.node import Node, format_directory
 from quorumlog.services import (
     ADMIN_CREATE_TOPIC,
     ADMIN_DELETE_TOPIC,
@@ -35,37 +30,7 @@ from quorumlog.services import (
     LOG_SUBSCRIBE,
 )
 
-Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
-Run: TypeAlias = Callable[[Main], None]
-WAIT_MS = 20_000
-
-
-@pytest.fixture(params=["real", "simulated"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return real.run if request.param == "real" else simulation.run
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
-@asynccontextmanager
-async def serving(runtime: Runtime, folder: str, **settings: Any) -> AsyncIterator[Channel]:
-    config = NodeConfig(
-        data_dir=folder,
-        grpc_listener="127.0.0.1:0",
-        controller_listener="127.0.0.1:0",
-        **settings,
-    )
-    await format_directory(runtime, config)
-    async with Node(runtime, config) as node:
-        assert node.addresses.grpc is not None
-        channel = runtime.network.channel(node.addresses.grpc)
-        try:
-            yield channel
-        finally:
-            await channel.close()
+from .served_node import WAIT_MS, Run, serving
 
 
 async def create(channel: Channel, name: str, partitions: int = 1, **configs: str) -> None:

@@ -1,8 +1,7 @@
 """A topic that was deleted and made anew is another one: requests that name the id are refused."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.runtime.error_detail import decode_error
-from quorumlog.server.config import NodeConfig
-from quorumlog.server.node import Node, format_directory
 from quorumlog.services import (
     ADMIN_CREATE_TOPIC,
     ADMIN_DELETE_TOPIC,
@@ -24,32 +21,15 @@ from quorumlog.services import (
     LOG_SUBSCRIBE,
 )
 
+from .served_node import WAIT_MS, serving
+
 OLD, NEW = b"o" * 16, b"n" * 16
-WAIT_MS = 20_000
 Body = Callable[[Channel], Coroutine[Any, Any, None]]
-
-
-@asynccontextmanager
-async def serving(runtime: Runtime) -> AsyncIterator[Channel]:
-    config = NodeConfig(
-        data_dir="/data",
-        grpc_listener="127.0.0.1:0",
-        controller_listener="127.0.0.1:0",
-        subscribe_heartbeat_ms=100,
-    )
-    await format_directory(runtime, config)
-    async with Node(runtime, config) as node:
-        assert node.addresses.grpc is not None
-        channel = runtime.network.channel(node.addresses.grpc)
-        try:
-            yield channel
-        finally:
-            await channel.close()
 
 
 def simulate(body: Body) -> None:
     async def main(runtime: Runtime) -> None:
-        async with serving(runtime) as channel:
+        async with serving(runtime, "/data", subscribe_heartbeat_ms=100) as channel:
             await create(channel, OLD)
             assert (await produce(channel, b"old", OLD)).base_offset == 0
             await body(channel)
