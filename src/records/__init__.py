@@ -29,6 +29,7 @@ from .codec import (
     record_size_max,
 )
 from .compression import INFLATE_LIMIT, Codec, codec_named, compress, decompress
+from .control import Marker, MarkerType, encode_marker, parse_marker
 from .murmur2 import murmur2, partition_for_key
 from .record import Record
 from .validate import ValidationMode, check_size, validate_batch, with_append_time, with_codec
@@ -52,6 +53,10 @@ __all__ = [
     "decode_batch",
     "decode_parts",
     "decode_all",
+    "Marker",
+    "MarkerType",
+    "encode_marker",
+    "parse_marker",
     "find_timestamp",
     "COMPILED",
     "describe",

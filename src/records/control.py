@@ -1,0 +1,92 @@
+"""The control batch that ends a transaction: one record, a marker, never shown to applications.
+
+Its key is (version int16 = 0, type int16: 0 abort, 1 commit), its value (version int16 = 0,
+coordinator epoch int32), both big endian. Newer writers may append fields and raise the version,
+so what follows the known fields is not looked at. Other types of control record exist (a quorum's
+snapshots carry them); they end no transaction.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ..errors import CorruptionError
+from .batch import BatchHeader
+from .codec import decode_batch, encode_batch
+from .compression import Buffer
+from .record import Record
+
+KEY: Final = Struct(">hh")
+VALUE: Final = Struct(">hi")
+VERSION: Final = 0
+
+INFLATE_MAX: Final = 64 * 1024
+"""Bytes a control batch may inflate to; a marker has 6 bytes of value."""
+
+
+class MarkerType(IntEnum):
+    """How a transaction ended; the number in the record's key."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class Marker(NamedTuple):
+    """What ends a transaction of the batch's producer."""
+
+    kind: MarkerType
+    coordinator_epoch: int  # of who wrote it; an older one than the last seen is fenced
+
+
+def encode_marker(
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    kind: MarkerType,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    leader_epoch: int = -1,
+    base_offset: int = 0,
+) -> bytes:
+    """Return the control batch that ends a producer's transaction."""
+    record = Record(
+        offset=base_offset,
+        timestamp_ms=timestamp_ms,
+        key=KEY.pack(VERSION, kind),
+        value=VALUE.pack(VERSION, coordinator_epoch),
+    )
+    return encode_batch(
+        [record],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def parse_marker(batch: Buffer, position: int, header: BatchHeader) -> Marker | None:
+    """Return the marker in the control batch at `position`; None when it is another control record,
+    or an empty batch that compaction left.
+
+    Raises CorruptionError when the batch is torn, its CRC is wrong or the record is too short.
+    """
+    if header.record_count == 0:
+        return None
+    view = memoryview(batch)[position : position + header.size]
+    record = decode_batch(view, inflate_limit=INFLATE_MAX)[0]
+    key, value = record.key or b"", record.value or b""
+    if len(key) < KEY.size:
+        raise CorruptionError(
+            f"the key of a control record has {len(key)} bytes, not {KEY.size}", position=position
+        )
+    _, kind = KEY.unpack_from(key)
+    if kind not in (MarkerType.ABORT, MarkerType.COMMIT):
+        return None
+    if len(value) < VALUE.size:
+        raise CorruptionError(
+            f"the value of a marker has {len(value)} bytes, not {VALUE.size}", position=position
+        )
+    _, coordinator_epoch = VALUE.unpack_from(value)
+    return Marker(MarkerType(kind), coordinator_epoch)
