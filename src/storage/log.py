@@ -13,7 +13,6 @@ It must not know who leads, what is committed, or when it is called.
 """
 
 import errno
-from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -32,7 +31,6 @@ from .appends import (
     Origin,
     Write,
     WriteFailed,
-    extent,
     headers_of,
     place_batches,
     stamp_batches,
@@ -40,15 +38,14 @@ from .appends import (
 )
 from .checkpoints import encode_partition_metadata
 from .config import LogConfig
-from .contents import fill
 from .epochs import EpochCache
 from .flushes import OUT_OF_SPACE, Flush, Unflushed
-from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
-from .layout import PARTITION_METADATA, join, parent_of
+from .index import IndexCache
 from .places import Places
 from .pool import FilePool
 from .ranges import Range
-from .segment import Segment, base_of
+from .segment import Segment
+from .segments import Segments, is_roll_due
 from .times import TimedOffset, TimeLookup
 from .truncation import Cut, Truncation, find_cut, perform_truncation
 
@@ -95,11 +92,12 @@ class Log:
         self.flushed_end_offset = state.log_end_offset  # durable appends
         self.failure: StorageError | None = None
         self._pool = pool
-        self._indexes = indexes
-        self._segments = state.segments  # the last one is active; empty: no folder yet
         self._outstanding: deque[Write] = deque()  # prepared, oldest first; all in one segment
         self._unflushed = Unflushed()
-        self._places = Places(pool, indexes, self._segments)
+        self._segments = Segments(
+            pool, indexes, self._unflushed, folder=folder, found=state.segments
+        )
+        self._places = Places(pool, self._segments)
 
     @property
     def recovery_point(self) -> int:
@@ -109,12 +107,12 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """Bytes of completed batches."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size_bytes
 
     @property
     def segment_bases(self) -> list[int]:
         """Base offsets of the segments, ascending."""
-        return [segment.base_offset for segment in self._segments]
+        return list(self._segments.bases)
 
     # --- append --------------------------------------------------------------------------------
 
@@ -182,7 +180,7 @@ class Log:
             )
             if batch.leader_epoch > self.epochs.latest:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
-        segment.size += write.size
+        self._segments.grew(segment, write.size)
         self.log_end_offset = write.next_offset
 
     def failed(self, write: Write, failure: WriteFailed) -> DiskFull | StorageError:
@@ -218,8 +216,8 @@ class Log:
         `is_last`: the log is about to be closed, and its active segment's index is stored too.
         """
         assert not self._unflushed.is_flushing, f"{self.name}: two flushes at once"
-        if is_last and self._segments and not self._segments[-1].has_index_files:
-            self._unflushed.seal(self._segments[-1])
+        if is_last and self._segments and not self._segments.active.has_index_files:
+            self._unflushed.seal(self._segments.active)
         writing = self._outstanding[-1].segment if self._outstanding else None
         return self._unflushed.take(self.log_end_offset, writing)
 
@@ -311,46 +309,12 @@ class Log:
         if offset >= self.log_end_offset or not self._segments:
             return None
         assert offset >= self.log_start_offset, f"{offset} < log start {self.log_start_offset}"
-        at = max(bisect_right(self._segments, offset, key=base_of) - 1, 0)
-        segment = self._segments[at]
-        file = segment.file or self._pool.file(segment.path)
-        index = segment.index or self._indexes.get(segment.path)
-        return Truncation(
-            offset=offset,
-            folder=self.folder,
-            file=file,
-            lease=file.lease(),
-            size=segment.size,
-            index=index,
-            floor=index.truncation_floor(offset) if index is not None else 0,
-            removed=tuple(s.path for s in reversed(self._segments[at + 1 :])),
-        )
+        return self._segments.plan_cut(offset)
 
     def complete_truncate(self, truncation: Truncation, cut: Cut) -> None:
         """The truncation was performed, durably."""
-        truncation.lease.release()
         self._places.forget()
-        kept = len(self._segments) - len(truncation.removed)
-        for segment in self._segments[kept:]:
-            self._forget(segment)
-        del self._segments[kept:]
-        active = self._segments[-1]
-        self._unflushed.unseal(active)  # its index grows again
-        index = truncation.index
-        if index is None or truncation.floor == 0:
-            index = SegmentIndex(active.base_offset, self.config.index_interval_bytes)
-        else:
-            index.truncate(truncation.floor)
-        for batch in cut.tail:
-            index.note(
-                position=batch.position,
-                size=batch.size,
-                last_offset=batch.last_offset,
-                max_timestamp=batch.max_timestamp,
-            )
-        self._indexes.drop(active.path)
-        active.index, active.has_index_files = index, False
-        active.size = cut.size
+        self._segments.cut(truncation, cut, self.config)
         self.log_end_offset = cut.end_offset
         self.flushed_end_offset = min(self.flushed_end_offset, cut.end_offset)
         self.epochs.truncate_end(cut.end_offset)
@@ -377,7 +341,7 @@ class Log:
         if self.failure is None:
             self.failure = StorageError(f"{self.folder}: {reason}")
         for segment in self._segments:
-            self._forget(segment)
+            self._segments.forget(segment)
         self._unflushed.abandon()
 
     # --- inside --------------------------------------------------------------------------------
@@ -449,69 +413,28 @@ class Log:
         try:
             if not self._segments:
                 self._create(wall_ms)
-            active = self._segments[-1]
+            active = self._segments.active
             used = self._reserved_size(active)
-            if used == 0 or not self._is_roll_due(
-                active, headers, used + size, next_offset, wall_ms
+            if used == 0 or not is_roll_due(
+                active,
+                headers,
+                self.config,
+                size=used + size,
+                next_offset=next_offset,
+                wall_ms=wall_ms,
             ):
                 return active
             if self._outstanding:
                 return None
-            return self._roll(wall_ms)
+            return self._segments.roll(self.log_end_offset, self.config, wall_ms=wall_ms)
         except OSError as error:
             raise self._refused(error) from error
 
-    def _is_roll_due(
-        self, active: Segment, headers: Headers, size: int, next_offset: int, wall_ms: int
-    ) -> bool:
-        config, index = self.config, active.index
-        assert index is not None, f"{active.path} is active"
-        if size > config.segment_bytes or index.size + TIME_ENTRY_SIZE > config.index_bytes_max:
-            return True
-        offsets, timestamp = extent(headers)
-        end_offset = max(next_offset + offsets, headers[-1][1].next_offset)
-        if end_offset - active.base_offset > RELATIVE_OFFSET_MAX:
-            return True
-        if active.first_timestamp >= 0 and timestamp >= 0:
-            return timestamp - active.first_timestamp > config.segment_ms
-        return wall_ms - active.created_ms > config.segment_ms
-
     def _create(self, wall_ms: int) -> None:
-        """Make the log's folder and its first segment."""
-        files = self._pool.files
-        files.make_folder(self.folder)
-        if self.topic_id is None:
-            self._add_segment(self.log_end_offset, wall_ms)
-        else:
-            file = files.open(join(self.folder, PARTITION_METADATA), create=True)
-            try:
-                fill(file, encode_partition_metadata(self.topic_id, self.unsynced_bytes_max))
-                self._add_segment(self.log_end_offset, wall_ms)
-            except OSError:
-                file.close()  # the next attempt writes it anew
-                raise
-            self._unflushed.closing(file)
-        self._unflushed.named(self.folder, parent_of(self.folder))
-
-    def _roll(self, wall_ms: int) -> Segment:
-        """Start a new segment at the log's end."""
-        rolled = self._segments[-1]
-        active = self._add_segment(self.log_end_offset, wall_ms)
-        self._unflushed.seal(rolled)
-        assert rolled.index is not None, f"{rolled.path} was active"
-        self._indexes.put(rolled.path, rolled.index)
-        rolled.index = None
-        self._unflushed.named(self.folder)
-        return active
-
-    def _add_segment(self, base_offset: int, wall_ms: int) -> Segment:
-        index = SegmentIndex(base_offset, self.config.index_interval_bytes)
-        segment = Segment(self.folder, base_offset, index=index, created_ms=wall_ms)
-        file = self._pool.file(segment.path, create=True)
-        if file.size():
-            file.truncate(0)  # left by a crash between a roll and its first batch
-        self._segments.append(segment)
-        return segment
+        metadata = None
+        if self.topic_id is not None:
+            metadata = encode_partition_metadata(self.topic_id, self.unsynced_bytes_max)
+        self._segments.create(self.log_end_offset, self.config, metadata=metadata, wall_ms=wall_ms)
 
     def _refused(self, error: OSError) -> DiskFull | StorageError:
         """Return what to tell of a file that could not be opened or made; nothing was written."""
@@ -520,11 +443,6 @@ class Log:
         if error.errno in OUT_OF_DESCRIPTORS:
             return StorageError(f"{self.folder}: {error.strerror}; nothing was stored")
         return self.give_up(error)
-
-    def _forget(self, segment: Segment) -> None:
-        self._unflushed.forget(segment)
-        self._pool.forget(segment.path)
-        self._indexes.drop(segment.path)
 
 
 def _disk_full(folder: str) -> DiskFull:

@@ -4,16 +4,16 @@ Plans reads, and remembers where sequential readers will go on, so that they nee
 belongs to the loop thread and only opens files; the reading itself is `Range` and `TimeLookup`.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from ..errors import StorageError
-from .index import IndexCache, SegmentIndex
+from .index import SegmentIndex
 from .pool import FilePool
 from .ranges import Range, Wanted
-from .segment import Segment, base_of, load_index
+from .segment import Segment, load_index
+from .segments import Segments
 from .times import TimedSegment
 
 KNOWN_PLACES_MAX: Final = 64
@@ -21,11 +21,10 @@ KNOWN_PLACES_MAX: Final = 64
 
 
 class Places:
-    """The places of one log; `segments` is the log's own list, ascending, the last one active."""
+    """The places of one log; `segments` are the log's own."""
 
-    def __init__(self, pool: FilePool, indexes: IndexCache, segments: Sequence[Segment]) -> None:
+    def __init__(self, pool: FilePool, segments: Segments) -> None:
         self._pool = pool
-        self._indexes = indexes
         self._segments = segments
         self._known: dict[tuple[int, int], int] = {}  # (segment, offset): position of the batch
 
@@ -41,11 +40,11 @@ class Places:
     ) -> Range | None:
         """Return whole batches of [start_offset, end_offset) of one segment, as `Log.read` says;
         None when there are none. Raises CorruptionError, StorageError."""
-        at = bisect_right(self._segments, start_offset, key=base_of) - 1
+        at = self._segments.place_of(start_offset)
         while start_offset < end_offset and at < len(self._segments):
             place = max(at, 0)
             is_active = place + 1 == len(self._segments)
-            segment_end = log_end_offset if is_active else self._segments[place + 1].base_offset
+            segment_end = log_end_offset if is_active else self._segments.bases[place + 1]
             segment = self._segments[place]
             wanted = Wanted(
                 start_offset=start_offset,
@@ -67,7 +66,7 @@ class Places:
 
     def timed(self, segment: Segment, timestamp_ms: int | None) -> TimedSegment:
         """Return what is known of a segment for a look-up by time; None: by the largest one."""
-        index = self._index_of(segment)
+        index = self._segments.index_of(segment)
         if index is None:
             return TimedSegment(
                 path=segment.path, base_offset=segment.base_offset, size=segment.size
@@ -90,7 +89,7 @@ class Places:
             file = segment.file or self._pool.file(segment.path)
         except OSError as error:
             raise StorageError(f"{segment.path}: {error.strerror}") from error
-        index = self._index_of(segment)
+        index = self._segments.index_of(segment)
         if index is None:
             return Range(file, wanted, None, self._index_loader(segment, interval_bytes))
         known = self._known.pop((segment.base_offset, wanted.start_offset), None)
@@ -105,9 +104,6 @@ class Places:
         known[segment.base_offset, offset] = position
         if len(known) > KNOWN_PLACES_MAX:
             del known[next(iter(known))]
-
-    def _index_of(self, segment: Segment) -> SegmentIndex | None:
-        return segment.index or self._indexes.get(segment.path)
 
     def _index_loader(self, segment: Segment, interval_bytes: int) -> Callable[[], SegmentIndex]:
         return partial(

@@ -42,11 +42,6 @@ class Segment:
         return join(self.folder, segment_file(self.base_offset, LOG_SUFFIX))
 
 
-def base_of(segment: Segment) -> int:
-    """Return what segments are ordered and searched by."""
-    return segment.base_offset
-
-
 def index_paths(log_path: str) -> tuple[str, str]:
     """Return the paths of the .index and the .timeindex beside a .log."""
     stem = log_path.removesuffix(LOG_SUFFIX)

@@ -446,7 +446,9 @@ def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_i
     assert truncation.floor > 0
     cut = find_cut(truncation)
     perform_truncation(b.place.files, truncation, cut)
-    b.log._indexes.drop(truncation.file.path)  # as when other logs fill the cache meanwhile
+    b.log._segments._indexes.drop(
+        truncation.file.path
+    )  # as when other logs fill the cache meanwhile
     b.log.complete_truncate(truncation, cut)
     found = b.log.offset_for_time(5_000)
     assert found is not None

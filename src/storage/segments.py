@@ -1,0 +1,189 @@
+"""The segments of one log, ascending by base offset; the last one is active: it is appended to.
+
+Creates the first one with the log's folder, rolls, cuts the end off. Beside the list runs a list of
+base offsets, so that finding a segment among 10,000 is one bisection over whole numbers, and the
+bytes of all of them are kept summed up. Belongs to the loop thread; the names it makes become
+durable with the log's next flush.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from .appends import Headers, extent
+from .config import LogConfig
+from .contents import fill
+from .flushes import Unflushed
+from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
+from .layout import PARTITION_METADATA, join, parent_of
+from .pool import FilePool
+from .segment import Segment
+from .truncation import Cut, Truncation
+
+
+class Segments:
+    """One log's segments; empty while it has no folder yet."""
+
+    def __init__(
+        self,
+        pool: FilePool,
+        indexes: IndexCache,
+        unflushed: Unflushed,
+        *,
+        folder: str,
+        found: Sequence[Segment],
+    ) -> None:
+        self.folder = folder
+        self.bases = [segment.base_offset for segment in found]
+        self.size_bytes = sum(segment.size for segment in found)
+        self._all = list(found)
+        self._pool = pool
+        self._indexes = indexes
+        self._unflushed = unflushed
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._all)
+
+    def __getitem__(self, place: int) -> Segment:
+        return self._all[place]
+
+    @property
+    def active(self) -> Segment:
+        """The last one."""
+        return self._all[-1]
+
+    def place_of(self, offset: int) -> int:
+        """Return which segment would hold an offset: the last one that starts at or below it, -1
+        when all start above it."""
+        return bisect_right(self.bases, offset) - 1
+
+    def index_of(self, segment: Segment) -> SegmentIndex | None:
+        """Return a segment's index if it is in memory."""
+        return segment.index or self._indexes.get(segment.path)
+
+    def grew(self, segment: Segment, size: int) -> None:
+        """Batches of `size` bytes were completed in a segment."""
+        segment.size += size
+        self.size_bytes += size
+
+    # --- create and roll -----------------------------------------------------------------------
+
+    def create(
+        self, base_offset: int, config: LogConfig, *, metadata: bytes | None, wall_ms: int
+    ) -> None:
+        """Make the folder, with what it says of itself, and the first segment. Raises OSError; the
+        next attempt makes all of it anew then."""
+        files = self._pool.files
+        files.make_folder(self.folder)
+        if metadata is None:
+            self._add(base_offset, config, wall_ms)
+        else:
+            file = files.open(join(self.folder, PARTITION_METADATA), create=True)
+            try:
+                fill(file, metadata)
+                self._add(base_offset, config, wall_ms)
+            except OSError:
+                file.close()
+                raise
+            self._unflushed.closing(file)
+        self._unflushed.named(self.folder, parent_of(self.folder))
+
+    def roll(self, base_offset: int, config: LogConfig, *, wall_ms: int) -> Segment:
+        """Start a new segment at the log's end. Raises OSError; nothing changed then."""
+        rolled = self.active
+        active = self._add(base_offset, config, wall_ms)
+        self._unflushed.seal(rolled)
+        assert rolled.index is not None, f"{rolled.path} was active"
+        self._indexes.put(rolled.path, rolled.index)
+        rolled.index = None
+        self._unflushed.named(self.folder)
+        return active
+
+    def _add(self, base_offset: int, config: LogConfig, wall_ms: int) -> Segment:
+        index = SegmentIndex(base_offset, config.index_interval_bytes)
+        segment = Segment(self.folder, base_offset, index=index, created_ms=wall_ms)
+        file = self._pool.file(segment.path, create=True)
+        if file.size():
+            file.truncate(0)  # left by a crash between a roll and its first batch
+        self._all.append(segment)
+        self.bases.append(base_offset)
+        return segment
+
+    # --- cut -----------------------------------------------------------------------------------
+
+    def plan_cut(self, offset: int) -> Truncation:
+        """Plan to cut every batch that holds or follows `offset`."""
+        at = max(self.place_of(offset), 0)
+        segment = self._all[at]
+        file = segment.file or self._pool.file(segment.path)
+        index = self.index_of(segment)
+        return Truncation(
+            offset=offset,
+            folder=self.folder,
+            file=file,
+            lease=file.lease(),
+            size=segment.size,
+            index=index,
+            floor=index.truncation_floor(offset) if index is not None else 0,
+            removed=tuple(s.path for s in reversed(self._all[at + 1 :])),
+        )
+
+    def cut(self, truncation: Truncation, cut: Cut, config: LogConfig) -> None:
+        """The cut was performed, durably."""
+        truncation.lease.release()
+        kept = len(self._all) - len(truncation.removed)
+        for segment in self._all[kept:]:
+            self.size_bytes -= segment.size
+            self.forget(segment)
+        del self._all[kept:], self.bases[kept:]
+        active = self.active
+        self._unflushed.unseal(active)  # its index grows again
+        index = truncation.index
+        if index is None or truncation.floor == 0:
+            index = SegmentIndex(active.base_offset, config.index_interval_bytes)
+        else:
+            index.truncate(truncation.floor)
+        for batch in cut.tail:
+            index.note(
+                position=batch.position,
+                size=batch.size,
+                last_offset=batch.last_offset,
+                max_timestamp=batch.max_timestamp,
+            )
+        self._indexes.drop(active.path)
+        active.index, active.has_index_files = index, False
+        self.grew(active, cut.size - active.size)
+
+    # --- forget --------------------------------------------------------------------------------
+
+    def forget(self, segment: Segment) -> None:
+        """Close a segment's file and drop its index; nothing of it will be flushed."""
+        self._unflushed.forget(segment)
+        self._pool.forget(segment.path)
+        self._indexes.drop(segment.path)
+
+
+def is_roll_due(
+    active: Segment,
+    headers: Headers,
+    config: LogConfig,
+    *,
+    size: int,
+    next_offset: int,
+    wall_ms: int,
+) -> bool:
+    """Whether batches that would grow the active segment to `size` bytes belong in a new one: by
+    size, by the size of its index, by the span of offsets an index can hold, or by time."""
+    index = active.index
+    assert index is not None, f"{active.path} is active"
+    if size > config.segment_bytes or index.size + TIME_ENTRY_SIZE > config.index_bytes_max:
+        return True
+    offsets, timestamp = extent(headers)
+    end_offset = max(next_offset + offsets, headers[-1][1].next_offset)
+    if end_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+        return True
+    if active.first_timestamp >= 0 and timestamp >= 0:
+        return timestamp - active.first_timestamp > config.segment_ms
+    return wall_ms - active.created_ms > config.segment_ms
