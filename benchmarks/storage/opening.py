@@ -1,0 +1,91 @@
+"""Opening a data directory of many partitions after a clean stop, and one partition of it.
+
+The directory is filled through itself: a batch a partition, then the orderly close that leaves the
+clean marker. Measured are the opening of the directory, the first use of one partition, and the
+first use of all of them, one after the other, which nothing in a node asks for at once; then a stop
+and the memory of the process.
+
+Run: python -m benchmarks.storage.opening [--partitions 10000]
+Goal: all of 10,000 partitions opened in under 5 s.
+"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+from time import perf_counter
+
+from benchmarks.storage.subject import batch_of, keep
+
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.runtime import Runtime, real
+from quorumlog.storage import LogConfig, Origin
+from quorumlog.storage.shell import Directory
+
+GOAL_S = 5.0
+AT_ONCE = 500
+TOPIC = TopicId(b"b" * 16)
+
+
+async def fill(runtime: Runtime, path: str, partitions: int) -> None:
+    """Make the partitions, a batch each."""
+    batch = batch_of(4096)
+    await Directory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
+    async with runtime.tasks.scope("fill") as scope:
+        directory = await Directory.open(runtime, scope, path)
+        for start in range(0, partitions, AT_ONCE):
+            names = [f"bench-{n}" for n in range(start, min(start + AT_ONCE, partitions))]
+            for name in names:
+                log = await directory.open_log(name, LogConfig(), topic_id=TOPIC)
+                await directory.append(
+                    log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False
+                )
+        await directory.close()
+
+
+async def measure(runtime: Runtime, path: str, partitions: int) -> list[dict[str, object]]:
+    """Open, use, close; return seconds by step."""
+    rows: list[dict[str, object]] = []
+
+    def row(what: str, began: float) -> None:
+        rows.append({"what": what, "seconds": round(perf_counter() - began, 3)})
+
+    async with runtime.tasks.scope("measure") as scope:
+        began = perf_counter()
+        directory = await Directory.open(runtime, scope, path)
+        row("the directory", began)
+        began = perf_counter()
+        await directory.open_log("bench-0", LogConfig(), topic_id=TOPIC)
+        row("the first partition", began)
+        began = perf_counter()
+        for number in range(1, partitions):
+            await directory.open_log(f"bench-{number}", LogConfig(), topic_id=TOPIC)
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        row(f"the other {partitions - 1:,} partitions", began)
+        began = perf_counter()
+        await directory.close()
+        row("the close", began)
+    return rows
+
+
+def main() -> int:
+    """Measure, print, store."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--dir", default=None, help="where to write; a temporary folder otherwise")
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="quorumlog-opening-", dir=options.dir)
+    try:
+        path = f"{folder}/data"
+        real.run(lambda runtime: fill(runtime, path, options.partitions))
+        rows = real.run(lambda runtime: measure(runtime, path, options.partitions))
+    finally:
+        shutil.rmtree(folder)
+    keep("opening", rows, goal_s=GOAL_S, partitions=options.partitions)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

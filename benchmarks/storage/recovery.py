@@ -1,0 +1,114 @@
+"""Recovery after an unclean stop: it reads what lies above the recovery point, and nothing else.
+
+A log is filled, its recovery point is set to a share of it, and it is opened as after a crash. The
+bytes that the process read are the kernel's count of them (`rchar` of /proc/self/io), so nothing of
+ours counts itself. Beside it a bare sequential read of as many bytes as lie above the point.
+
+Run: python -m benchmarks.storage.recovery [--megabytes 2000]
+Goal: of 2 GB only what lies above the recovery point is read.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.storage.subject import FIRST_MS, batch_of, keep, open_log
+
+from quorumlog.runtime.files import RealFiles
+from quorumlog.storage import LogConfig, Origin
+from quorumlog.storage.appends import Write, write_fully
+from quorumlog.storage.flushes import perform_flush
+from quorumlog.storage.recovery import Recovery, recover
+
+SEGMENT_BYTES = 256 << 20
+SHARES = (1.0, 0.99, 0.9, 0.0)
+"""Where the recovery point lies: everything was synced, ..., nothing was."""
+
+
+def bytes_read() -> int:
+    """Return what this process has read so far, by the kernel's count."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("rchar")).split()[1])
+
+
+def fill(folder: str, megabytes: int) -> tuple[int, int]:
+    """Fill a log and flush it; return its end offset and its bytes."""
+    log = open_log(folder, LogConfig(segment_bytes=SEGMENT_BYTES))
+    batch = batch_of(1_000_000)
+    for _ in range(megabytes):
+        write = log.prepare(batch, leader_epoch=0, wall_ms=FIRST_MS, origin=Origin.CLIENT)
+        assert isinstance(write, Write), "nothing is outstanding"
+        write_fully(write.file, write.position, write.buffers)
+        log.complete(write)
+    flush = log.begin_flush(is_last=True)
+    perform_flush(RealFiles(), flush)
+    log.complete_flush(flush)
+    end, size = log.log_end_offset, log.size_bytes
+    log.close("filled")
+    return end, size
+
+
+def measure(folder: str, point: int) -> tuple[float, int]:
+    """Recover once; return seconds and bytes read."""
+    recovery = Recovery(
+        folder=folder,
+        config=LogConfig(segment_bytes=SEGMENT_BYTES),
+        is_clean=False,
+        recovery_point=point,
+        log_start_offset=0,
+        torn_bytes_max=None,
+        wall_ms=FIRST_MS,
+    )
+    before, began = bytes_read(), perf_counter()
+    recover(RealFiles(), recovery)
+    return perf_counter() - began, bytes_read() - before
+
+
+def bare(folder: str, size: int) -> float:
+    """Read so many bytes of the newest segments; return seconds."""
+    began = perf_counter()
+    for path in sorted(Path(folder).glob("*.log"), reverse=True):
+        descriptor = os.open(path, os.O_RDONLY)
+        position = 0
+        while size > 0 and (content := os.pread(descriptor, 1 << 20, position)):
+            position += len(content)
+            size -= len(content)
+        os.close(descriptor)
+    return perf_counter() - began
+
+
+def main() -> int:
+    """Measure, print, store."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=2000, help="size of the log, in millions")
+    parser.add_argument("--dir", default=None, help="where to write; a temporary folder otherwise")
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="quorumlog-recovery-", dir=options.dir)
+    rows = []
+    try:
+        path = f"{folder}/bench-0"
+        end, size = fill(path, options.megabytes)
+        for share in SHARES:
+            spent, read = measure(path, int(end * share))
+            above = int(size * (1 - share))
+            rows.append(
+                {
+                    "recovery_point": share,
+                    "above_mb": round(above / 1e6),
+                    "read_mb": round(read / 1e6),
+                    "seconds": round(spent, 2),
+                    "bare_read_s": round(bare(path, above), 2) if above else None,
+                }
+            )
+    finally:
+        shutil.rmtree(folder)
+    keep("recovery", rows, log_mb=round(size / 1e6), segment_mb=round(SEGMENT_BYTES / 1e6))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Appending and reading one log from end to end, beside bare pwrite and pread of the same bytes.
+
+Each round writes the same number of bytes to a new file by a new log and by the bare call, in turn,
+so that both meet the same page cache and the same writeback; then both are read back while they lie
+in the page cache. *Validated* batches come from a client: parsed, CRC, each record walked, stamped,
+indexed. *Replicated* ones come from a leader: CRC, order, index. `grouped` hands the writes to the
+system as a data directory does when appends queue: up to 4 MiB in a call.
+
+Run: python -m benchmarks.storage.sequential [--rounds 5] [--megabytes 512] [--dir PLACE]
+Goal: at least 0.85 of the bare call, for batches of 16 KB and of 1 MiB.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from time import perf_counter
+
+from benchmarks.storage.subject import batch_of, keep, open_log
+
+from quorumlog.storage import Log, LogConfig, Origin
+from quorumlog.storage.appends import Write, write_fully
+
+KIB = 1024
+GOAL = 0.85
+GROUP_BYTES = 4 << 20
+READ_BYTES = 1 << 20
+
+
+def appended(log: Log, batch: bytes, count: int, origin: Origin) -> None:
+    """Append one batch after the other, a write each."""
+    for body in batches(log, batch, count, origin):
+        write = log.prepare(body, leader_epoch=0, wall_ms=0, origin=origin)
+        assert isinstance(write, Write), "nothing is outstanding"
+        write_fully(write.file, write.position, write.buffers)
+        log.complete(write)
+
+
+def grouped(log: Log, batch: bytes, count: int, origin: Origin) -> None:
+    """Append in groups, as appends that queued leave a data directory."""
+    bodies = batches(log, batch, count, origin)
+    while group := list(islice(bodies, max(1, GROUP_BYTES // len(batch)))):
+        writes = []
+        for body in group:
+            write = log.prepare(body, leader_epoch=0, wall_ms=0, origin=origin)
+            assert isinstance(write, Write), "one segment takes it all"
+            writes.append(write)
+        first = writes[0]
+        write_fully(first.file, first.position, [part for w in writes for part in w.buffers])
+        for write in writes:
+            log.complete(write)
+
+
+def batches(log: Log, batch: bytes, count: int, origin: Origin) -> Iterator[bytes | bytearray]:
+    """Give what is appended; a leader's batches carry their offsets already."""
+    if origin is not Origin.REPLICATED:
+        yield from (batch for _ in range(count))
+        return
+    body = bytearray(batch)
+    step = int.from_bytes(batch[23:27], "big") + 1
+    body[12:16] = bytes(4)
+    for number in range(count):
+        body[:8] = (number * step).to_bytes(8, "big")
+        yield bytes(body)
+
+
+def bare_write(path: str, batch: bytes, count: int) -> None:
+    """Write the same bytes with the system call alone."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    position = 0
+    for _ in range(count):
+        position += os.pwrite(descriptor, batch, position)
+    os.close(descriptor)
+
+
+def log_read(log: Log) -> int:
+    """Read a log from end to end in ranges of 1 MiB; return its bytes."""
+    offset, total = log.log_start_offset, 0
+    while offset < log.log_end_offset:
+        found = log.read(offset, max_bytes=READ_BYTES)
+        assert found is not None, f"nothing at {offset}"
+        content = found.read_cached()
+        assert content is not None, "it was just written"
+        found.release()
+        total, offset = total + len(content), found.next_offset
+    return total
+
+
+def bare_read(path: str) -> int:
+    """Read a file from end to end, 1 MiB a call; return its bytes."""
+    descriptor = os.open(path, os.O_RDONLY)
+    position = 0
+    while content := os.pread(descriptor, READ_BYTES, position):
+        position += len(content)
+    os.close(descriptor)
+    return position
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long some work takes."""
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
+def round_of(folder: str, batch: bytes, count: int) -> dict[str, float]:
+    """Measure every way once, in MB/s."""
+    config = LogConfig(segment_bytes=2**31 - 1, message_bytes_max=64 << 20)
+    megabytes = count * len(batch) / 1e6
+    rates: dict[str, float] = {}
+    for name, origin, append in (
+        ("append, validated", Origin.CLIENT, appended),
+        ("append, validated, grouped", Origin.CLIENT, grouped),
+        ("append, replicated", Origin.REPLICATED, appended),
+        ("append, replicated, grouped", Origin.REPLICATED, grouped),
+    ):
+        log = open_log(f"{folder}/bench-0", config)
+        rates[name] = megabytes / seconds(lambda: append(log, batch, count, origin))  # noqa: B023
+        if origin is Origin.CLIENT and append is appended:
+            rates["read"] = megabytes / seconds(lambda: log_read(log))  # noqa: B023
+        log.close("measured")
+        shutil.rmtree(f"{folder}/bench-0")
+    path = f"{folder}/bare"
+    rates["bare pwrite"] = megabytes / seconds(lambda: bare_write(path, batch, count))
+    rates["bare pread"] = megabytes / seconds(lambda: bare_read(path))
+    os.remove(path)
+    return rates
+
+
+def main() -> int:
+    """Measure, print, store."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, default=512, help="bytes a round, in millions")
+    parser.add_argument("--dir", default=None, help="where to write; a temporary folder otherwise")
+    options = parser.parse_args()
+    rows = []
+    for label, size in (("16 KB", 16 * KIB), ("1 MiB", KIB * KIB)):
+        batch = batch_of(size)
+        count = max(1, options.megabytes * 1_000_000 // len(batch))
+        folder = tempfile.mkdtemp(prefix="quorumlog-sequential-", dir=options.dir)
+        try:
+            round_of(folder, batch, max(1, count // 8))  # warms up
+            rounds = [round_of(folder, batch, count) for _ in range(options.rounds)]
+        finally:
+            shutil.rmtree(folder)
+        for name in rounds[0]:
+            bare = "bare pread" if "read" in name else "bare pwrite"
+            ratios = [rates[name] / rates[bare] for rates in rounds]
+            rows.append(
+                {
+                    "batches": label,
+                    "what": name,
+                    "mb_per_s": round(statistics.median(rates[name] for rates in rounds)),
+                    "ratio": None if name == bare else round(statistics.median(ratios), 2),
+                }
+            )
+    keep("sequential", rows, goal=GOAL, rounds=options.rounds, megabytes=options.megabytes)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
