@@ -60,7 +60,7 @@ def dump(
     at the first batch that is torn or whose CRC is wrong.
     """
     from ..runtime.files import RealFiles
-    from ..storage.dump import dump_file
+    from ..storage.inspection.dump import dump_file
 
     rows: list[dict[str, Any]] = []
     try:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..errors import CorruptionError, InvalidRequest, QuorumlogError
-from ..records.batch import BatchHeader, check_crc
-from ..records.codec import decode_batch
-from .checkpoints import decode_epochs, decode_offsets
-from .contents import read_file
-from .index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from .layout import (
+from ...errors import CorruptionError, InvalidRequest, QuorumlogError
+from ...records.batch import BatchHeader, check_crc
+from ...records.codec import decode_batch
+from ..checkpoints import decode_epochs, decode_offsets
+from ..contents import read_file
+from ..index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from ..layout import (
     INDEX_SUFFIX,
     LEADER_EPOCHS,
     LOG_SUFFIX,
@@ -24,10 +24,10 @@ from .layout import (
     TIME_INDEX_SUFFIX,
     segment_base,
 )
-from .segment import walk
+from ..segment import walk
 
 if TYPE_CHECKING:
-    from ..runtime.ports import File, Files
+    from ...runtime.ports import File, Files
 
 Row: TypeAlias = dict[str, Any]
 Dump: TypeAlias = Callable[["Files", str], Iterator[Row]]
