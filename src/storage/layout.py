@@ -13,6 +13,8 @@ LOCK: Final = ".lock"
 CLEAN_MARKER: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 # --- in a log's folder -------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ Formatting, taking over (lock, leftovers, checkpoints), recovering and deleting 
 leaving the clean marker. Everything waits for the device; `shell.directory` decides when.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -21,7 +22,6 @@ from .checkpoints import (
     DirectoryMeta,
     PartitionMeta,
     decode_meta,
-    decode_offsets,
     decode_partition_metadata,
     encode_meta,
     encode_offsets,
@@ -33,7 +33,6 @@ from .layout import (
     CLEAN_MARKER,
     DELETED_FOLDER_SUFFIX,
     LOCK,
-    LOG_START_OFFSETS,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
@@ -44,19 +43,11 @@ from .layout import (
 )
 from .log import LogState
 from .recovery import Recovery, recover, rewrite
+from .stored import Stored
 from .truncation import Cut, Truncation, find_cut, perform_truncation, remove_segment
 
 if TYPE_CHECKING:
     from ..runtime.ports import FileLock, Files
-
-
-@dataclass(slots=True, kw_only=True)
-class Stored:
-    """What the checkpoint files say now."""
-
-    recovery_points: dict[str, int] = field(default_factory=dict)  # by log name
-    log_starts: dict[str, int] = field(default_factory=dict)
-    epochs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,10 +118,7 @@ def _look_around(files: "Files", path: str, lock: "FileLock") -> Found:
             remove_tree(files, join(path, name))
         elif name != LOCK and not files.is_folder(join(path, name)):
             small[name] = read_file(files, join(path, name))
-    stored = Stored(
-        recovery_points=_offsets(small, RECOVERY_POINTS),
-        log_starts=_offsets(small, LOG_START_OFFSETS),
-    )
+    stored = Stored.of_files(small)
     files.sync_folder(path)
     return Found(
         lock=lock,
@@ -139,10 +127,6 @@ def _look_around(files: "Files", path: str, lock: "FileLock") -> Found:
         small_files=small,
         stored=stored,
     )
-
-
-def _offsets(small: dict[str, bytes], name: str) -> dict[str, int]:
-    return decode_offsets(small[name], name) if name in small else {}
 
 
 def _lock(files: "Files", path: str) -> "FileLock":
@@ -282,19 +266,25 @@ def replace_all(files: "Files", contents: list[tuple[str, str, bytes]]) -> None:
         replace_file(files, folder, name, content)
 
 
+def replace_offsets(files: "Files", path: str, offsets: Mapping[str, Mapping[str, int]]) -> None:
+    """Replace offset checkpoints at the top of a data directory, in this order."""
+    for name, by_log in offsets.items():
+        replace_file(files, path, name, encode_offsets(by_log))
+
+
 def rename_away(
-    files: "Files", path: str, contents: list[tuple[str, bytes]], old: str, new: str
+    files: "Files", path: str, offsets: Mapping[str, Mapping[str, int]], old: str, new: str
 ) -> None:
     """Rename a deleted log's folder, after its checkpoints forgot it: else they would speak of the
     next log of its name. On a full disk its segments make room for them first: they go anyway, and
     until the last step the folder says whose it was."""
     try:
-        replace_all(files, [(path, name, content) for name, content in contents])
+        replace_offsets(files, path, offsets)
     except OSError as error:
         if error.errno not in OUT_OF_SPACE or not files.exists(old):
             raise
         _remove_segments(files, old)
-        replace_all(files, [(path, name, content) for name, content in contents])
+        replace_offsets(files, path, offsets)
     if files.exists(old):
         files.rename(old, new)
         files.sync_folder(path)

@@ -1,9 +1,7 @@
 """One data directory: its lock, its logs, its checkpoints, its clean marker.
 
 Opened once a process. All changes go through the `Writer` that owns the lane `write:<path>`; reads
-try the page cache on the loop and go to the read lane otherwise. Recovery points, log start
-offsets and leader epochs are stored every second under load and at the close; a recovery point is
-stored only after the fsync it speaks of and after the leader epochs below it.
+try the page cache on the loop and go to the read lane otherwise.
 """
 
 import asyncio
@@ -16,27 +14,16 @@ from ...errors import CorruptionError, DirectoryMismatch, DiskFull, Overloaded, 
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
 from ...runtime.ports import Buffer, Runtime, Scope
 from ..appends import Origin
-from ..checkpoints import (
-    DirectoryMeta,
-    encode_epochs,
-    encode_offsets,
-)
+from ..checkpoints import DirectoryMeta
 from ..config import DirectoryConfig, LogConfig
 from ..contents import replace_file
 from ..flushes import OUT_OF_SPACE, Flush, perform_flush
 from ..index import IndexCache
-from ..layout import (
-    LEADER_EPOCHS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    deleted_folder,
-    join,
-)
+from ..layout import deleted_folder, join
 from ..log import Log, LogState
 from ..pool import FilePool
 from ..premises import (
     Found,
-    Stored,
     check_owner,
     find_folder,
     format_folder,
@@ -46,7 +33,6 @@ from ..premises import (
     remove_if_there,
     remove_marker,
     rename_away,
-    replace_all,
     topic_of_folder,
     truncate_log,
     unusable,
@@ -56,6 +42,7 @@ from ..recovery import Recovery
 from ..times import TimedOffset
 from ..truncation import Cut
 from .channel import Appended, Channel
+from .checkpointing import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max
 from .writer import Writer, release_after
 
@@ -85,14 +72,21 @@ class Directory:
         self._deletions = runtime.entropy.stream("deleted_folder")  # a name for each
         self._lock = found.lock
         self._small_files = found.small_files
-        self._stored = found.stored
         self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
         self._indexes = IndexCache(config.index_cache_bytes)
         self._channels: dict[str, Channel] = {}
         start = partial(remove_marker, runtime.files, path) if found.is_clean else None
         self._writer = Writer(runtime, scope, lane=self._lane, config=config, start=start)
         self._changes = ConfigChanges(runtime.files, self._writer, config)
-        self._ticker = scope.spawn(self._checkpoint_under_load(), name="storage.checkpoints")
+        self._checkpoints = Checkpointing(
+            runtime,
+            scope,
+            path,
+            stored=found.stored,
+            writer=self._writer,
+            changes=self._changes,
+            interval_ms=config.checkpoint_interval_ms,
+        )
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -161,7 +155,7 @@ class Directory:
         never recovered.
         """
         self._writer.is_closing = True
-        self._ticker.cancel()
+        self._checkpoints.stop()
         channels = list(self._channels.values())
         closed = [self._closing(channel) for channel in channels]
         await asyncio.gather(*closed, return_exceptions=True)
@@ -199,7 +193,7 @@ class Directory:
         if not self._writer.is_started:
             return  # nothing changed: the marker is still there
         logs = [channel.log for channel in self._channels.values()]
-        await self._store_checkpoints(logs)
+        await self._checkpoints.store(logs)
         if all(log.failure is None for log in logs):
             opened = None if self.was_clean else frozenset(self._channels)
             job = partial(leave_marker, self._runtime.files, self.path, opened)
@@ -243,12 +237,13 @@ class Directory:
         self._changes.take(channel)
 
     def _recovery(self, name: str, config: LogConfig) -> Recovery:
+        stored = self._checkpoints.stored
         return Recovery(
             folder=join(self.path, name),
             config=config,
             is_clean=self.was_clean,
-            recovery_point=self._stored.recovery_points.get(name, 0),
-            log_start_offset=self._stored.log_starts.get(name, 0),
+            recovery_point=stored.recovery_points.get(name, 0),
+            log_start_offset=stored.log_starts.get(name, 0),
             torn_bytes_max=unsynced_bytes_max(config, self._config),
             wall_ms=self._runtime.clock.wall_ms(),
         )
@@ -311,9 +306,10 @@ class Directory:
             truncation = log.begin_truncate(offset)
             if truncation is None:
                 return None
-            points = dict(self._stored.recovery_points)
+            stored = self._checkpoints.stored.recovery_points
+            points = dict(stored)
             # Whatever becomes of it, no checkpoint may say again what was stored before.
-            begun.append((truncation, self._stored.recovery_points.pop(log.name, 0)))
+            begun.append((truncation, stored.pop(log.name, 0)))
             files = self._runtime.files
             return partial(truncate_log, files, self.path, points, log.name, truncation)
 
@@ -321,7 +317,8 @@ class Directory:
             if cut is not None:
                 truncation, recovery_point = begun[0]
                 log.complete_truncate(truncation, cut)
-                self._stored.recovery_points[log.name] = min(recovery_point, cut.end_offset)
+                stored = self._checkpoints.stored.recovery_points
+                stored[log.name] = min(recovery_point, cut.end_offset)
                 channel.moved()
 
         channel = self._channel(log)
@@ -370,17 +367,9 @@ class Directory:
 
     def _renaming_away(self, name: str, new: str) -> Callable[[], None]:
         """Forget a log's checkpoints; return the waiting part of its deletion."""
-        self._stored.epochs.pop(name, None)
-        files = [
-            (checkpoint, encode_offsets(offsets))
-            for checkpoint, offsets in (
-                (RECOVERY_POINTS, self._stored.recovery_points),
-                (LOG_START_OFFSETS, self._stored.log_starts),
-            )
-            if offsets.pop(name, None) is not None
-        ]
+        offsets = self._checkpoints.stored.forget(name)
         old = join(self.path, name)
-        return partial(rename_away, self._runtime.files, self.path, files, old, new)
+        return partial(rename_away, self._runtime.files, self.path, offsets, old, new)
 
     async def _unlink(self, folder: str) -> None:
         try:
@@ -466,62 +455,8 @@ class Directory:
             raise StorageError(f"{join(self.path, name)}: {error}") from error
 
     async def checkpoint(self) -> None:
-        """Flush every log that was appended to, then store recovery points and leader epochs."""
-        self._writer.dirtied.clear()
-        channels, self._writer.dirty = self._writer.dirty, {}
-        for channel in channels:
-            self._changes.take(channel)  # what a full disk held up
-        flushed = [self._writer.flush(channel) for channel in channels]
-        await asyncio.gather(*flushed, return_exceptions=True)
-        await self._store_checkpoints([channel.log for channel in channels])
-
-    async def _checkpoint_under_load(self) -> None:
-        while True:
-            await self._writer.dirtied.wait()
-            await asyncio.sleep(self._config.checkpoint_interval_ms / 1000)
-            try:
-                await self.checkpoint()
-            except OSError as error:  # the older checkpoints only make a recovery longer
-                _LOG.warning("storage.checkpoint_failed path=%s error=%s", self.path, error)
-
-    async def _store_checkpoints(self, logs: list[Log]) -> None:
-        """Store what these logs' checkpoint files should say; planned when it is their turn in the
-        lane, so that no truncation comes between. Raises OSError."""
-        planned: list[Stored] = []
-
-        def begin() -> Callable[[], None]:
-            stored, files = self._checkpoint(logs)
-            planned.append(stored)
-            return partial(replace_all, self._runtime.files, files)
-
-        def end(_: None) -> None:
-            self._stored = planned[0]
-
-        await self._writer.run(begin, end)
-
-    def _checkpoint(self, logs: list[Log]) -> tuple[Stored, list[tuple[str, str, bytes]]]:
-        """Return what will be stored, and (folder, name, content) in the order to store it."""
-        stored = Stored(
-            recovery_points=dict(self._stored.recovery_points),
-            log_starts=dict(self._stored.log_starts),
-            epochs=dict(self._stored.epochs),
-        )
-        files: list[tuple[str, str, bytes]] = []
-        for log in logs:
-            if log.failure is not None or log.recovery_point == 0:
-                continue
-            epochs = log.epochs.entries()
-            if stored.epochs.get(log.name) != epochs:
-                stored.epochs[log.name] = epochs
-                files.append((log.folder, LEADER_EPOCHS, encode_epochs(epochs)))
-            if log.log_start_offset > 0:
-                stored.log_starts[log.name] = log.log_start_offset
-            stored.recovery_points[log.name] = log.recovery_point
-        if stored.log_starts != self._stored.log_starts:
-            files.append((self.path, LOG_START_OFFSETS, encode_offsets(stored.log_starts)))
-        if stored.recovery_points != self._stored.recovery_points:
-            files.append((self.path, RECOVERY_POINTS, encode_offsets(stored.recovery_points)))
-        return stored, files
+        """Flush every log that was appended to, then store the checkpoints. Raises OSError."""
+        await self._checkpoints.checkpoint()
 
     def _channel(self, log: Log) -> Channel:
         channel = self._channels.get(log.name)
