@@ -1,0 +1,19 @@
+"""Both codecs of ours, as a parameter: whatever others make of one holds for the other."""
+
+from types import ModuleType
+
+import pytest
+
+from quorumlog.records import _plain, codec
+
+KERNELS: list[ModuleType] = [_plain]
+if codec.COMPILED:
+    from quorumlog.records import _codec
+
+    KERNELS.append(_codec)
+
+
+@pytest.fixture(params=KERNELS, ids=lambda kernel: kernel.__name__.rpartition("._")[2])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The codec that `quorumlog.records` uses during the test."""
+    monkeypatch.setattr(codec, "_kernel", request.param)
