@@ -17,6 +17,7 @@ from .system import OPEN_FLAGS, read_at, write_at
 
 IOVEC_MAX: Final = 1024  # IOV_MAX of Linux; more buffers in one call are EINVAL
 SCRATCH_SIZE: Final = 1 << 20  # bytes; larger cached reads allocate their own buffer
+UNCOPIED_SIZE: Final = 1 << 16  # bytes; smaller cached reads are copied out of a reused buffer
 PAGE_SIZE: Final = 4096
 WARM_STEP: Final = 1 << 20  # bytes read at a time to bring a cold range into the page cache
 
@@ -70,19 +71,26 @@ class RealFile:
             return None
         if size > SCRATCH_SIZE:  # a bound of the caller's, maybe far beyond the end
             size = min(size, max(0, self.size() - position))
-        buffer = self._scratch.take(size)
         try:
-            view = memoryview(buffer)[:size]
-            filled = system.read_resident(self._descriptor, view, position)
-            if filled < size and position + filled < os.fstat(self._descriptor).st_size:
-                return None
-            return bytes(view[:filled])
+            content = self._read_resident(position, size)
         except BlockingIOError:
             return None
         except OSError as error:
             if error.errno not in _UNKNOWABLE:
                 raise
             return self.read(position, size)
+        if len(content) < size and position + len(content) < os.fstat(self._descriptor).st_size:
+            return None
+        return content
+
+    def _read_resident(self, position: int, size: int) -> bytes:
+        """Read as far as the page cache goes; BlockingIOError when it holds nothing there."""
+        if size >= UNCOPIED_SIZE and (read := system.resident_read()) is not None:
+            return read(self._descriptor, size, position)
+        buffer = self._scratch.take(size)
+        try:
+            view = memoryview(buffer)[:size]
+            return bytes(view[: system.read_resident(self._descriptor, view, position)])
         finally:
             self._scratch.put(buffer)
 

@@ -19,8 +19,9 @@ Tested on Linux, the stand-ins too, by taking away what other systems lack.
 import errno
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from threading import Lock
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from .ports import Buffer
 
@@ -103,6 +104,50 @@ def read_resident(descriptor: int, view: memoryview, position: int) -> int:
     EOPNOTSUPP or ENOSYS.
     """
     return os.preadv(descriptor, [view], position, os.RWF_NOWAIT)
+
+
+ResidentRead: TypeAlias = Callable[[int, int, int], bytes]
+
+
+@cache
+def resident_read() -> ResidentRead | None:
+    """Return a `read_resident` of (descriptor, size, position) that gives bytes; None where there
+    is no such call.
+
+    `os` offers the flag only with buffers, whose content would have to be copied into the bytes
+    that readers are given: half of the time of a large read. So the kernel fills the new bytes
+    object, as it does for `os.pread`. Costs an import of ctypes at the first call.
+    """
+    if not CAN_PROBE:
+        return None
+    import ctypes
+
+    class Span(ctypes.Structure):  # struct iovec
+        _fields_: ClassVar = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+    try:
+        fill = ctypes.CDLL(None, use_errno=True).preadv2  # runs without the GIL
+    except AttributeError:
+        return None  # a C library without it
+    if ctypes.sizeof(ctypes.c_long) < 8:
+        return None  # positions of this call end at 2 GiB here
+    fill.argtypes = [ctypes.c_int, ctypes.POINTER(Span), ctypes.c_int, ctypes.c_long, ctypes.c_int]
+    fill.restype = ctypes.c_ssize_t
+    new = ctypes.pythonapi.PyBytes_FromStringAndSize
+    new.argtypes, new.restype = [ctypes.c_void_p, ctypes.c_ssize_t], ctypes.py_object
+    start_of = ctypes.pythonapi.PyBytes_AsString
+    start_of.argtypes, start_of.restype = [ctypes.py_object], ctypes.c_void_p
+
+    def read(descriptor: int, size: int, position: int) -> bytes:
+        content: bytes = new(None, size)  # nobody else sees it before it is filled
+        span = Span(start_of(content), size)
+        filled = fill(descriptor, ctypes.byref(span), 1, position, os.RWF_NOWAIT)
+        if filled < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return content if filled == size else content[:filled]
+
+    return read
 
 
 sendfile: Final[Sendfile | None] = getattr(os, "sendfile", None)

@@ -16,7 +16,7 @@ import pytest
 
 from quorumlog.errors import AddressInUse, Lost, NotSent
 from quorumlog.proto.log_pb2 import ProduceResponse
-from quorumlog.runtime import ByteConnection, CallContext, Handler, Runtime
+from quorumlog.runtime import ByteConnection, CallContext, Handler, Runtime, system
 from quorumlog.runtime.files import RealFile, RealFiles
 from quorumlog.runtime.real import run
 from quorumlog.services import LOG_PRODUCE
@@ -191,6 +191,30 @@ def test_cold_pages_are_seen_and_warmed(tmp_path: Path) -> None:
         file.warm(0, size)
         assert file.is_resident(0, size)
         assert file.read_cached(0, size) == (tmp_path / "cold").read_bytes()
+
+
+@pytest.mark.parametrize("size", [4096, 1 << 16, 1 << 20])
+def test_a_cached_read_ends_with_the_file_and_not_with_what_is_resident(
+    tmp_path: Path, size: int
+) -> None:
+    with cold_file(tmp_path / "cold", 4 << 20) as file:
+        file.warm(0, 4 << 20)
+        assert file.read_cached((4 << 20) - 10, size) == file.read((4 << 20) - 10, 10)
+        assert file.read_cached(4 << 20, size) == b""
+        descriptor = os.open(tmp_path / "cold", os.O_RDONLY)
+        os.posix_fadvise(descriptor, 1 << 20, 2 << 20, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+        assert file.read_cached((1 << 20) - 10, size) is None
+
+
+def test_an_error_of_a_large_cached_read_has_the_kernels_number(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    read = system.resident_read()
+    if read is None:
+        pytest.skip("this system cannot tell what is cached")
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        read(-1, 1 << 16, 0)
+    assert caught.value.errno == errno.EBADF
 
 
 # --- sockets -------------------------------------------------------------------------------------
