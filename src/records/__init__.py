@@ -32,7 +32,14 @@ from .compression import INFLATE_LIMIT, Codec, codec_named, compress, decompress
 from .control import Marker, MarkerType, encode_marker, parse_marker
 from .murmur2 import murmur2, partition_for_key
 from .record import Record
-from .validate import ValidationMode, check_size, validate_batch, with_append_time, with_codec
+from .validate import (
+    TimestampLimits,
+    ValidationMode,
+    check_size,
+    validate_batch,
+    with_append_time,
+    with_codec,
+)
 
 __all__ = [
     "HEADER_SIZE",
@@ -66,6 +73,7 @@ __all__ = [
     "decompress",
     "INFLATE_LIMIT",
     "ValidationMode",
+    "TimestampLimits",
     "validate_batch",
     "with_append_time",
     "with_codec",

@@ -22,7 +22,7 @@ from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_FillInfo
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from .columns import BinaryColumn, DecodedColumns, HeaderColumn
@@ -97,6 +97,7 @@ cdef enum:
     LEFTOVER = 13
     KEY_MISSING = 14
     TIMESTAMP_MAX = 15
+    TIMESTAMP_MIN = 16
     TOO_LARGE = 100  # ours, for ColumnTooLarge
 
 # The bits of `columns.WANT_*`; a test compares them.
@@ -114,6 +115,7 @@ FAULT_NUMBERS = {
     "HEADER_KEY": HEADER_KEY, "HEADER_VALUE": HEADER_VALUE, "TRAILING": TRAILING,
     "OFFSET": OFFSET, "TIMESTAMP": TIMESTAMP, "LEFTOVER": LEFTOVER,
     "KEY_MISSING": KEY_MISSING, "TIMESTAMP_MAX": TIMESTAMP_MAX,
+    "TIMESTAMP_MIN": TIMESTAMP_MIN,
 }
 WANT_NUMBERS = {
     "WANT_KEY": WANT_KEY, "WANT_VALUE": WANT_VALUE, "WANT_OFFSET": WANT_OFFSET,

@@ -229,24 +229,27 @@ cdef inline int place(
     return FINE
 
 
-def walk_records(object body, int64_t max_timestamp, bint keys_required):
-    """Check every record as a producer's: offsets 0..n-1, timestamps at most `max_timestamp`.
-
-    Raises Malformed.
-    """
+def walk_records(
+    object body, int64_t max_timestamp, bint keys_required, int64_t min_timestamp=INT64_MIN
+):
+    """Check every record as a producer's: offsets 0..n-1, timestamps, keys; raises Malformed."""
     cdef Held held = Held()
     cdef Bounds bounds
     cdef int64_t index = 0
     cdef int wrong
     bound(held, body, &bounds)
     with nogil:
-        wrong = walk(&bounds, max_timestamp, keys_required, &index)
+        wrong = walk(&bounds, min_timestamp, max_timestamp, keys_required, &index)
     if wrong:
         raise Malformed(wrong, index)
 
 
 cdef int walk(
-    const Bounds* bounds, int64_t max_timestamp, bint keys_required, int64_t* index
+    const Bounds* bounds,
+    int64_t min_timestamp,
+    int64_t max_timestamp,
+    bint keys_required,
+    int64_t* index,
 ) noexcept nogil:
     cdef bytes_t p = bounds.start
     cdef int64_t timestamp = 0
@@ -265,6 +268,8 @@ cdef int walk(
                 return TIMESTAMP
             if timestamp > max_timestamp:
                 return TIMESTAMP_MAX
+            if timestamp < min_timestamp and timestamp != -1:
+                return TIMESTAMP_MIN
         if keys_required and view.key_size < 0:
             return KEY_MISSING
         index[0] += 1

@@ -157,10 +157,13 @@ def read_records(
     )
 
 
-def walk_records(body: Body, max_timestamp: int, keys_required: bool) -> None:
-    """Check every record as a producer's: offsets 0..n-1, timestamps at most `max_timestamp`.
+def walk_records(
+    body: Body, max_timestamp: int, keys_required: bool, min_timestamp: int = INT64_MIN
+) -> None:
+    """Check every record as a producer's; raises Malformed.
 
-    Raises Malformed.
+    Offsets are 0..n-1, timestamps in [min_timestamp, max_timestamp] or -1 (none), and where
+    `keys_required` is set no key is null. The log's own time makes those of records meaningless.
     """
     reader = _Reader(body)
     for reader.index in range(body.record_count):
@@ -173,6 +176,8 @@ def walk_records(body: Body, max_timestamp: int, keys_required: bool) -> None:
                 raise reader.fault(Fault.TIMESTAMP)
             if timestamp_ms > max_timestamp:
                 raise reader.fault(Fault.TIMESTAMP_MAX)
+            if timestamp_ms < min_timestamp and timestamp_ms != -1:
+                raise reader.fault(Fault.TIMESTAMP_MIN)
         if keys_required and key is None:
             raise reader.fault(Fault.KEY_MISSING)
     reader.index = body.record_count

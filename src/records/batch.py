@@ -48,6 +48,9 @@ MAGIC: Final = 2
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER: Final = -1
 
+CODEC_MASK: Final = 0x07
+"""The codec within a batch's attributes."""
+
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20

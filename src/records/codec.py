@@ -507,9 +507,9 @@ def _corrupt(fault: Malformed, body: Body, position: int) -> CorruptionError:
     return CorruptionError(f"batch at offset {body.base_offset}: {fault}", position=position)
 
 
-def walk(body: Body, *, max_timestamp: int, keys_required: bool) -> None:
+def walk(body: Body, *, min_timestamp: int, max_timestamp: int, keys_required: bool) -> None:
     """Check every record of a producer's batch; raises Malformed. See `validate`."""
-    _kernel.walk_records(body, max_timestamp, keys_required)
+    _kernel.walk_records(body, max_timestamp, keys_required, min_timestamp)
 
 
 partitions_for_keys = _kernel.partitions_for_keys

@@ -62,6 +62,7 @@ class Fault(IntEnum):
     LEFTOVER = 13
     KEY_MISSING = 14
     TIMESTAMP_MAX = 15
+    TIMESTAMP_MIN = 16
 
 
 FAULT_TEXT: dict[Fault, str] = {
@@ -80,6 +81,7 @@ FAULT_TEXT: dict[Fault, str] = {
     Fault.LEFTOVER: "bytes follow the last record",
     Fault.KEY_MISSING: "it has no key",
     Fault.TIMESTAMP_MAX: "its timestamp is above the batch's maximum",
+    Fault.TIMESTAMP_MIN: "its timestamp is older than the topic takes",
 }
 
 

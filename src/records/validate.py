@@ -2,15 +2,18 @@
 
 Pure checks; which of them run over the records is the topic's `record.validation`. Compressed
 batches are inflated within a bound only in the full mode. The rules are the field's own: a fault
-gives the error number its clients know.
+gives the error number its clients know. Here too: the same batch with another codec or with the
+log's time, which is how it is stored where its topic wants that.
 """
 
 from enum import StrEnum
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from ..errors import CorruptionError, InvalidRecord, InvalidTimestamp, MessageTooLarge
 from .batch import (
+    CODEC_MASK,
     CRC_START,
     HEADER,
     HEADER_SIZE,
@@ -23,7 +26,7 @@ from .batch import (
 )
 from .codec import batch_body, walk
 from .compression import INFLATE_LIMIT, Buffer, Codec, compress, decompress
-from .record import Malformed
+from .record import INT32_MAX, INT64_MAX, INT64_MIN, Body, Fault, Malformed
 
 
 class ValidationMode(StrEnum):
@@ -31,6 +34,25 @@ class ValidationMode(StrEnum):
 
     FULL = "full"  # every record, inflating compressed batches
     HEADER = "header"  # every record of uncompressed batches, only the header of compressed ones
+
+
+class TimestampLimits(NamedTuple):
+    """How far a producer's timestamps may be from the log's clock, in ms; -1 (none) always may.
+
+    The default takes any timestamp.
+    """
+
+    wall_ms: int = 0  # the log's clock, ms since 1970
+    before_max_ms: int = INT64_MAX  # message.timestamp.before.max.ms
+    after_max_ms: int = INT64_MAX  # message.timestamp.after.max.ms
+
+    @property
+    def oldest_ms(self) -> int:
+        """The oldest timestamp that is taken."""
+        return self.wall_ms - self.before_max_ms
+
+
+ANY_TIMESTAMP: Final = TimestampLimits()
 
 
 def check_size(size: int, max_bytes: int) -> None:
@@ -51,28 +73,61 @@ def validate_batch(
     max_bytes: int,
     inflate_limit: int = INFLATE_LIMIT,
     keys_required: bool = False,
-) -> None:
+    timestamps: TimestampLimits = ANY_TIMESTAMP,
+) -> Body | None:
     """Check the batch at `position`, whose header was parsed, as one that a producer sent.
+
+    Returns its records inflated; None when they were not looked at.
 
     Raises MessageTooLarge above `max_bytes` or when it would inflate beyond `inflate_limit`,
     CorruptionError for a torn batch or a wrong CRC, UnsupportedCompression, InvalidTimestamp, and
     InvalidRecord for whatever else is wrong. Uncompressed records are always walked, compressed
     ones in the full mode. Base offset and leader epoch are the log's to stamp and not looked at.
+    Of records that are not walked, the header's timestamps stand for the first and the newest.
     """
     check_size(header.size, max_bytes)
     check_crc(buffer, position, header)
     _check_header(header)
     codec = header.codec
+    _check_newest(header, timestamps)
     if codec is not Codec.NONE and mode is ValidationMode.HEADER:
-        return
+        if NO_TIMESTAMP != header.base_timestamp < timestamps.oldest_ms:
+            raise _too_old(timestamps)
+        return None
     try:
         body = batch_body(buffer, position, header, inflate_limit=inflate_limit, base_offset=0)
     except CorruptionError as error:  # the CRC is right, so a repeat would not help
         raise InvalidRecord(f"the batch does not inflate: {error.message}") from None
     try:
-        walk(body, max_timestamp=header.max_timestamp, keys_required=keys_required)
+        walk(
+            body,
+            min_timestamp=max(INT64_MIN, timestamps.oldest_ms),
+            max_timestamp=header.max_timestamp,
+            keys_required=keys_required,
+        )
     except Malformed as fault:
+        if fault.fault is Fault.TIMESTAMP_MIN:
+            raise _too_old(timestamps, f"record {fault.index}") from None
         raise InvalidRecord(f"the batch is malformed: {fault}") from None
+    return body
+
+
+def _check_newest(header: BatchHeader, timestamps: TimestampLimits) -> None:
+    ahead_ms = header.max_timestamp - timestamps.wall_ms
+    if ahead_ms > timestamps.after_max_ms and header.max_timestamp != NO_TIMESTAMP:
+        raise InvalidTimestamp(
+            f"the newest timestamp, {header.max_timestamp}, is {ahead_ms} ms ahead of the broker's"
+            f" clock, the topic takes {timestamps.after_max_ms}: give milliseconds since 1970, set"
+            " the producer's clock, or raise message.timestamp.after.max.ms"
+        )
+
+
+def _too_old(timestamps: TimestampLimits, which: str = "the first record") -> InvalidTimestamp:
+    return InvalidTimestamp(
+        f"{which} is more than {timestamps.before_max_ms} ms older than the broker's clock,"
+        f" {timestamps.wall_ms}: give milliseconds since 1970, or raise"
+        " message.timestamp.before.max.ms"
+    )
 
 
 def _check_header(header: BatchHeader) -> None:
@@ -126,16 +181,24 @@ def with_codec(
 ) -> bytes:
     """Return the batch compressed by another codec (a topic's `compression.type`)."""
     packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
-    body = decompress(header.codec, packed, inflate_limit)
+    return with_records(header, decompress(header.codec, packed, inflate_limit), codec=codec)
+
+
+def with_records(header: BatchHeader, records: Buffer, *, codec: Codec) -> bytes:
+    """Return the batch of a header whose records are given inflated, compressed by `codec`; raises
+    MessageTooLarge when that is 2 GiB."""
+    packed = records if codec is Codec.NONE else compress(codec, records)
     return _reseal(
-        header._replace(attributes=(header.attributes & ~0x07) | codec),
-        memoryview(compress(codec, body)),
+        header._replace(attributes=(header.attributes & ~CODEC_MASK) | codec), memoryview(packed)
     )
 
 
 def _reseal(header: BatchHeader, body: memoryview) -> bytes:
     """Return header and body with length and CRC made right."""
-    header = header._replace(batch_length=HEADER_SIZE - LENGTH_END + len(body), crc=0)
+    length = HEADER_SIZE - LENGTH_END + len(body)
+    if length > INT32_MAX:
+        raise MessageTooLarge(f"a batch of {length} bytes does not fit its length field")
+    header = header._replace(batch_length=length, crc=0)
     fields = HEADER.pack(*header)
     crc = crc32c(body, crc32c(fields[CRC_START:]))
     return b"".join((fields[: CRC_START - 4], crc.to_bytes(4, "big"), fields[CRC_START:], body))
