@@ -8,6 +8,7 @@ which is a plain function over handles, buffers and numbers. Readers see complet
 Offsets that only grow, except by truncation:
 
     log_start_offset <= recovery_point <= flushed_end_offset <= log_end_offset
+    log_start_offset <= high_watermark <= log_end_offset
 
 It must not know who leads, what is committed, or when it is called.
 """
@@ -90,6 +91,7 @@ class Log:
         self.log_start_offset = state.log_start_offset
         self.log_end_offset = state.log_end_offset  # completed appends
         self.flushed_end_offset = state.log_end_offset  # durable appends
+        self.high_watermark = state.log_start_offset  # committed, as far as this node was told
         self.failure: StorageError | None = None
         self._pool = pool
         self._outstanding: deque[Write] = deque()  # prepared, oldest first; all in one segment
@@ -202,6 +204,11 @@ class Log:
                 f"{self.folder}: {error.strerror or error}; the log takes no more appends"
             )
         return StorageError(self.failure.message)
+
+    def note_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed; a lower one than the present is ignored."""
+        assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
+        self.high_watermark = max(self.high_watermark, offset)
 
     # --- flush ---------------------------------------------------------------------------------
 
@@ -317,6 +324,7 @@ class Log:
         self._segments.cut(truncation, cut, self.config)
         self.log_end_offset = cut.end_offset
         self.flushed_end_offset = min(self.flushed_end_offset, cut.end_offset)
+        self.high_watermark = min(self.high_watermark, cut.end_offset)
         self.epochs.truncate_end(cut.end_offset)
 
     def truncate_to(self, offset: int) -> None:
@@ -327,11 +335,30 @@ class Log:
             perform_truncation(self._pool.files, truncation, cut)
             self.complete_truncate(truncation, cut)
 
+    def check_deletion(self, offset: int) -> int:
+        """Return below which offset records may be deleted: `offset`, or the high watermark where
+        that is -1. Raises OffsetOutOfRange, StorageError."""
+        self._check_usable()
+        if offset == -1:
+            return self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(
+                f"records cannot be deleted up to offset {offset}: the high watermark is "
+                f"{self.high_watermark}; name an offset in [0, {self.high_watermark}], or -1 for "
+                "the high watermark"
+            )
+        return offset
+
     def advance_log_start(self, offset: int) -> None:
-        """Make everything below `offset` unreadable; lower offsets than the present are ignored."""
+        """Make everything below `offset` unreadable; lower offsets than the present are ignored.
+
+        Nothing below it comes back once the checkpoint of log start offsets says so, and that must
+        not be before everything below it is flushed.
+        """
         assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
+            self.high_watermark = max(self.high_watermark, offset)
             self.epochs.truncate_start(offset)
 
     def close(self, reason: str) -> None:

@@ -76,10 +76,21 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
         segments, end = _open_clean(files, recovery, bases)
     else:
         segments, end = _Scan(files, recovery, epochs).run(bases)
+    if end < recovery.log_start_offset:
+        return _start_anew(files, recovery, bases)
     epochs.truncate_end(end)
-    start = min(max(recovery.log_start_offset, bases[0]), end)
+    start = max(recovery.log_start_offset, bases[0])
     epochs.truncate_start(start)
     return LogState(segments=segments, epochs=epochs, log_start_offset=start, log_end_offset=end)
+
+
+def _start_anew(files: "Files", recovery: Recovery, bases: list[int]) -> LogState:
+    """Everything that is left was deleted by its readers' leave: go on where the log starts."""
+    for base in reversed(bases):
+        remove_segment(files, Segment(recovery.folder, base).path)
+        files.sync_folder(recovery.folder)
+    start = recovery.log_start_offset
+    return LogState(segments=[], epochs=EpochCache(), log_start_offset=start, log_end_offset=start)
 
 
 def _recover_empty(recovery: Recovery) -> LogState:

@@ -10,16 +10,13 @@ The first three come from the logs themselves; what the cleaner reached is told 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from .checkpoints import decode_offsets
 from .layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 
 if TYPE_CHECKING:
     from .log import Log
-
-OFFSET_FILES: Final = (LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS, RECOVERY_POINTS)
-"""In the order in which they are replaced."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +72,8 @@ class Stored:
                 changed.append(log)
             if log.log_start_offset > 0:
                 self.log_starts[log.name] = log.log_start_offset
+            if log.high_watermark > 0:
+                self.high_watermarks[log.name] = log.high_watermark
             self.recovery_points[log.name] = log.recovery_point
         return changed
 

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from ...errors import DiskFull, StorageError
 from ...runtime.ports import Runtime, Scope
 from ..checkpoints import encode_epochs
-from ..layout import LEADER_EPOCHS
+from ..flushes import OUT_OF_SPACE
+from ..layout import LEADER_EPOCHS, LOG_START_OFFSETS, join
 from ..log import Log
 from ..premises import replace_all, replace_offsets
 from ..stored import Stored
+from .channel import Channel
 from .config_changes import ConfigChanges
 from .writer import Writer
 
@@ -48,6 +51,7 @@ class Checkpointing:
         self._writer = writer
         self._changes = changes
         self._interval_ms = interval_ms
+        self._behind: dict[Channel, None] = {}  # with a high watermark that will still move
         self._ticker = scope.spawn(self._under_load(), name="storage.checkpoints")
 
     def stop(self) -> None:
@@ -60,12 +64,15 @@ class Checkpointing:
         Raises OSError.
         """
         self._writer.dirtied.clear()
-        channels, self._writer.dirty = self._writer.dirty, {}
+        channels, self._writer.dirty = self._behind | self._writer.dirty, {}
         for channel in channels:
             self._changes.take(channel)  # what a full disk held up
         flushed = [self._writer.flush(channel) for channel in channels]
         await asyncio.gather(*flushed, return_exceptions=True)
-        await self.store([channel.log for channel in channels])
+        has_changed = await self.store([channel.log for channel in channels])
+        self._behind = {channel: None for channel in channels if _is_behind(channel.log)}
+        if self._behind and has_changed:
+            self._writer.dirtied.set()  # once more, until their high watermarks stand still
 
     async def _under_load(self) -> None:
         while True:
@@ -76,9 +83,10 @@ class Checkpointing:
             except OSError as error:  # the older checkpoints only make a recovery longer
                 _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)
 
-    async def store(self, logs: Iterable[Log]) -> None:
-        """Store what these logs' checkpoints should say, when it is their turn. Raises OSError."""
-        planned: list[Stored] = []
+    async def store(self, logs: Iterable[Log]) -> bool:
+        """Store what these logs' checkpoints should say, when it is their turn; returns whether
+        that is anything new. Raises OSError."""
+        planned: list[tuple[Stored, bool]] = []
 
         def begin() -> Callable[[], None]:
             stored = self.stored.copy()
@@ -86,14 +94,49 @@ class Checkpointing:
                 (log.folder, LEADER_EPOCHS, encode_epochs(stored.epochs[log.name]))
                 for log in stored.take(logs)
             ]
-            planned.append(stored)
             offsets = stored.files_beside(self.stored)
+            planned.append((stored, bool(epochs or offsets)))
             return partial(_store, self._runtime, self._path, epochs, offsets)
 
         def end(_: None) -> None:
-            self.stored = planned[0]
+            self.stored = planned[0][0]
 
         await self._writer.run(begin, end)
+        return planned[0][1]
+
+    async def store_log_start(self, channel: Channel, offset: int) -> None:
+        """Have a log start at `offset`, unless it starts behind it already; durable at the return.
+
+        What lies below it must be flushed. Raises OffsetOutOfRange when that was truncated
+        meanwhile, DiskFull, StorageError.
+        """
+        log = channel.log
+
+        def begin() -> Callable[[], None] | None:
+            log.check_deletion(offset)
+            if offset <= log.log_start_offset:
+                return None
+            starts = self.stored.log_starts | {log.name: offset}
+            files = {LOG_START_OFFSETS: starts}
+            return partial(replace_offsets, self._runtime.files, self._path, files)
+
+        def end(_: None) -> None:
+            if offset > log.log_start_offset:
+                self.stored.log_starts[log.name] = offset
+                log.advance_log_start(offset)
+                channel.moved()
+
+        try:
+            await self._writer.run(begin, end)
+        except OSError as error:
+            path = join(self._path, LOG_START_OFFSETS)
+            if error.errno in OUT_OF_SPACE:
+                raise DiskFull(f"no space is left for {path}; free some, then repeat") from error
+            raise StorageError(f"{path}: {error.strerror or error}") from error
+
+
+def _is_behind(log: Log) -> bool:
+    return log.failure is None and log.high_watermark < log.log_end_offset
 
 
 def _store(

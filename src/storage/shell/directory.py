@@ -260,6 +260,8 @@ class Directory:
             topic_id=topic_id,
             state=state,
         )
+        stored = self._checkpoints.stored.high_watermarks.get(name, 0)
+        log.note_high_watermark(min(stored, log.log_end_offset))
         self._channels[name] = Channel(log)
         return log
 
@@ -323,6 +325,20 @@ class Directory:
 
         channel = self._channel(log)
         await self._writer.exclusive(channel, begin, end)
+
+    async def delete_records(self, log: Log, offset: int) -> int:
+        """Make what lies below `offset` (-1: below the high watermark) unreadable for good; returns
+        the log start offset, which is durable by then. Space is given back by retention.
+
+        Raises OffsetOutOfRange above the high watermark; DiskFull, StorageError: whether it was
+        done is then unknown, and it may be repeated.
+        """
+        channel = self._channel(log)
+        before = log.check_deletion(offset)
+        if before > log.flushed_end_offset:
+            await self._writer.flush(channel)
+        await self._checkpoints.store_log_start(channel, before)
+        return log.log_start_offset
 
     async def delete_log(self, log: Log) -> None:
         """Delete a log with its folder; it takes no more appends. Raises StorageError."""
