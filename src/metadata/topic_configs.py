@@ -24,6 +24,7 @@ class ConfigType(StrEnum):
     """How a value is written."""
 
     WHOLE = "whole number"
+    FRACTION = "number from 0 to 1"
     CHOICE = "one of a list"
     SWITCH = "true or false"
 
@@ -57,6 +58,8 @@ class TopicConfig:
         match self.type:
             case ConfigType.WHOLE:
                 return f"a whole number of {self.unit}, {self.interval}"
+            case ConfigType.FRACTION:
+                return "a number from 0 to 1, such as 0.5"
             case ConfigType.CHOICE:
                 return " or ".join(self.choices)
             case ConfigType.SWITCH:
@@ -111,9 +114,10 @@ _ROWS: Final = (
     _choice(
         "cleanup.policy",
         "delete",
-        "What happens to old records: delete drops whole segments by age or size.",
-        choices=("delete",),
-        planned=("compact", "compact,delete", "delete,compact"),
+        "What happens to old records: delete drops whole segments by age or size, compact keeps the"
+        " last record of each key, compact,delete does both. Compacted topics take no records"
+        " without a key.",
+        choices=("delete", "compact", "compact,delete"),
     ),
     _choice(
         "compression.type",
@@ -121,6 +125,22 @@ _ROWS: Final = (
         "How batches are kept: producer keeps them as they came, without touching a byte.",
         choices=("producer",),
         planned=("uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    ),
+    _whole(
+        "delete.retention.ms",
+        24 * 3600 * 1000,
+        "A compacted topic keeps tombstones (null values) so long after it cleaned what they"
+        " delete: a reader that takes longer from the start may miss a deletion.",
+        unit="ms",
+        low=0,
+    ),
+    _whole(
+        "file.delete.delay.ms",
+        60_000,
+        "The files of a dropped segment are renamed at once and removed so much later, at once when"
+        " space is short. Readers that have them open need no delay.",
+        unit="ms",
+        low=0,
     ),
     _choice(
         "flush.policy",
@@ -141,6 +161,14 @@ _ROWS: Final = (
         changes="next segment",
     ),
     _whole(
+        "max.compaction.lag.ms",
+        INT64_MAX,
+        "A compacted topic cleans a record at the latest so long after it was written, however few"
+        " are dirty.",
+        unit="ms",
+        low=1,
+    ),
+    _whole(
         "max.message.bytes",
         1024 * 1024 + 12,
         "Largest record batch that a producer may send, compressed.",
@@ -154,6 +182,21 @@ _ROWS: Final = (
         "Whose clock a record's timestamp is: CreateTime keeps the producer's.",
         choices=("CreateTime",),
         planned=("LogAppendTime",),
+    ),
+    TopicConfig(
+        name="min.cleanable.dirty.ratio",
+        type=ConfigType.FRACTION,
+        default="0.5",
+        doc="A compacted topic is cleaned once so much of it was written since it last was: less"
+        " saves space and costs more reading and writing.",
+    ),
+    _whole(
+        "min.compaction.lag.ms",
+        0,
+        "A compacted topic leaves records younger than this alone: a reader no further behind sees"
+        " every one.",
+        unit="ms",
+        low=0,
     ),
     TopicConfig(
         name="min.insync.replicas",
@@ -176,18 +219,18 @@ _ROWS: Final = (
     _whole(
         "retention.bytes",
         -1,
-        "Oldest segments are dropped while the partition is larger; -1: no limit.",
+        "Oldest segments are dropped while the partition keeps this much without them; -1: no"
+        " limit. Applies to cleanup.policy delete.",
         unit="bytes",
         low=-1,
-        since=None,
     ),
     _whole(
         "retention.ms",
         7 * 24 * 3600 * 1000,
-        "Segments whose newest record is older are dropped; -1: never.",
+        "Segments whose newest record is older are dropped; -1: never. Applies to cleanup.policy"
+        " delete; a record from the future keeps its segment until then.",
         unit="ms",
         low=-1,
-        since=None,
     ),
     _whole(
         "segment.bytes",
@@ -241,7 +284,10 @@ def check_config(name: str, value: str) -> str:
     match row.type:
         case ConfigType.WHOLE:
             return _check_whole(row, text)
+        case ConfigType.FRACTION:
+            return _check_fraction(row, text)
         case ConfigType.CHOICE:
+            text = _ordered(text, row.choices)
             if text not in row.choices:
                 raise InvalidConfig(f"{name} is {text!r}; give {row.takes}")
             return text
@@ -307,6 +353,20 @@ def effective_configs(configs: Mapping[str, str], *, replication_factor: int) ->
         copies = min(replication_factor, int(values["min.insync.replicas"]))
         values["flush.policy"] = "fsync" if copies == 1 else "replicated"
     return values
+
+
+def _ordered(text: str, choices: tuple[str, ...]) -> str:
+    """Return a choice made of several, such as "delete, compact", as the table writes it."""
+    parts = {part.strip() for part in text.split(",")}
+    return next((choice for choice in choices if parts == set(choice.split(","))), text)
+
+
+def _check_fraction(row: TopicConfig, text: str) -> str:
+    whole, _, fraction = text.partition(".")
+    is_number = whole.isascii() and whole.isdigit() and f"0{fraction}".isascii()
+    if not is_number or not f"0{fraction}".isdigit() or not 0 <= float(text) <= 1:
+        raise InvalidConfig(f"{row.name} is {text!r}; give {row.takes}")
+    return f"{float(text):g}"
 
 
 def _check_whole(row: TopicConfig, text: str) -> str:

@@ -15,6 +15,7 @@ class LaneLimits:
 
 _LIMITS: Final = {
     "write": LaneLimits(threads=1),  # one lane a data directory: "write:<dir>"
+    "clean": LaneLimits(threads=1),  # one lane a data directory: what compacts and unlinks
     "read": LaneLimits(threads=4),
     "cpu": LaneLimits(threads=1),
 }

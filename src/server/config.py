@@ -171,6 +171,34 @@ class NodeConfig:
         low=100,
         high=600_000,
     )
+    retention_check_interval_ms: int = _setting(
+        "retention.check.interval.ms",
+        60_000,
+        "Every log is looked at this often, to drop old segments and to see what to compact.",
+        unit="ms",
+        low=10,
+        high=24 * 3_600_000,
+        field_name="log.retention.check.interval.ms",
+    )
+    clean_bytes_per_second: int = _setting(
+        "clean.bytes.per.second",
+        128 * MIB,
+        "Bytes that compaction may read and write a second; more cleans sooner and takes the disk "
+        "from others. 0: no limit.",
+        unit="bytes",
+        low=0,
+        high=1 << 40,
+        field_name="log.cleaner.io.max.bytes.per.second",
+    )
+    clean_buffer_bytes: int = _setting(
+        "clean.buffer.bytes",
+        128 * MIB,
+        "Memory for the keys of one compaction: with less a large log takes more passes.",
+        unit="bytes",
+        low=64 << 10,
+        high=64 << 30,
+        field_name="log.cleaner.dedupe.buffer.size",
+    )
     shutdown_grace_ms: int = _setting(
         "shutdown.grace.ms",
         2_000,

@@ -38,7 +38,7 @@ from ..raftlog import METADATA_LOG_NAME, RaftConfig, Voter
 from ..raftlog.shell import RaftNode
 from ..runtime import CallListener, Handler, Listener, Runtime, Scope
 from ..settings import DEFAULT, Origin
-from ..storage import DirectoryMeta
+from ..storage import DirectoryConfig, DirectoryMeta
 from ..storage.checkpoints import decode_meta
 from ..storage.contents import read_file
 from ..storage.layout import META_PROPERTIES
@@ -163,6 +163,11 @@ class Node:
                 self._runtime,
                 scope,
                 config.data_dir,
+                config=DirectoryConfig(
+                    retention_check_interval_ms=config.retention_check_interval_ms,
+                    clean_bytes_per_second=config.clean_bytes_per_second,
+                    clean_buffer_bytes=config.clean_buffer_bytes,
+                ),
                 cluster_id=ClusterId(config.cluster_id) if config.cluster_id else None,
                 node_id=NodeId(config.node_id),
             )

@@ -78,6 +78,8 @@ def _topic_takes(row: TopicConfig) -> Iterator[str]:
         case ConfigType.WHOLE:
             high = None if row.high == INT64_MAX else row.high
             yield _words(_range(row.low, high), row.unit)
+        case ConfigType.FRACTION:
+            yield "0 to 1"
         case ConfigType.CHOICE:
             yield _codes(row.choices)
         case ConfigType.SWITCH:

@@ -18,6 +18,10 @@ MIB: Final = 1024 * 1024
 SEGMENT_BYTES_MAX: Final = 2**31 - 1
 """Positions in an index file are signed 32-bit numbers in the field's tools."""
 
+KEEP: Final = -1
+"""Of retention.ms and retention.bytes: no segment goes for that reason. The default here, so that
+a log of whose topic nothing is known loses nothing; a topic's own default is the metadata's."""
+
 
 class FlushPolicy(StrEnum):
     """What an acknowledgement promises of the disk."""
@@ -38,7 +42,15 @@ class LogConfig:
     inflate_bytes_max: int = 64 * MIB  # what one compressed batch may inflate to
     flush_policy: FlushPolicy = FlushPolicy.REPLICATED  # flush.policy
     record_validation: ValidationMode = ValidationMode.FULL  # record.validation
+    delete_enabled: bool = True  # cleanup.policy has "delete": retention_ms and _bytes count
     compacted: bool = False  # cleanup.policy has "compact": offsets may have gaps
+    retention_ms: int = KEEP  # retention.ms: segments whose newest record is older may go
+    retention_bytes: int = KEEP  # retention.bytes: oldest segments may go while so much stays
+    min_cleanable_dirty_ratio: float = 0.5  # min.cleanable.dirty.ratio: clean from this share on
+    delete_retention_ms: int = 24 * 3600 * 1000  # delete.retention.ms: tombstones stay so long
+    min_compaction_lag_ms: int = 0  # min.compaction.lag.ms: younger records are left alone
+    max_compaction_lag_ms: int = 2**63 - 1  # max.compaction.lag.ms: older dirt is cleaned anyway
+    file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: files stay `.deleted` so long
 
     def __post_init__(self) -> None:
         require("segment.bytes", self.segment_bytes, 61, SEGMENT_BYTES_MAX)
@@ -46,6 +58,15 @@ class LogConfig:
         require("segment.index.bytes", self.index_bytes_max, 12, SEGMENT_BYTES_MAX)
         require("index.interval.bytes", self.index_interval_bytes, 0, SEGMENT_BYTES_MAX)
         require("max.message.bytes", self.message_bytes_max, 61, SEGMENT_BYTES_MAX)
+        require("retention.ms", self.retention_ms, KEEP, 2**63 - 1)
+        require("retention.bytes", self.retention_bytes, KEEP, 2**63 - 1)
+        require("delete.retention.ms", self.delete_retention_ms, 0, 2**63 - 1)
+        require("min.compaction.lag.ms", self.min_compaction_lag_ms, 0, 2**63 - 1)
+        require("max.compaction.lag.ms", self.max_compaction_lag_ms, 1, 2**63 - 1)
+        require("file.delete.delay.ms", self.file_delete_delay_ms, 0, 2**63 - 1)
+        if not 0 <= self.min_cleanable_dirty_ratio <= 1:
+            ratio = self.min_cleanable_dirty_ratio
+            raise InvalidConfig(f"min.cleanable.dirty.ratio must be in [0, 1], not {ratio}")
 
     @staticmethod
     def from_topic_configs(configs: Mapping[str, str]) -> "LogConfig":
@@ -54,6 +75,7 @@ class LogConfig:
         Raises InvalidConfig for a value that does not parse.
         """
         default = LogConfig()
+        cleanup = configs.get("cleanup.policy", "delete").split(",")
         return LogConfig(
             segment_bytes=whole(configs, "segment.bytes", default.segment_bytes),
             segment_ms=whole(configs, "segment.ms", default.segment_ms),
@@ -70,7 +92,23 @@ class LogConfig:
                 "record.validation",
                 configs.get("record.validation", default.record_validation),
             ),
-            compacted="compact" in configs.get("cleanup.policy", "delete").split(","),
+            delete_enabled="delete" in cleanup,
+            compacted="compact" in cleanup,
+            retention_ms=whole(configs, "retention.ms", default.retention_ms),
+            retention_bytes=whole(configs, "retention.bytes", default.retention_bytes),
+            min_cleanable_dirty_ratio=fraction(
+                configs, "min.cleanable.dirty.ratio", default.min_cleanable_dirty_ratio
+            ),
+            delete_retention_ms=whole(configs, "delete.retention.ms", default.delete_retention_ms),
+            min_compaction_lag_ms=whole(
+                configs, "min.compaction.lag.ms", default.min_compaction_lag_ms
+            ),
+            max_compaction_lag_ms=whole(
+                configs, "max.compaction.lag.ms", default.max_compaction_lag_ms
+            ),
+            file_delete_delay_ms=whole(
+                configs, "file.delete.delay.ms", default.file_delete_delay_ms
+            ),
         )
 
 
@@ -101,12 +139,30 @@ class DirectoryConfig:
     cpu_lane_bytes_min: int = 64 * 1024
     """Compressed batches above this size are validated in the cpu lane."""
 
+    retention_check_interval_ms: int = 60_000
+    """Every log is looked at this often, to drop old segments and to see what to compact; the
+    first look comes at a drawn part of it, so that nodes started together do not work together."""
+
+    clean_bytes_per_second: int = 128 * MIB
+    """Bytes that compaction reads and writes; more cleans sooner, and takes the disk from others.
+    0: no limit."""
+
+    clean_buffer_bytes: int = 128 * MIB
+    """Memory for the keys of one compaction: with fewer a large log takes more passes."""
+
+    clean_slice_bytes: int = MIB
+    """Bytes of compaction in one job of its lane: what a stop or a deletion waits for."""
+
     def __post_init__(self) -> None:
         require("write_group_bytes_max", self.write_group_bytes_max, 1, 2**40)
         require("write_bytes_max", self.write_bytes_max, 1, 2**40)
         require("queue_bytes_max", self.queue_bytes_max, 1, 2**40)
         require("checkpoint_interval_ms", self.checkpoint_interval_ms, 1, 2**40)
         require("open_files_max", self.open_files_max, 1, 2**31)
+        require("retention_check_interval_ms", self.retention_check_interval_ms, 1, 2**40)
+        require("clean_bytes_per_second", self.clean_bytes_per_second, 0, 2**50)
+        require("clean_buffer_bytes", self.clean_buffer_bytes, 1024, 2**40)
+        require("clean_slice_bytes", self.clean_slice_bytes, 1, 2**40)
 
 
 def whole(configs: Mapping[str, str], key: str, default: int) -> int:
@@ -118,6 +174,17 @@ def whole(configs: Mapping[str, str], key: str, default: int) -> int:
         return int(text)
     except ValueError:
         raise InvalidConfig(f"{key} must be a whole number, not {text!r}") from None
+
+
+def fraction(configs: Mapping[str, str], key: str, default: float) -> float:
+    """Return a config as a number, or raise InvalidConfig."""
+    text = configs.get(key)
+    if text is None:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidConfig(f"{key} must be a number, not {text!r}") from None
 
 
 def choice(kind: type[Choice], key: str, text: str) -> Choice:

@@ -53,6 +53,8 @@ def describe_topic_configs(topic: TopicImage) -> list[pb.ConfigDescription]:
                 entry.low = row.low
                 if row.high < INT64_MAX:
                     entry.high = row.high
+            case ConfigType.FRACTION:
+                entry.low, entry.high = 0, 1
             case ConfigType.CHOICE:
                 entry.choices.extend(row.choices)
             case ConfigType.SWITCH:

@@ -29,6 +29,9 @@ def test_table_is_in_ascending_order() -> None:
 def test_values_come_back_in_canonical_form() -> None:
     assert check_config("retention.ms", " 0060000 ") == "60000"
     assert check_config("unclean.leader.election.enable", "FALSE") == "false"
+    assert check_config("cleanup.policy", "delete, compact") == "compact,delete"
+    assert check_config("min.cleanable.dirty.ratio", "0.50") == "0.5"
+    assert check_config("min.cleanable.dirty.ratio", "1.") == "1"
 
 
 @pytest.mark.parametrize(
@@ -56,8 +59,13 @@ def test_values_come_back_in_canonical_form() -> None:
         ("min.insync.replicas", "0", "give a whole number of replicas, 1"),
         ("min.insync.replicas", "1KiB", "give a whole number, 1..2147483647 replicas"),
         ("flush.policy", "sometimes", "flush.policy is 'sometimes'; give replicated or fsync"),
-        ("cleanup.policy", "compact", "not implemented yet: give delete"),
-        ("cleanup.policy", "shred", "cleanup.policy is 'shred'; give delete"),
+        ("cleanup.policy", "shred", "cleanup.policy is 'shred'; give delete or compact or"),
+        ("cleanup.policy", "delete,shred", "cleanup.policy is 'delete,shred'; give delete"),
+        ("min.cleanable.dirty.ratio", "1.01", "'1.01'; give a number from 0 to 1, such as 0.5"),
+        ("min.cleanable.dirty.ratio", "-0.5", "'-0.5'; give a number from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "nan", "'nan'; give a number from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "1e-1", "'1e-1'; give a number from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "", "give a number from 0 to 1"),
         ("unclean.leader.election.enable", "yes", "is 'yes'; give false"),
         ("unclean.leader.election.enable", "TRUE", "not implemented yet: give false"),
     ],
@@ -104,6 +112,20 @@ def test_storage_takes_every_effective_config() -> None:
     assert config.segment_bytes == defaults.segment_bytes
     assert config.message_bytes_max == defaults.message_bytes_max
     assert config.index_bytes_max == defaults.index_bytes_max
+    assert config.min_cleanable_dirty_ratio == defaults.min_cleanable_dirty_ratio
+    assert config.delete_retention_ms == defaults.delete_retention_ms
+    assert config.max_compaction_lag_ms == defaults.max_compaction_lag_ms
+    assert config.file_delete_delay_ms == defaults.file_delete_delay_ms
+
+
+def test_a_topic_keeps_a_week_and_a_log_without_a_topic_keeps_everything() -> None:
+    config = LogConfig.from_topic_configs(effective_configs({}, replication_factor=1))
+    assert (config.retention_ms, config.retention_bytes) == (7 * 24 * 3600 * 1000, -1)
+    assert (LogConfig().retention_ms, LogConfig().retention_bytes) == (-1, -1)
+    both = {"cleanup.policy": "compact,delete"}
+    config = LogConfig.from_topic_configs(effective_configs(both, replication_factor=1))
+    assert config.compacted
+    assert config.delete_enabled
 
 
 @pytest.mark.parametrize(

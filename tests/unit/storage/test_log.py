@@ -418,7 +418,7 @@ def test_topic_configs_become_a_log_config() -> None:
         {"segment.bytes": "1000", "flush.policy": "fsync", "cleanup.policy": "compact,delete"}
     )
     assert (config.segment_bytes, config.flush_policy, config.compacted) == (1000, "fsync", True)
-    assert LogConfig.from_topic_configs({"retention.ms": "5"}) == LogConfig()
+    assert LogConfig.from_topic_configs({"min.insync.replicas": "5"}) == LogConfig()
 
 
 def test_an_index_that_grows_again_after_a_truncation_is_not_stored_as_final(
