@@ -122,9 +122,10 @@ _ROWS: Final = (
     _choice(
         "compression.type",
         "producer",
-        "How batches are kept: producer keeps them as they came, without touching a byte.",
-        choices=("producer",),
-        planned=("uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        "How batches are kept: producer keeps them as they came, without touching a byte. Any other"
+        " value makes the leader inflate and compress every batch that came otherwise, which costs"
+        " it processor time; what then is above max.message.bytes is refused.",
+        choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     ),
     _whole(
         "delete.retention.ms",
@@ -176,12 +177,29 @@ _ROWS: Final = (
         low=61,
         high=BATCH_BYTES_MAX,
     ),
+    _whole(
+        "message.timestamp.after.max.ms",
+        3600 * 1000,
+        "Batches whose newest timestamp is further ahead of the broker's clock are refused: such"
+        " records would outlive retention.ms. Timestamps of none, and LogAppendTime, are not held"
+        " to it.",
+        unit="ms",
+        low=0,
+    ),
+    _whole(
+        "message.timestamp.before.max.ms",
+        INT64_MAX,
+        "Batches with a timestamp further behind the broker's clock are refused. Timestamps of"
+        " none, and LogAppendTime, are not held to it.",
+        unit="ms",
+        low=0,
+    ),
     _choice(
         "message.timestamp.type",
         "CreateTime",
-        "Whose clock a record's timestamp is: CreateTime keeps the producer's.",
-        choices=("CreateTime",),
-        planned=("LogAppendTime",),
+        "Whose clock a record's timestamp is: CreateTime keeps the producer's, LogAppendTime sets"
+        " the leader's at the append for all records of a batch.",
+        choices=("CreateTime", "LogAppendTime"),
     ),
     TopicConfig(
         name="min.cleanable.dirty.ratio",

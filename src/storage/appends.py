@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..errors import InvalidRecord, QuorumlogError
+from ..errors import InvalidRecord
 from ..records.batch import PREFIX_SIZE, BatchHeader, iterate_batches, parse_header, stamp
-from ..records.validate import ValidationMode, validate_batch
+from ..records.record import Body
+from ..records.validate import (
+    ANY_TIMESTAMP,
+    TimestampLimits,
+    ValidationMode,
+    validate_batch,
+)
 from .config import LogConfig
 from .segment import Segment
 
@@ -20,9 +26,6 @@ if TYPE_CHECKING:
 
 Headers: TypeAlias = list[tuple[int, BatchHeader]]
 """Position in the buffer, header."""
-
-CODEC_MASK: Final = 0x07
-"""The codec within a batch's attributes."""
 
 BUFFERS_MAX: Final = 512
 """Buffers a write call takes; the kernel's bound (IOV_MAX) is 1024."""
@@ -163,35 +166,32 @@ def _behind(buffers: "list[Buffer]", count: int) -> "list[Buffer]":
     return []
 
 
-def validate_all(batches: "Buffer", config: LogConfig) -> None:
-    """Check a client's batches as the log's config demands; a lane may do it ahead of
-    `Log.prepare`."""
-    for position, header in iterate_batches(batches):
-        validate(batches, position, header, config)
+def validate(
+    batches: "Buffer",
+    position: int,
+    header: BatchHeader,
+    config: LogConfig,
+    *,
+    wall_ms: int,
+    inflate_limit: int | None = None,
+    is_walked: bool = False,
+) -> Body | None:
+    """Check one batch of a client as the log's config demands.
 
-
-def validate(batches: "Buffer", position: int, header: BatchHeader, config: LogConfig) -> None:
-    """Check one batch of a client as the log's config demands."""
-    validate_batch(
+    `inflate_limit` stands in for the config's, `is_walked` for its mode. Returns the records
+    inflated, None when they were not looked at.
+    """
+    limits = TimestampLimits(wall_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+    return validate_batch(
         batches,
         position,
         header,
-        mode=config.record_validation,
+        mode=ValidationMode.FULL if is_walked else config.record_validation,
         max_bytes=config.message_bytes_max,
-        inflate_limit=config.inflate_bytes_max,
+        inflate_limit=config.inflate_bytes_max if inflate_limit is None else inflate_limit,
         keys_required=config.compacted,
+        timestamps=ANY_TIMESTAMP if config.log_append_time else limits,
     )
-
-
-def is_worth_a_lane(batches: "Buffer", config: LogConfig, bytes_min: int) -> bool:
-    """Whether walking a client's batches takes too long for the loop: large and, any of them,
-    compressed. What is no row of batches is not: it is refused without a walk."""
-    if len(batches) <= bytes_min or config.record_validation is not ValidationMode.FULL:
-        return False
-    try:
-        return any(header.attributes & CODEC_MASK for _, header in headers_of(batches))
-    except QuorumlogError:
-        return False
 
 
 def headers_of(batches: "Buffer") -> Headers:

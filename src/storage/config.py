@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from ..errors import InvalidConfig
+from ..records.compression import Codec
 from ..records.validate import ValidationMode
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -30,6 +31,26 @@ class FlushPolicy(StrEnum):
     FSYNC = "fsync"  # the in-sync replicas have it on their disks
 
 
+class TimestampType(StrEnum):
+    """Whose clock the timestamps of a log are."""
+
+    CREATE = "CreateTime"
+    APPEND = "LogAppendTime"
+
+
+PRODUCER: Final = "producer"
+"""Of compression.type: a batch keeps the codec that it came with."""
+
+KEPT_CODECS: Final = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+"""The other values of compression.type."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
     """How one log is kept."""
@@ -42,6 +63,10 @@ class LogConfig:
     inflate_bytes_max: int = 64 * MIB  # what one compressed batch may inflate to
     flush_policy: FlushPolicy = FlushPolicy.REPLICATED  # flush.policy
     record_validation: ValidationMode = ValidationMode.FULL  # record.validation
+    compression_type: Codec | None = None  # compression.type: how batches are kept; None: producer
+    log_append_time: bool = False  # message.timestamp.type is LogAppendTime
+    timestamp_before_max_ms: int = 2**63 - 1  # message.timestamp.before.max.ms: older ones refused
+    timestamp_after_max_ms: int = 2**63 - 1  # message.timestamp.after.max.ms: refused when so early
     delete_enabled: bool = True  # cleanup.policy has "delete": retention_ms and _bytes count
     compacted: bool = False  # cleanup.policy has "compact": offsets may have gaps
     retention_ms: int = KEEP  # retention.ms: segments whose newest record is older may go
@@ -58,6 +83,8 @@ class LogConfig:
         require("segment.index.bytes", self.index_bytes_max, 12, SEGMENT_BYTES_MAX)
         require("index.interval.bytes", self.index_interval_bytes, 0, SEGMENT_BYTES_MAX)
         require("max.message.bytes", self.message_bytes_max, 61, SEGMENT_BYTES_MAX)
+        require("message.timestamp.before.max.ms", self.timestamp_before_max_ms, 0, 2**63 - 1)
+        require("message.timestamp.after.max.ms", self.timestamp_after_max_ms, 0, 2**63 - 1)
         require("retention.ms", self.retention_ms, KEEP, 2**63 - 1)
         require("retention.bytes", self.retention_bytes, KEEP, 2**63 - 1)
         require("delete.retention.ms", self.delete_retention_ms, 0, 2**63 - 1)
@@ -91,6 +118,19 @@ class LogConfig:
                 ValidationMode,
                 "record.validation",
                 configs.get("record.validation", default.record_validation),
+            ),
+            compression_type=kept_codec(configs.get("compression.type", PRODUCER)),
+            log_append_time=choice(
+                TimestampType,
+                "message.timestamp.type",
+                configs.get("message.timestamp.type", TimestampType.CREATE),
+            )
+            is TimestampType.APPEND,
+            timestamp_before_max_ms=whole(
+                configs, "message.timestamp.before.max.ms", default.timestamp_before_max_ms
+            ),
+            timestamp_after_max_ms=whole(
+                configs, "message.timestamp.after.max.ms", default.timestamp_after_max_ms
             ),
             delete_enabled="delete" in cleanup,
             compacted="compact" in cleanup,
@@ -129,7 +169,8 @@ class DirectoryConfig:
     it to a thread. Larger ones go to the write lane."""
 
     queue_bytes_max: int = 64 * MIB
-    """Bytes of batches that wait for their write; beyond it appends raise Overloaded."""
+    """Bytes of batches that wait for their write; beyond it appends raise Overloaded. Of a batch
+    that a lane compresses anew, what it may become counts too until that is known."""
 
     checkpoint_interval_ms: int = 1000
     """Under load, logs are flushed and recovery points stored this often."""
@@ -137,7 +178,9 @@ class DirectoryConfig:
     open_files_max: int = 1000  # files kept open, least recently used closed first
     index_cache_bytes: int = 32 * MIB  # indexes of inactive segments kept in memory
     cpu_lane_bytes_min: int = 64 * 1024
-    """Compressed batches above this size are validated in the cpu lane."""
+    """Batches above this size that must be inflated or compressed are worked on in the cpu lane;
+    so are smaller ones once it shows that they inflate to more than four times as much, or that
+    more than a quarter of it is to be compressed."""
 
     retention_check_interval_ms: int = 60_000
     """Every log is looked at this often, to drop old segments and to see what to compact; the
@@ -185,6 +228,17 @@ def fraction(configs: Mapping[str, str], key: str, default: float) -> float:
         return float(text)
     except ValueError:
         raise InvalidConfig(f"{key} must be a number, not {text!r}") from None
+
+
+def kept_codec(text: str) -> Codec | None:
+    """Return the codec that a topic's compression.type demands, None for the producer's own; raises
+    InvalidConfig."""
+    if text == PRODUCER:
+        return None
+    if text not in KEPT_CODECS:
+        names = ", ".join((PRODUCER, *KEPT_CODECS))
+        raise InvalidConfig(f"compression.type must be one of {names}, not {text!r}")
+    return KEPT_CODECS[text]
 
 
 def choice(kind: type[Choice], key: str, text: str) -> Choice:

@@ -142,7 +142,7 @@ class Log:
         if origin is Origin.REPLICATED:
             self._check_continues(batches, headers, next_offset)
         else:
-            self._check_new(batches, headers, origin, leader_epoch, is_validated)
+            self._check_new(batches, headers, origin, leader_epoch, wall_ms, is_validated)
         segment = self._room(headers, len(batches), next_offset, wall_ms)
         if segment is None:
             return None
@@ -383,6 +383,7 @@ class Log:
         headers: Headers,
         origin: Origin,
         leader_epoch: int,
+        wall_ms: int,
         is_validated: bool,
     ) -> None:
         """Check what this node is about to stamp."""
@@ -397,7 +398,7 @@ class Log:
             if origin is Origin.INTERNAL:
                 check_crc(batches, position, header)
             elif not is_validated:
-                validate(batches, position, header, config)
+                validate(batches, position, header, config, wall_ms=wall_ms)
 
     def _check_continues(self, batches: "Buffer", headers: Headers, next_offset: int) -> None:
         """Check that a leader's batches continue this log."""

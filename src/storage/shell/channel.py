@@ -38,9 +38,12 @@ class PendingAppend:
     origin: Origin
     waits_for_flush: bool
     waiter: "asyncio.Future[Appended]"
-    is_ready: bool = True  # False while the cpu lane walks its records
-    is_validated: bool = False
-    error: Exception | None = None  # what the cpu lane found
+    held_bytes: int = 0  # what it counts for in the Writer's bound; 0: it left the queue
+    is_ready: bool = True  # False until the cpu lane has admitted it
+    is_postponed: bool = False  # it goes to the lane after the exclusive work before it
+    admitted_by: LogConfig | None = None  # the config that `ingest.admit` went by; None: not yet
+    error: Exception | None = None  # what that found
+    append_time_ms: int = NO_APPEND_TIME
 
 
 @dataclass(slots=True, eq=False)

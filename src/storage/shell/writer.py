@@ -21,18 +21,13 @@ from typing import Any, Final, TypeAlias
 from ...errors import Overloaded, QuorumlogError, Stopping, StorageError
 from ...ids import Offset
 from ...runtime.ports import Buffer, Runtime, Scope
-from ..appends import (
-    Origin,
-    Write,
-    WriteFailed,
-    is_worth_a_lane,
-    validate_all,
-    write_fully,
-)
+from ..appends import Origin, Write, WriteFailed, write_fully
 from ..config import DirectoryConfig
 from ..flushes import Flush, perform_flush
+from ..ingest import stamp
 from ..log import Log
-from .channel import NO_APPEND_TIME, Appended, Channel, Exclusive, PendingAppend
+from .admission import Admission
+from .channel import Appended, Channel, Exclusive, PendingAppend
 from .owner import Owner
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
@@ -61,7 +56,7 @@ class Writer:
         self._start = start  # must have run, in the lane, before the first append
         self._is_start_queued = False
         self._waiting_for_start: dict[Channel, None] = {}
-        self._queued_bytes = 0
+        self._admission = Admission(runtime, scope, config=config, on_admitted=self._advance)
         self.dirtied = asyncio.Event()
         self._owner = Owner(runtime, scope, lane)
         self._flusher = Owner(runtime, scope, f"{lane} background")
@@ -73,43 +68,20 @@ class Writer:
     ) -> "asyncio.Future[Appended]":
         """Queue an append; what cannot even be queued is raised."""
         self._check(channel)
-        size = len(batches)
-        is_full = self._queued_bytes + size > self._config.queue_bytes_max
+        waiting_bytes = self._admission.held_bytes
+        is_full = waiting_bytes + len(batches) > self._config.queue_bytes_max
         # What consensus and replication append they bound themselves; a flood of clients must not
         # make the node fail on its own log.
-        if origin is Origin.CLIENT and self._queued_bytes and is_full:
+        if origin is Origin.CLIENT and waiting_bytes and is_full:
             raise Overloaded(
-                f"{self._queued_bytes} bytes wait to be written, the bound is "
+                f"{waiting_bytes} bytes wait to be written, the bound is "
                 f"{self._config.queue_bytes_max}"
             )
         waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        self._queue(channel, PendingAppend(batches, leader_epoch, origin, flush, waiter))
+        item = PendingAppend(batches, leader_epoch, origin, flush, waiter)
+        self._admission.enter(channel, item)
         self._advance(channel)
         return waiter
-
-    def _queue(self, channel: Channel, item: PendingAppend) -> None:
-        channel.queue.append(item)
-        channel.queued_bytes += len(item.batches)
-        self._queued_bytes += len(item.batches)
-        # While a change of the config is queued nobody knows yet which one the batch will meet: it
-        # is walked in its turn then.
-        if (
-            item.origin is Origin.CLIENT
-            and not channel.is_configuring
-            and is_worth_a_lane(item.batches, channel.log.config, self._config.cpu_lane_bytes_min)
-        ):
-            item.is_ready = False
-            self._scope.spawn(self._validate(channel, item), name="storage.validate")
-
-    async def _validate(self, channel: Channel, item: PendingAppend) -> None:
-        """Walk compressed records in the cpu lane; the append keeps its place in the queue."""
-        job = partial(validate_all, item.batches, channel.log.config)
-        try:
-            await self._runtime.tasks.offload("cpu", job, cost_bytes=len(item.batches))
-        except QuorumlogError as error:
-            item.error = error
-        item.is_validated = item.is_ready = True
-        self._advance(channel)
 
     def _advance(self, channel: Channel) -> None:
         """Do what can be done for a log now: write small groups, queue a job for larger work."""
@@ -126,8 +98,8 @@ class Writer:
                 channel.is_busy = channel.is_exclusive = True
                 self._owner.submit(partial(self._run_exclusive, channel, head))
                 return
-            if not head.is_ready:
-                return
+            if not self._admission.is_admitted(channel, head):
+                return  # it comes back here from the lane
             if self._must_wait_for_flush(channel, len(head.batches)):
                 self._request_flush(channel)
                 return
@@ -158,7 +130,7 @@ class Writer:
         size = 0
         while queue:
             item = queue[0]
-            if isinstance(item, Exclusive) or not item.is_ready:
+            if isinstance(item, Exclusive) or not self._admission.is_admitted(channel, item):
                 break
             is_first = not group and not (channel.always_flushes and channel.open_group_bytes)
             if size + len(item.batches) > room and not is_first:
@@ -183,19 +155,23 @@ class Writer:
     def _prepare(log: Log, item: PendingAppend, wall_ms: int) -> Write | None:
         if item.error is not None:
             raise item.error
+        config = item.admitted_by or log.config
+        batches = item.batches
+        if config.log_append_time and item.origin is Origin.CLIENT:
+            item.append_time_ms = wall_ms
+            batches = stamp(batches, timestamp_ms=wall_ms)
         return log.prepare(
-            item.batches,
+            batches,
             leader_epoch=item.leader_epoch,
             wall_ms=wall_ms,
             origin=item.origin,
-            is_validated=item.is_validated,
+            is_validated=item.admitted_by is not None,
         )
 
     def _dequeue(self, channel: Channel) -> None:
         item = channel.queue.popleft()
         assert isinstance(item, PendingAppend), f"{item} is no append"
-        channel.queued_bytes -= len(item.batches)
-        self._queued_bytes -= len(item.batches)
+        self._admission.leave(channel, item)
 
     def _write_inline(self, channel: Channel) -> None:
         group = self._take_group(channel)
@@ -240,7 +216,7 @@ class Writer:
             appended = Appended(
                 Offset(write.base_offset),
                 Offset(write.next_offset),
-                NO_APPEND_TIME,
+                item.append_time_ms,
                 Offset(log.log_start_offset),
             )
             if item.waits_for_flush:
@@ -351,6 +327,7 @@ class Writer:
         else:
             _answer(work.waiter, None, None)
         channel.is_busy = channel.is_exclusive = False
+        self._admission.resume(channel)
         self._flush_after_exclusive(channel)
         self._advance(channel)
 

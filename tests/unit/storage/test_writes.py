@@ -10,8 +10,9 @@ from quorumlog.records import Codec, Record, ValidationMode, encode_batch
 from quorumlog.runtime import Files
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.storage import LogConfig
-from quorumlog.storage.appends import WriteFailed, headers_of, is_worth_a_lane, write_fully
+from quorumlog.storage.appends import WriteFailed, headers_of, write_fully
 from quorumlog.storage.contents import read_file, remove_tree, replace_file, write_file
+from quorumlog.storage.ingest import is_worth_a_lane
 from quorumlog.storage.pool import FilePool
 
 
