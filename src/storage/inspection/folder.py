@@ -1,0 +1,315 @@
+"""Proves one log's folder: its batches, and every file beside them.
+
+Reads each .log once, from end to end; the indexes are compared on the way. Nothing is changed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ...errors import CorruptionError
+from ...ids import TopicId
+from ...records.compression import INFLATE_LIMIT
+from ..contents import read_file
+from ..epochs import EpochCache
+from ..index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from ..layout import (
+    INDEX_SUFFIX,
+    LEADER_EPOCHS,
+    LOG_SUFFIX,
+    PARTITION_METADATA,
+    TIME_INDEX_SUFFIX,
+    join,
+    segment_base,
+    segment_file,
+)
+from ..segment import index_paths
+from .course import Course, Fault, LastStop, tell_faults
+from .entries import Comparison, load_entries
+from .findings import Kind, LogReport
+from .scanning import Bad, scan
+from .small_files import strict_epochs, strict_partition
+
+if TYPE_CHECKING:
+    from ...runtime.ports import Files
+
+METADATA_LOG: Final = "__cluster_metadata-0"
+GROUPS_BYTES: Final = 2 * 1024 * 1024
+"""What of the metadata log can be torn: two write groups."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What is known of a log from outside its folder."""
+
+    is_clean: bool | None = None  # None: there is no data directory around it
+    recovery_point: int | None = None  # None: nothing says
+    log_start_offset: int | None = None
+    high_watermark: int | None = None
+    cleaner_offset: int | None = None
+    is_compacted: bool = False  # gaps between offsets are right
+    topic_id: TopicId | None = None  # as the metadata log says; None: it does not say
+    inflate_limit: int = INFLATE_LIMIT
+
+
+@dataclass(slots=True)
+class LogCheck:
+    """One check of one log; make it with `check_log`."""
+
+    files: "Files"
+    report: LogReport
+    around: Surroundings
+    names: list[str] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)
+    torn: Fault | None = None  # where the torn tail begins
+    unsynced_bytes_max: int | None = None
+    course: Course = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.course = Course(is_compacted=self.around.is_compacted)
+
+    @property
+    def folder(self) -> str:
+        """The log's folder."""
+        return self.report.folder
+
+    def run(self, progress: Progress) -> None:
+        """Fill the report in."""
+        report = self.report
+        self.names = self.files.names(report.folder)
+        self.bases = [base for name in self.names if (base := segment_base(name)) is not None]
+        report.segments = len(self.bases)
+        report.recovery_point = self.around.recovery_point
+        self._check_metadata()
+        for at, base in enumerate(self.bases):
+            self._check_segment(base, at, progress)
+        self._conclude()
+        self._check_epochs()
+        self._check_bounds()
+        self._check_names()
+
+    # --- batches -------------------------------------------------------------------------------
+
+    def _check_segment(self, base: int, at: int, progress: Progress) -> None:
+        report, course = self.report, self.course
+        path = join(self.folder, segment_file(base, LOG_SUFFIX))
+        course.start_segment(path, base, is_first=at == 0)
+        comparison = self._comparison(path, base)
+        file = self.files.open_readonly(path)
+        try:
+            size = file.size()
+            report.bytes += size
+            limit = self.around.inflate_limit
+            for piece in scan(file, 0, size, next_offset=base, inflate_limit=limit):
+                if isinstance(piece, Bad):
+                    course.bad(path, piece)
+                    comparison.bad(piece.position, piece.end)
+                    continue
+                header = piece.header
+                course.good(path, piece)
+                last = header.last_offset
+                comparison.batch(piece.position, last, header.base_offset, header.max_timestamp)
+                report.batches += 1
+                report.records += header.record_count
+                if piece.is_unproven:
+                    report.findings.add(
+                        Kind.BATCH_UNPROVEN,
+                        path,
+                        f"the batch inflates to more than {limit} bytes",
+                        position=piece.position,
+                        offset=header.base_offset,
+                    )
+        finally:
+            file.close()
+        progress(size)
+        is_active = at == len(self.bases) - 1
+        comparison.end(is_sealed=not is_active or bool(self.around.is_clean))
+        self._tell_indexes(comparison, base, size)
+
+    def _comparison(self, path: str, base: int) -> Comparison:
+        index_path, time_index_path = index_paths(path)
+        return Comparison(
+            base,
+            load_entries(self.files, index_path, OFFSET_ENTRY_SIZE),
+            load_entries(self.files, time_index_path, TIME_ENTRY_SIZE),
+        )
+
+    def _tell_indexes(self, comparison: Comparison, base: int, size: int) -> None:
+        findings = self.report.findings
+        is_rebuilt = self._is_recovered(base)
+        for kind, path, position, what in comparison.wrong:
+            told = Kind.INDEX_STALE if is_rebuilt and kind is not Kind.INDEX_FOREIGN else kind
+            findings.add(told, path, what, position=position)
+        if is_rebuilt or size == 0:
+            return
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            name = segment_file(base, suffix)
+            if name not in self.names:
+                findings.add(Kind.INDEX_MISSING, join(self.folder, name), "it is not there")
+
+    def _is_recovered(self, base: int) -> bool:
+        """Whether the next start reads this segment anew, and builds its indexes."""
+        if self.around.is_clean or not self.bases:
+            return False
+        if self.around.is_clean is None:
+            return base == self.bases[-1]
+        point = self.around.recovery_point or 0
+        first = max(at for at, other in enumerate(self.bases) if at == 0 or other <= point)
+        return base >= self.bases[first]
+
+    def _conclude(self) -> None:
+        """Tell damage from a torn tail; find where the log ends."""
+        report, course, around = self.report, self.course, self.around
+        bound = self.unsynced_bytes_max
+        if bound is None and report.name == METADATA_LOG:
+            bound = GROUPS_BYTES
+        stop = LastStop(
+            is_clean=around.is_clean, recovery_point=around.recovery_point, torn_bytes_max=bound
+        )
+        self.torn = tell_faults(course, stop, report, size=report.bytes)
+        report.log_end_offset = self.torn.offset if self.torn else course.next_offset
+        report.good_end_offset = course.faults[0].offset if course.faults else course.next_offset
+        start = around.log_start_offset or 0
+        if not self.bases:
+            report.log_end_offset = report.good_end_offset = start
+        first = self.bases[0] if self.bases else start
+        report.log_start_offset = min(max(start, first), report.log_end_offset)
+
+    # --- beside the batches --------------------------------------------------------------------
+
+    def _check_metadata(self) -> None:
+        path = join(self.folder, PARTITION_METADATA)
+        findings = self.report.findings
+        if PARTITION_METADATA not in self.names:
+            if self.report.name != METADATA_LOG:
+                findings.add(Kind.METADATA_MISSING, path, "it is not there")
+            return
+        try:
+            meta = strict_partition(read_file(self.files, path), path)
+        except CorruptionError as error:
+            findings.add(Kind.METADATA_WRONG, path, error.message)
+            return
+        self.unsynced_bytes_max = meta.unsynced_bytes_max
+        known = self.around.topic_id
+        if known is not None and meta.topic_id != known:
+            findings.add(
+                Kind.METADATA_WRONG, path, "the topic id is not the one that the metadata log has"
+            )
+
+    def _check_epochs(self) -> None:
+        path = join(self.folder, LEADER_EPOCHS)
+        findings, course, around = self.report.findings, self.course, self.around
+        if LEADER_EPOCHS not in self.names:
+            point = around.recovery_point if around.is_clean is False else self.report.log_end_offset
+            if course.runs and course.runs[0].first_offset < (point or 0):
+                findings.add(Kind.EPOCH_FILE_MISSING, path, "it is not there")
+            return
+        try:
+            entries = strict_epochs(read_file(self.files, path), path)
+        except CorruptionError as error:
+            findings.add(Kind.EPOCH_FILE_WRONG, path, error.message)
+            return
+        wrong = self._epochs_contradict(entries)
+        if wrong is not None:
+            findings.add(Kind.EPOCH_FILE_WRONG, path, wrong)
+
+    def _epochs_contradict(self, entries: list[tuple[int, int]]) -> str | None:
+        """Return what the epoch file says that the batches do not say.
+
+        After an unclean stop only what lies below the recovery point counts: above it the next
+        start reads the epochs from the batches.
+        """
+        course = self.course
+        end = self.report.log_end_offset
+        if self.around.is_clean is False:
+            end = min(end, self.around.recovery_point or 0)
+        told = EpochCache(entries)
+        told.truncate_end(end)
+        start = self.report.log_start_offset
+        if not course.is_compacted and not course.faults:
+            derived = EpochCache()
+            for run in course.runs:
+                derived.assign(run.epoch, run.first_offset)
+            derived.truncate_end(end)
+            derived.truncate_start(start)
+            if not self.around.is_clean:
+                told.truncate_start(start)  # it may be older than the log start
+            for said, is_so in zip(told.entries(), derived.entries(), strict=False):
+                if said != is_so:
+                    return f"epoch {said[0]} begins at {said[1]}, the batches say {is_so}"
+            count, there = len(told.entries()), len(derived.entries())
+            return None if count == there else f"it has {count} epochs, the batches have {there}"
+        for run in course.runs:
+            for offset in (run.first_offset, run.last_offset):
+                if offset < end and offset >= start and told.epoch_at(offset) != run.epoch:
+                    return (
+                        f"offset {offset} is of epoch {told.epoch_at(offset)} there,"
+                        f" its batch says {run.epoch}"
+                    )
+        return None
+
+    def _check_bounds(self) -> None:
+        report, around = self.report, self.around
+        point = around.recovery_point
+        if point is not None and report.log_end_offset < point:
+            path = join(self.folder, segment_file(self.bases[-1], LOG_SUFFIX)) if self.bases else ""
+            report.findings.add(
+                Kind.LOG_SHORT,
+                path or self.folder,
+                f"the log ends at offset {report.log_end_offset}, but offsets up to {point} were"
+                " fsynced",
+                offset=report.log_end_offset,
+            )
+
+    def _check_names(self) -> None:
+        findings = self.report.findings
+        for name in self.names:
+            what = stray_name(name, self.bases)
+            if what is not None:
+                findings.add(what[0], join(self.folder, name), what[1])
+
+
+UNFINISHED: Final = {
+    ".tmp": "a file that was to replace another one",
+    ".deleted": "a file of a segment that was removed",
+    ".cleaned": "a segment that the cleaner had not finished",
+    ".swap": "a cleaned segment that was about to take its place",
+}
+BESIDE_LOG: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex")
+
+
+def stray_name(name: str, bases: list[int]) -> tuple[Kind, str] | None:
+    """Return what is odd about a name in a log's folder, None when it belongs there."""
+    for suffix, what in UNFINISHED.items():
+        if name.endswith(suffix):
+            return Kind.UNFINISHED, what
+    if name in (LEADER_EPOCHS, PARTITION_METADATA) or segment_base(name) is not None:
+        return None
+    for suffix in BESIDE_LOG:
+        base = segment_base(name, suffix)
+        if base is not None:
+            return None if base in bases else (Kind.UNFINISHED, "an index without its .log")
+    if segment_base(name, ".snapshot") is not None:
+        return None
+    if name.endswith(".checkpoint"):
+        return None  # a snapshot of the metadata log
+    return Kind.STRAY, "not a file of a log"
+
+
+def check_log(
+    files: "Files",
+    folder: str,
+    around: Surroundings,
+    *,
+    progress: Progress = lambda size: None,
+) -> LogCheck:
+    """Check a log's folder. Waits for the device; what cannot be read is a finding."""
+    check = LogCheck(files, LogReport(folder.rpartition("/")[2], folder), around)
+    try:
+        check.run(progress)
+    except OSError as error:
+        path = error.filename if isinstance(error.filename, str) else folder
+        check.report.findings.add(Kind.UNREADABLE, path, error.strerror or str(error))
+    return check

@@ -1,0 +1,230 @@
+"""Reading a .log file from end to end, past whatever is bad in it.
+
+Each batch is proven by itself: magic, length, CRC-32C, codec, and every record (their number, their
+lengths, offsets and timestamps), all of it in compiled code. A stretch that is no good batch is
+handed out as one `Bad`; the next good batch behind it is searched for. Memory is bounded by
+`WINDOW_SIZE` and by the largest batch whose CRC is right: what a header says allocates nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from crc32c import crc32c
+
+from ...errors import CorruptionError, MessageTooLarge, QuorumlogError
+from ...records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    OFFSET_MAX,
+    BatchHeader,
+    parse_header,
+)
+from ...records.codec import batch_body, decode_columns, walk
+from ...records.columns import WANT_OFFSET
+from ...records.compression import INFLATE_LIMIT
+from ...records.record import INT64_MIN, Malformed
+
+if TYPE_CHECKING:
+    from ...runtime.ports import File
+
+WINDOW_SIZE: Final = 1024 * 1024
+"""Bytes read at a time."""
+
+STREAMED_SIZE: Final = 16 * 1024 * 1024
+"""A larger batch is read whole only after its CRC was found right, a window at a time."""
+
+MAGIC_AT: Final = 16
+OFFSETS_AHEAD: Final = 2**31
+"""Offsets that a bad stretch may have held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    """A batch that is what its writer wrote, as far as it can be told from itself.
+
+    `content[at : at + header.size]` are its bytes; they are not kept beyond the next step.
+    """
+
+    position: int
+    header: BatchHeader
+    content: bytes
+    at: int
+    fault: str | None = None  # its CRC is right, but its records are not
+    is_unproven: bool = False  # it inflates beyond the bound
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """[position, end) holds no good batch; at `end` one follows, or the file ends."""
+
+    position: int
+    end: int
+    reason: str
+    header: BatchHeader | None  # where one could be read; what it says may be wrong
+
+
+Piece: TypeAlias = Good | Bad
+
+
+def scan(
+    file: "File",
+    position: int,
+    end: int,
+    *,
+    next_offset: int,
+    inflate_limit: int = INFLATE_LIMIT,
+) -> Iterator[Piece]:
+    """Yield what lies in [position, end), in order and without a gap. May wait for the device.
+
+    Behind a bad stretch only batches above `next_offset`, or above the last good batch, are
+    searched for: bytes of records that look like a batch are none.
+    """
+    window = _Window(file, end)
+    while position < end:
+        reason, header = _prove(window, position, end)
+        if reason is None and header is not None:
+            content, at = window.take(position, header.size)
+            if len(content) - at >= header.size:
+                fault, is_unproven = check_records(content, at, header, inflate_limit)
+                yield Good(position, header, content, at, fault, is_unproven)
+                position += header.size
+                next_offset = max(next_offset, header.next_offset)
+                continue
+            reason = f"the file ends within a batch of {header.size} bytes"
+        following = _next_good(window, position, end, header, next_offset)
+        yield Bad(position, following, reason or "", header)
+        position = following
+
+
+class _Window:
+    """The bytes of a file around the present position, read in large pieces."""
+
+    def __init__(self, file: "File", end: int) -> None:
+        self._file = file
+        self._end = end
+        self._content = b""
+        self._start = 0
+
+    def take(self, position: int, size: int) -> tuple[bytes, int]:
+        """Return (content, at): `size` bytes from `position` on are content[at:], fewer at the
+        end."""
+        at = position - self._start
+        if at < 0 or at + size > len(self._content):
+            wanted = min(max(size, WINDOW_SIZE), self._end - position)
+            self._content = self._file.read(position, wanted)
+            while len(self._content) < min(size, wanted):  # short reads
+                more = self._file.read(position + len(self._content), wanted - len(self._content))
+                if not more:
+                    break  # the file became shorter
+                self._content += more
+            self._start, at = position, 0
+        return self._content, at
+
+    def crc(self, position: int, end: int) -> int:
+        """Return the CRC-32C of [position, end), never more than a window in memory."""
+        crc = 0
+        while position < end:
+            part = self._file.read(position, min(WINDOW_SIZE, end - position))
+            if not part:
+                break
+            crc = crc32c(part, crc)
+            position += len(part)
+        return crc
+
+
+def _prove(window: _Window, position: int, end: int) -> tuple[str | None, BatchHeader | None]:
+    """Return why there is no good batch (None: there is one), and its header if there is one."""
+    content, at = window.take(position, min(HEADER_SIZE, end - position))
+    try:
+        header = parse_header(content, at)
+    except CorruptionError as error:
+        there = len(content) - at >= HEADER_SIZE
+        return error.message, BatchHeader(*HEADER.unpack_from(content, at)) if there else None
+    size = header.size
+    if position + size > end:
+        return f"a batch of {size} bytes reaches {position + size - end} beyond the end", header
+    if size > STREAMED_SIZE:
+        crc = window.crc(position + CRC_START, position + size)
+    else:
+        content, at = window.take(position, size)
+        crc = crc32c(memoryview(content)[at + CRC_START : at + size])
+    if crc != header.crc:
+        return f"its CRC-32C is {crc:08x}, its header says {header.crc:08x}", header
+    return None, header
+
+
+def check_records(
+    content: bytes, at: int, header: BatchHeader, inflate_limit: int
+) -> tuple[str | None, bool]:
+    """Return (what is wrong with the records of a batch whose CRC is right, whether they were too
+    many bytes to look at)."""
+    delta, base = header.last_offset_delta, header.base_offset
+    if delta < 0 or not 0 <= base <= OFFSET_MAX - delta:
+        return None, False  # the offset's fault is told where offsets are followed
+    try:
+        if header.record_count == delta + 1:
+            body = batch_body(content, at, header, inflate_limit=inflate_limit)
+            walk(
+                body,
+                min_timestamp=INT64_MIN,
+                max_timestamp=header.max_timestamp,
+                keys_required=False,
+            )
+        else:  # compaction took some of them
+            batch = memoryview(content)[at : at + header.size]
+            decode_columns(
+                batch, wanted=WANT_OFFSET, with_control=True, inflate_limit=inflate_limit
+            )
+    except MessageTooLarge:
+        return None, True
+    except (Malformed, QuorumlogError) as error:
+        return str(error) if isinstance(error, Malformed) else error.message, False
+    return None, False
+
+
+def _next_good(
+    window: _Window, position: int, end: int, header: BatchHeader | None, next_offset: int
+) -> int:
+    """Return where the next good batch starts behind a bad one, `end` when none does."""
+    if header is not None and header.batch_length > 0:
+        following = position + header.batch_length + LENGTH_END
+        if following == end or (following < end and _prove(window, following, end)[0] is None):
+            return following
+    position += 1
+    while position + HEADER_SIZE <= end:
+        content, at = window.take(position, HEADER_SIZE)
+        found = content.find(MAGIC, at + MAGIC_AT)
+        while found >= 0:
+            candidate = position + found - at - MAGIC_AT
+            if candidate + HEADER_SIZE > end:
+                return end
+            if _is_likely(content, found - MAGIC_AT, candidate, end, next_offset):
+                reason, _ = _prove(window, candidate, end)
+                if reason is None:
+                    return candidate
+                content, at = window.take(candidate, HEADER_SIZE)
+                position, found = candidate, at + MAGIC_AT
+            found = content.find(MAGIC, found + 1)
+        position += max(1, len(content) - at - MAGIC_AT)
+    return end
+
+
+def _is_likely(content: bytes, at: int, position: int, end: int, next_offset: int) -> bool:
+    """Whether a batch may start at `position`; when its header is not all there, maybe.
+
+    So narrow that among bytes of anything else hardly a place is left whose CRC has to be taken.
+    """
+    if at < 0 or len(content) - at < HEADER_SIZE:
+        return True
+    fields = HEADER.unpack_from(content, at)
+    base, length, last_delta, count = fields[0], fields[1], fields[6], fields[12]
+    return (
+        HEADER_SIZE - LENGTH_END <= length <= min(end - position, STREAMED_SIZE) - LENGTH_END
+        and next_offset <= base <= next_offset + OFFSETS_AHEAD
+        and last_delta >= 0
+        and 0 <= count <= last_delta + 1
+    )
