@@ -122,6 +122,7 @@ class Segments:
         return Truncation(
             offset=offset,
             folder=self.folder,
+            base_offset=segment.base_offset,
             file=file,
             lease=file.lease(),
             size=segment.size,

@@ -23,7 +23,8 @@ class Truncation:
 
     offset: int
     folder: str
-    file: "File"  # of the segment that is cut
+    base_offset: int  # of the segment that is cut
+    file: "File"
     lease: "Lease"
     size: int  # its bytes now
     index: SegmentIndex | None  # the segment's, if it is in memory; for the loop alone
@@ -36,16 +37,23 @@ class Cut:
     """Where to cut: what stays."""
 
     size: int  # bytes left of the segment's file
-    end_offset: int  # the log's new end: no batch is cut in two
+    end_offset: int  # the log's new end: behind the last batch that stays
     tail: tuple[Placed, ...]  # the batches from the floor to the new end
 
 
 def find_cut(truncation: Truncation) -> Cut:
-    """Find the batch to cut at. Changes nothing; waits for the device."""
+    """Find the batch to cut at. Changes nothing; waits for the device.
+
+    In a gap, as compaction leaves them, the log ends with the batch before it: nothing on the disk
+    would say that it reached further.
+    """
     tail: list[Placed] = []
+    size, end_offset = truncation.size, truncation.base_offset
     for position, header in walk(truncation.file, truncation.floor, truncation.size):
         if header.last_offset >= truncation.offset:
-            return Cut(position, min(truncation.offset, header.base_offset), tuple(tail))
+            size = position
+            break
+        end_offset = header.next_offset
         tail.append(
             Placed(
                 position,
@@ -56,7 +64,7 @@ def find_cut(truncation: Truncation) -> Cut:
                 header.leader_epoch,
             )
         )
-    return Cut(truncation.size, truncation.offset, tuple(tail))
+    return Cut(size, end_offset, tuple(tail))
 
 
 def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None:
