@@ -24,8 +24,11 @@ PARTITION_METADATA: Final = "partition.metadata"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
 DELETED_FOLDER_SUFFIX: Final = "-delete"
 
@@ -47,6 +50,23 @@ def segment_base(name: str, suffix: str = LOG_SUFFIX) -> int | None:
     if stem == name or len(stem) != OFFSET_DIGITS or not is_number(stem):
         return None
     return int(stem)
+
+
+def swap_file(base_offset: int, end_offset: int, suffix: str) -> str:
+    """Return the name of a file that is to replace those of the segments of [base, end)."""
+    return f"{base_offset:0{OFFSET_DIGITS}d}-{end_offset}{suffix}{SWAP_SUFFIX}"
+
+
+def swap_range(name: str, suffix: str = LOG_SUFFIX) -> tuple[int, int] | None:
+    """Return which offsets [base, end) a file is to replace, None when it is no such file. The
+    field's own names do not say the end: it is -1 then."""
+    stem = name.removesuffix(suffix + SWAP_SUFFIX)
+    if stem == name:
+        return None
+    base, dash, end = stem.partition("-")
+    if len(base) != OFFSET_DIGITS or not is_number(base) or (dash and not is_number(end)):
+        return None
+    return int(base), int(end) if dash else -1
 
 
 def log_name(topic: str, partition: int) -> str:
