@@ -55,6 +55,11 @@ ADMIN_DESCRIBE_LOG_DIRS = Method(
     admin_pb2.DescribeLogDirsRequest,
     admin_pb2.DescribeLogDirsResponse,
 )
+ADMIN_DELETE_RECORDS = Method(
+    "/quorumlog.v1.Admin/DeleteRecords",
+    admin_pb2.DeleteRecordsRequest,
+    admin_pb2.DeleteRecordsResponse,
+)
 
 CONTROLLER_BROKER_SESSION = Method(
     "/quorumlog.v1.Controller/BrokerSession",

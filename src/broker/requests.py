@@ -68,6 +68,25 @@ class OffsetOutcome:
     error: QuorumlogError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DeletionSpec:
+    """The beginning of one partition that is to go."""
+
+    topic: str
+    partition: int
+    before_offset: int  # what lies below it goes; -1: what lies below the high watermark
+    topic_id: bytes = b""  # empty: not checked
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionOutcome:
+    """Where a partition starts now, or why it starts where it did."""
+
+    spec: DeletionSpec
+    log_start_offset: int  # durable; -1 on an error
+    error: QuorumlogError | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSize:
     """What one partition takes on this broker's disk."""

@@ -1,4 +1,4 @@
-"""`quorumlog topics create|list|describe|delete`."""
+"""`quorumlog topics create|list|describe|delete|delete-records`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,14 +9,16 @@ from ..errors import InvalidRequest, TopicAlreadyExists, UnknownTopicOrPartition
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
 from .output import cell_text, count_text, id_text, print_json, print_table
-from .topic_names import unknown_topic
+from .topic_names import check_partition, partitions_of, unknown_topic
 
 if TYPE_CHECKING:
     from ..clients import Topic, TopicListing
     from ..clients.blocking import Log
 
 app = typer.Typer(
-    help="Create, list, describe and delete topics.", no_args_is_help=True, rich_markup_mode=None
+    help="Create, list, describe and delete topics, or their first records.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -182,6 +184,74 @@ def delete(
         print_json({"deleted": name if deleted else None})
     else:
         typer.echo(f"Topic {name} is deleted." if deleted else f"There is no topic {name}.")
+
+
+@app.command(
+    "delete-records",
+    short_help="Delete the first records of a topic's partitions.",
+    epilog="""\b
+Examples:
+  quorumlog topics delete-records flights --partition 0 --before 42
+  quorumlog topics delete-records flights --before -7d --yes
+""",
+)
+def delete_records(
+    name: TopicArgument,
+    before: Annotated[
+        str,
+        typer.Option(
+            "--before",
+            metavar="PLACE",
+            help="The first record to keep: an offset, latest (keep none), -5 (the five last of "
+            "each partition), -7d, a time.",
+        ),
+    ],
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--partition",
+            "-p",
+            metavar="NUMBER",
+            min=0,
+            help="Only this partition; repeatable.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; nobody is asked without a terminal.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Delete the records of a topic's partitions that lie before a place, for good. In a terminal
+    you are asked first. Space on the disk comes back with retention."""
+    from datetime import UTC, datetime
+
+    from . import settings
+    from .times import FromEnd, parse_place
+
+    try:
+        place = parse_place(before, now=datetime.now(UTC))
+    except ValueError as error:
+        raise typer.BadParameter(f"--before: {error}") from None
+    with settings.open_log(bootstrap=bootstrap) as log:
+        count = partitions_of(log, name)
+        chosen = sorted(set(partition or range(count)))
+        check_partition(name, chosen[-1], count)
+        if not yes:
+            where = count_text(len(chosen), "partition")
+            if not confirmed(f"Delete the records before {before} of {where} of {name}?"):
+                raise InvalidRequest(f"nothing of {name} is deleted")
+        if isinstance(place, FromEnd):
+            ends = log.list_offsets(name, partitions=chosen)
+            kept = place.records
+            starts = log.admin.delete_records(name, {p: max(0, ends[p] - kept) for p in chosen})
+        else:
+            starts = log.admin.delete_records(name, dict.fromkeys(chosen, place))
+    if output is Output.JSON:
+        rows = [{"partition": p, "log_start_offset": start} for p, start in starts.items()]
+        print_json({"topic": name, "partitions": rows})
+    else:
+        print_table(("partition", "first offset left"), list(starts.items()), empty="")
 
 
 def count_offsets(log: "Log", topic: "TopicListing") -> int | None:

@@ -6,7 +6,7 @@ two can never be mixed up.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -34,6 +34,12 @@ Bound: TypeAlias = Position | Mapping[int, Position]
 
 Place: TypeAlias = tuple[str, int]
 """(topic, partition)."""
+
+AskLeader: TypeAlias = Callable[
+    [Connection, str, Mapping[Place, int], Mapping[str, bytes], int],
+    Awaitable[Mapping[Place, int | QuorumlogError]],
+]
+"""Asks one broker once; see `ask_leader`."""
 
 OFFSET_MAX = 2**63 - 1
 LATEST = -1
@@ -91,16 +97,25 @@ async def look_up(
             found[place] = position
         else:
             codes[place] = position_code(position)
-    found |= await _ask(connection, codes, deadline_ms)
+    found |= await ask_leaders(connection, codes, deadline_ms)
     beyond = {place: LATEST for place in codes if found[place] == BEYOND}
-    found |= await _ask(connection, beyond, deadline_ms)
+    found |= await ask_leaders(connection, beyond, deadline_ms)
     return {place: found[place] for place in wanted}
 
 
-async def _ask(
-    connection: Connection, codes: Mapping[Place, int], deadline_ms: int | None
+async def ask_leaders(
+    connection: Connection,
+    codes: Mapping[Place, int],
+    deadline_ms: int | None,
+    *,
+    ask: AskLeader | None = None,
+    is_final: Callable[[BaseException], bool] = lambda _: False,
 ) -> dict[Place, int]:
-    """Ask the leaders until each place has an answer."""
+    """Ask the leaders until each place has an answer, by `ask_leader` unless told otherwise.
+
+    `is_final` tells errors that are not to be repeated though they may be.
+    """
+    ask_one = ask or ask_leader
     found: dict[Place, int] = {}
     absent: QuorumlogError | None = None
 
@@ -121,7 +136,7 @@ async def _ask(
         timeout_ms = min(remaining_ms, connection.config.request_timeout_ms)
         answers = await asyncio.gather(
             *(
-                ask_leader(connection, address, group, topic_ids, timeout_ms)
+                ask_one(connection, address, group, topic_ids, timeout_ms)
                 for address, group in groups.items()
             )
         )
@@ -140,7 +155,9 @@ async def _ask(
         await connection.repeat(
             attempt,
             deadline_ms=deadline_ms,
-            retry_on=lambda error: error is not absent and is_retriable(error),
+            retry_on=lambda error: (
+                error is not absent and is_retriable(error) and not is_final(error)
+            ),
         )
     return found
 

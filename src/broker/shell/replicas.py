@@ -32,8 +32,18 @@ from ...storage import FlushPolicy, LogConfig, Origin
 from ...storage.shell.channel import Appended
 from ...storage.shell.directory import Directory
 from ..partition import Acks, LeaderState, Partition
-from ..requests import AppendResult, FetchOutcome, FetchSpec, LogSize, OffsetOutcome, OffsetSpec
+from ..requests import (
+    AppendResult,
+    DeletionOutcome,
+    DeletionSpec,
+    FetchOutcome,
+    FetchSpec,
+    LogSize,
+    OffsetOutcome,
+    OffsetSpec,
+)
 from .appends import PendingAppend
+from .deletions import delete_records
 from .reads import Reads
 from .replica import Replica
 
@@ -318,6 +328,10 @@ class ReplicaManager:
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
         """Translate positions into offsets; see `Reads.list_offsets`."""
         return await self._reads.list_offsets(specs)
+
+    async def delete_records(self, specs: Sequence[DeletionSpec]) -> list[DeletionOutcome]:
+        """Delete the first records of partitions; see `deletions.delete_records`."""
+        return await delete_records(self._directory, self.replica_of, specs)
 
 
 def _retrieve(append: "asyncio.Future[Appended]") -> None:

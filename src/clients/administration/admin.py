@@ -36,6 +36,7 @@ from .configs import (
     config_of_answer,
     config_text,
 )
+from .deletion import Before, delete_before, places_to_delete
 
 TOPIC_ID_SIZE = 16
 
@@ -228,6 +229,23 @@ class AsyncAdmin:
         else:
             self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.topology.forget(name)
+
+    async def delete_records(self, topic: str, before: Before) -> dict[int, int]:
+        """Delete the records of each partition that lie before a position ("latest": all that are
+        committed; an offset; a time), or with a mapping those of some partitions. Returns the
+        first offset that is left of each, which survives any crash by then.
+
+        Readers below it get OffsetOutOfRange; the disk's space comes back with retention. Safe to
+        repeat, also after an error: what was deleted stays so. Never deletes in a newer topic of
+        this name. Raises OffsetOutOfRange for an offset above the high watermark,
+        UnknownTopicOrPartition, InvalidRequest.
+        """
+        deadline_ms = self._connection.deadline_ms()
+        described = await self._describe_topic(topic, deadline_ms)
+        wanted = places_to_delete(topic, before, partitions=len(described.partitions))
+        return await delete_before(
+            self._connection, wanted, topic_id=described.topic_id, deadline_ms=deadline_ms
+        )
 
     async def describe_configs(
         self, topic: str | None = None, *, broker: int | None = None

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..administration.admin import AsyncAdmin, Cluster, Topic, TopicListing
 from ..administration.configs import Config, ConfigValue, LogDir
+from ..administration.deletion import Before
 
 if TYPE_CHECKING:
     from .log import Log
@@ -55,6 +56,11 @@ class Admin:
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records; raises UnknownTopicOrPartition."""
         self._call(lambda admin: admin.delete_topic(name))
+
+    def delete_records(self, topic: str, before: Before) -> dict[int, int]:
+        """Delete the records before a position; return the first offset left of each partition;
+        see `AsyncAdmin.delete_records`."""
+        return self._call(lambda admin: admin.delete_records(topic, before))
 
     def describe_configs(
         self, topic: str | None = None, *, broker: int | None = None

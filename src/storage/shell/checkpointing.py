@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
-from ...errors import DiskFull, StorageError
+from ...errors import DiskFull, QuorumlogError, StorageError
 from ...runtime.ports import Runtime, Scope
 from ..checkpoints import encode_epochs
 from ..flushes import OUT_OF_SPACE
@@ -23,6 +23,9 @@ from ..stored import Stored
 from .channel import Channel
 from .config_changes import ConfigChanges
 from .writer import Writer
+
+_Start: TypeAlias = "tuple[Log, int, asyncio.Future[None]]"
+"""A log, where it is to start, and who waits until it does, durably."""
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
@@ -51,6 +54,7 @@ class Checkpointing:
         self._writer = writer
         self._changes = changes
         self._interval_ms = interval_ms
+        self._starting: list[_Start] = []
         self._behind: dict[Channel, None] = {}  # with a high watermark that will still move
         self._ticker = scope.spawn(self._under_load(), name="storage.checkpoints")
 
@@ -107,32 +111,72 @@ class Checkpointing:
     async def store_log_start(self, channel: Channel, offset: int) -> None:
         """Have a log start at `offset`, unless it starts behind it already; durable at the return.
 
-        What lies below it must be flushed. Raises OffsetOutOfRange when that was truncated
-        meanwhile, DiskFull, StorageError.
+        What lies below it must be flushed. Those that come while one is stored are stored together.
+        Raises OffsetOutOfRange when the log was truncated meanwhile, DiskFull, StorageError.
         """
-        log = channel.log
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._starting.append((channel.log, offset, waiter))
+        begun: list[_Start] = []
 
-        def begin() -> Callable[[], None] | None:
-            log.check_deletion(offset)
-            if offset <= log.log_start_offset:
+        def begin() -> Callable[[], OSError | None] | None:
+            begun.extend(start for start in self._starting if _is_due(start))
+            self._starting.clear()
+            if not begun:
                 return None
-            starts = self.stored.log_starts | {log.name: offset}
+            starts = dict(self.stored.log_starts)
+            for log, offset, _ in begun:
+                starts[log.name] = max(starts.get(log.name, 0), offset)
             files = {LOG_START_OFFSETS: starts}
-            return partial(replace_offsets, self._runtime.files, self._path, files)
+            return partial(_try_to_replace, self._runtime, self._path, files)
 
-        def end(_: None) -> None:
-            if offset > log.log_start_offset:
-                self.stored.log_starts[log.name] = offset
-                log.advance_log_start(offset)
-                channel.moved()
+        def end(error: OSError | None) -> None:
+            for log, offset, waiter in begun:
+                if error is None:
+                    log.advance_log_start(offset)
+                    self.stored.log_starts[log.name] = log.log_start_offset
+                _answer(waiter, None if error is None else self._not_stored(error))
 
-        try:
-            await self._writer.run(begin, end)
-        except OSError as error:
-            path = join(self._path, LOG_START_OFFSETS)
-            if error.errno in OUT_OF_SPACE:
-                raise DiskFull(f"no space is left for {path}; free some, then repeat") from error
-            raise StorageError(f"{path}: {error.strerror or error}") from error
+        await self._writer.run(begin, end)
+        await waiter
+
+    def _not_stored(self, error: OSError) -> DiskFull | StorageError:
+        path = join(self._path, LOG_START_OFFSETS)
+        if error.errno in OUT_OF_SPACE:
+            return DiskFull(f"no space is left for {path}; free some, then repeat")
+        return StorageError(f"{path}: {error.strerror or error}")
+
+
+def _is_due(start: _Start) -> bool:
+    """Whether a log start is to be stored; else it is answered here."""
+    log, offset, waiter = start
+    try:
+        log.check_deletion(offset)
+    except QuorumlogError as error:
+        _answer(waiter, error)
+        return False
+    if offset <= log.log_start_offset:
+        _answer(waiter, None)
+        return False
+    return True
+
+
+def _answer(waiter: "asyncio.Future[None]", error: QuorumlogError | None) -> None:
+    if waiter.done():
+        return  # its caller was cancelled
+    if error is None:
+        waiter.set_result(None)
+    else:
+        waiter.set_exception(error)
+
+
+def _try_to_replace(
+    runtime: Runtime, path: str, offsets: dict[str, dict[str, int]]
+) -> OSError | None:
+    try:
+        replace_offsets(runtime.files, path, offsets)
+    except OSError as error:
+        return error
+    return None
 
 
 def _is_behind(log: Log) -> bool:

@@ -1,4 +1,4 @@
-"""The service `Admin`: the cluster, its topics, their configs, and what they take on disks.
+"""The service `Admin`: the cluster, its topics, their configs, and what they have on disks.
 
 Reads are answered from this broker's applied metadata image, once it has reached the offset the
 caller names. Changes are relayed to the active controller, whose reply is passed on as it is: it
@@ -7,6 +7,7 @@ comes when the change is committed and says whether this broker has applied it.
 
 from collections.abc import Mapping, Sequence
 
+from ...broker import DeletionSpec
 from ...broker.shell.replicas import ReplicaManager
 from ...errors import InvalidRequest, NotController, UnknownTopicOrPartition
 from ...ids import NO_NODE, ClusterId, NodeId
@@ -18,6 +19,7 @@ from ...runtime import CallContext, Handler, Runtime
 from ...services import (
     ADMIN_ALTER_CONFIGS,
     ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_RECORDS,
     ADMIN_DELETE_TOPIC,
     ADMIN_DESCRIBE_CLUSTER,
     ADMIN_DESCRIBE_CONFIGS,
@@ -32,8 +34,20 @@ from .configs import (
     describe_node_settings,
     describe_topic_configs,
 )
-from .translation import broker_description, fill_error, log_description, topic_listing
-from .validation import check_topic_id, left_ms
+from .translation import (
+    broker_description,
+    deletion_result,
+    fill_error,
+    log_description,
+    topic_listing,
+)
+from .validation import (
+    check_before_offset,
+    check_partition,
+    check_places,
+    check_topic_id,
+    left_ms,
+)
 
 NAMES_MAX = 10_000  # in one DescribeTopics
 
@@ -79,6 +93,7 @@ class AdminService:
             Handler(ADMIN_DESCRIBE_CONFIGS, self.describe_configs),
             Handler(ADMIN_ALTER_CONFIGS, self.alter_configs),
             Handler(ADMIN_DESCRIBE_LOG_DIRS, self.describe_log_dirs),
+            Handler(ADMIN_DELETE_RECORDS, self.delete_records),
         )
         return {handler.method.path: handler for handler in table}
 
@@ -203,6 +218,26 @@ class AdminService:
             path=self._data_dir, logs=[log_description(size) for size in sizes]
         )
         return admin_pb2.DescribeLogDirsResponse(broker=self._node_id, directories=[directory])
+
+    async def delete_records(
+        self, request: admin_pb2.DeleteRecordsRequest, context: CallContext
+    ) -> admin_pb2.DeleteRecordsResponse:
+        """Make the first records of partitions that this broker leads unreadable for good."""
+        check_places("partitions", request.partitions)
+        specs = []
+        for part in request.partitions:
+            check_partition(part.topic, part.partition)
+            check_topic_id(part.topic_id)
+            check_before_offset(part)
+            specs.append(
+                DeletionSpec(part.topic, part.partition, part.before_offset, part.topic_id)
+            )
+        await self._reach(request.min_metadata_offset, context)
+        outcomes = await self._replicas.delete_records(specs)
+        return admin_pb2.DeleteRecordsResponse(
+            results=[deletion_result(outcome) for outcome in outcomes],
+            metadata_offset=self._metadata.image.offset,
+        )
 
     def _relay(self) -> BrokerSession:
         if self._session is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...broker import FetchOutcome, LogSize, OffsetOutcome
+from ...broker import DeletionOutcome, FetchOutcome, LogSize, OffsetOutcome
 from ...errors import QuorumlogError
 from ...metadata import BrokerImage, TopicImage
 from ...proto import admin_pb2, errors_pb2, log_pb2
@@ -153,3 +153,14 @@ def log_description(size: LogSize) -> admin_pb2.LogDescription:
     if size.error is not None:
         fill_error(described.error, size.error, size.topic, size.partition)
     return described
+
+
+def deletion_result(outcome: DeletionOutcome) -> admin_pb2.DeleteRecordsResult:
+    """Translate one partition's new beginning."""
+    spec = outcome.spec
+    result = admin_pb2.DeleteRecordsResult(
+        topic=spec.topic, partition=spec.partition, log_start_offset=outcome.log_start_offset
+    )
+    if outcome.error is not None:
+        fill_error(result.error, outcome.error, spec.topic, spec.partition)
+    return result

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from ...broker import EARLIEST, LATEST, MAX_TIMESTAMP, Acks
 from ...errors import InvalidRequest
 from ...metadata import check_topic_name
-from ...proto import log_pb2
+from ...proto import admin_pb2, log_pb2
 from ...runtime import CallContext
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
@@ -44,6 +44,16 @@ def check_partition(topic: str, partition: int) -> None:
     if partition < 0:
         raise InvalidRequest(
             f"partition is {partition}; give 0 or more", topic=topic, partition=partition
+        )
+
+
+def check_before_offset(part: admin_pb2.DeleteRecordsPartition) -> None:
+    """Raise InvalidRequest unless records can be deleted up to there: an offset, or -1."""
+    if part.before_offset < -1:
+        raise InvalidRequest(
+            f"before_offset is {part.before_offset}; give 0 or more, or -1 for the high watermark",
+            topic=part.topic,
+            partition=part.partition,
         )
 
 

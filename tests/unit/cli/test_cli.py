@@ -103,6 +103,26 @@ def test_topics_are_created_listed_described_and_deleted(address: str, topic: st
     assert topic not in succeed("topics", "list", address=address)
 
 
+def test_the_first_records_of_a_topic_are_deleted(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, "-p", "2", address=address)
+    for partition in "01":
+        succeed("produce", topic, "--partition", partition, address=address, stdin="a\nb\nc\n")
+    command = ("topics", "delete-records", topic, "--before")
+    text = succeed(*command, "2", "--partition", "1", address=address)
+    assert text.splitlines()[-1].split() == ["1", "2"]
+    kept = json.loads(succeed(*command, "-1", "-o", "json", address=address))
+    assert kept == {
+        "topic": topic,
+        "partitions": [{"partition": number, "log_start_offset": 2} for number in range(2)],
+    }
+    refused = invoke(*command, "9", address=address)
+    assert (refused.exit_code, "the high watermark is 3" in refused.stderr) == (1, True)
+    for arguments in (["soon"], ["1", "--partition", "2"]):
+        assert invoke(*command, *arguments, address=address).exit_code != 0
+    succeed(*command, "latest", address=address)
+    assert succeed("consume", topic, "-e", address=address) == ""
+
+
 def test_a_topic_that_exists_names_the_option_that_takes_it(address: str, topic: str) -> None:
     made = succeed("topics", "create", topic, address=address)
     assert made == f"Topic {topic} has 1 partition with 1 replica.\n"

@@ -384,3 +384,12 @@ def test_asyncio_programs_connect_on_their_own_loop(address: str, topic: str) ->
         await log.close()
 
     asyncio.run(main())
+
+
+def test_records_before_an_offset_are_deleted(log: Log, topic: str) -> None:
+    log.admin.create_topic(topic, partitions=2)
+    with log.producer() as producer:
+        for _ in range(3):
+            producer.send(topic, b"v", partition=1)
+    assert log.admin.delete_records(topic, {1: 2}) == {1: 2}
+    assert log.list_offsets(topic, at="earliest") == {0: 0, 1: 2}

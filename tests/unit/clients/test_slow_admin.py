@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quorumlog import services, simulation
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import AsyncLog, TimestampMs
 from quorumlog.clients.administration.admin import AsyncAdmin
 from quorumlog.errors import Lost, TimedOut, TopicAlreadyExists
 from quorumlog.proto import admin_pb2
@@ -22,6 +22,8 @@ CALLS: dict[str, Callable[[AsyncAdmin], Awaitable[Any]]] = {
     "list_topics": lambda admin: admin.list_topics(),
     "describe_topic": lambda admin: admin.describe_topic("t"),
     "delete_topic": lambda admin: admin.delete_topic("t"),
+    "delete_records": lambda admin: admin.delete_records("t", 5),
+    "delete_records by time": lambda admin: admin.delete_records("t", TimestampMs(5)),
     "describe_configs": lambda admin: admin.describe_configs("t"),
     "describe_configs of a broker": lambda admin: admin.describe_configs(broker=1),
     "alter_configs": lambda admin: admin.alter_configs("t", {"retention.ms": 1}),
@@ -47,6 +49,7 @@ class SlowServer:
             return Handler(method, handle)
 
         methods = [value for name, value in vars(services).items() if name.startswith("ADMIN_")]
+        methods.append(services.LOG_LIST_OFFSETS)
         return {method.path: handler(method) for method in methods}
 
     @staticmethod

@@ -26,6 +26,7 @@ from quorumlog.runtime import Channel, Method, Runtime, real
 from quorumlog.services import (
     ADMIN_ALTER_CONFIGS,
     ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_RECORDS,
     ADMIN_DELETE_TOPIC,
     ADMIN_DESCRIBE_CLUSTER,
     ADMIN_DESCRIBE_CONFIGS,
@@ -395,5 +396,61 @@ def test_log_directories_name_what_cannot_be_read(run: Run, folder: str) -> None
             bad, good = answer.directories[0].logs
             assert (good.topic, good.log_end_offset, good.HasField("error")) == ("good", 1, False)
             assert (bad.topic, bad.error.topic) == ("bad", "bad")
+
+    run(main)
+
+
+async def delete_records(
+    channel: Channel, *parts: tuple[str, int, int], topic_id: bytes = b""
+) -> list[admin_pb2.DeleteRecordsResult]:
+    request = admin_pb2.DeleteRecordsRequest()
+    for topic, partition, before in parts:
+        request.partitions.add(
+            topic=topic, partition=partition, before_offset=before, topic_id=topic_id
+        )
+    response = await channel.call(ADMIN_DELETE_RECORDS, request, timeout_ms=WAIT_MS)
+    assert response.metadata_offset > 0
+    return list(response.results)
+
+
+def test_each_partition_has_its_own_answer_to_a_deletion_of_records(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, name="t", topic_id=b"t" * 16, partitions=2)
+            for _ in range(3):
+                await produce(channel, "t", b"v")
+            parts = [("t", 0, 2), ("t", 1, 1), ("t", 9, 0), ("nope", 0, 0)]
+            results = await delete_records(channel, *parts)
+            assert [(result.topic, result.partition) for result in results] == [
+                part[:2] for part in parts
+            ]
+            assert [result.log_start_offset for result in results] == [2, -1, -1, -1]
+            assert [result.error.name for result in results] == [
+                "",
+                "OFFSET_OUT_OF_RANGE",
+                "UNKNOWN_TOPIC_OR_PARTITION",
+                "UNKNOWN_TOPIC_OR_PARTITION",
+            ]
+            assert (results[1].error.topic, results[1].error.partition) == ("t", 1)
+            assert (await fetch(channel, "t")).error.name == "OFFSET_OUT_OF_RANGE"
+            (again,) = await delete_records(channel, ("t", 0, -1))
+            assert again.log_start_offset == 3
+            (other,) = await delete_records(channel, ("t", 0, -1), topic_id=b"u" * 16)
+            assert other.error.name == "UNKNOWN_TOPIC_ID"
+        async with serving(runtime, folder) as channel:
+            (again,) = await delete_records(channel, ("t", 0, 0))
+            assert again.log_start_offset == 3, "also after a restart"
+
+    run(main)
+
+
+def test_a_deletion_of_records_that_cannot_be_meant_is_refused(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            for parts in ([], [("t", 0, 1), ("t", 0, 2)], [("t", -1, 0)], [("t", 0, -2)]):
+                with pytest.raises(InvalidRequest):
+                    await delete_records(channel, *parts)
+            with pytest.raises(InvalidRequest, match="topic_id"):
+                await delete_records(channel, ("t", 0, 0), topic_id=b"short")
 
     run(main)

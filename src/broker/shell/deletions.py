@@ -1,0 +1,38 @@
+"""Deleting the first records of partitions: each for itself, all at once.
+
+What the leader has committed is the bound; the log makes its new start durable before it answers.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ...errors import OffsetOutOfRange, QuorumlogError
+from ...storage.shell.directory import Directory
+from ..requests import DeletionOutcome, DeletionSpec
+from .replica import Replica
+
+
+async def delete_records(
+    directory: Directory,
+    find: Callable[[str, int, bytes], Replica],
+    specs: Sequence[DeletionSpec],
+) -> list[DeletionOutcome]:
+    """Delete what the specs name; a failed partition does not stop the others. Opens unused logs.
+
+    `find` returns the replica of (topic, partition, topic id), or raises why there is none.
+    """
+
+    async def delete(spec: DeletionSpec) -> DeletionOutcome:
+        try:
+            replica = find(spec.topic, spec.partition, spec.topic_id)
+            log = await replica.opened()
+            replica.partition.check_leader(None)
+            log.note_high_watermark(replica.partition.high_watermark)
+            return DeletionOutcome(spec, await directory.delete_records(log, spec.before_offset))
+        except OffsetOutOfRange as error:
+            place = OffsetOutOfRange(error.message, topic=spec.topic, partition=spec.partition)
+            return DeletionOutcome(spec, -1, place)
+        except QuorumlogError as error:
+            return DeletionOutcome(spec, -1, error)
+
+    return await asyncio.gather(*map(delete, specs))
