@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import CorruptionError
 from ..records.batch import HEADER_SIZE, MAGIC, BatchHeader, check_crc, parse_header
 from .checkpoints import decode_epochs
+from .cleaning.swap import finish_swaps
 from .config import LogConfig
 from .contents import read_file
 from .epochs import EpochCache
@@ -33,6 +34,7 @@ from .layout import (
     LEADER_EPOCHS,
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     join,
     segment_base,
 )
@@ -64,6 +66,12 @@ class Recovery:
     log_start_offset: int  # as checkpointed; 0 when never
     torn_bytes_max: int | None  # of an fsync log: bytes of two write groups; None: no bound
     wall_ms: int
+    cleaned_to: int | None = None  # as checkpointed: compacted up to there; None: never was
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether offsets may be missing between batches, whatever the policy is today."""
+        return self.config.compacted or self.cleaned_to is not None
 
 
 def recover(files: "Files", recovery: Recovery) -> LogState:
@@ -105,11 +113,11 @@ def _recover_empty(recovery: Recovery) -> LogState:
 
 def _sweep(files: "Files", folder: str) -> list[int]:
     """Unlink what unfinished work left behind; return the segments' base offsets, ascending."""
-    names = files.names(folder)
+    names = finish_swaps(files, folder, files.names(folder))
     bases = [base for name in names if (base := segment_base(name)) is not None]
     for name in names:
         is_leftover = name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX))
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             base = segment_base(name, suffix)
             is_leftover = is_leftover or (base is not None and base not in bases)
         if is_leftover:
@@ -234,8 +242,11 @@ class _Scan:
 
     def _scan(self, segment: Segment) -> "_Bad | None":
         """Take in a segment's batches until a bad one."""
-        if segment.base_offset != self.expected:
+        # Only compaction here takes a segment's last offsets away; anything else lost a segment.
+        is_cleaned = self.expected < segment.base_offset <= (self.recovery.cleaned_to or 0)
+        if segment.base_offset != self.expected and not is_cleaned:
             return _Bad(0, f"the segment follows offset {self.expected}")
+        self.expected = segment.base_offset
         self.segments.append(segment)
         interval = self.recovery.config.index_interval_bytes
         segment.index = SegmentIndex(segment.base_offset, interval)
@@ -263,7 +274,7 @@ class _Scan:
         """Yield good batches; raises CorruptionError at the first bad one."""
         for position, header in walk(file, 0, size):
             fits = header.base_offset == self.expected or (
-                self.recovery.config.compacted and header.base_offset > self.expected
+                self.recovery.may_have_gaps and header.base_offset > self.expected
             )
             if not fits or header.last_offset_delta < 0:
                 raise CorruptionError(

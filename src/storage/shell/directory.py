@@ -246,6 +246,7 @@ class Directory:
             log_start_offset=stored.log_starts.get(name, 0),
             torn_bytes_max=unsynced_bytes_max(config, self._config),
             wall_ms=self._runtime.clock.wall_ms(),
+            cleaned_to=stored.cleaner_offsets.get(name),
         )
 
     def _adopt(
