@@ -228,7 +228,7 @@ def test_a_line_that_no_request_can_carry_does_not_stop_the_others(
 
 def test_binary_content_and_the_last_of_times_can_be_printed(address: str, topic: str) -> None:
     with quorumlog.connect(address) as log:
-        log.admin.create_topic(topic)
+        log.admin.create_topic(topic, configs={"message.timestamp.after.max.ms": 2**63 - 1})
         with log.producer() as producer:
             producer.send(topic, b"\xff\x00", key=b"\xfe", timestamp_ms=253_402_300_799_999)
     line = succeed("consume", topic, "-e", "--verbose", address=address)

@@ -1,0 +1,83 @@
+"""What a topic's configs make of records on their way: the log's time, its limits, its codec."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+import pytest
+
+from quorumlog.clients import AsyncLog, ConsumerRecord
+from quorumlog.errors import InvalidTimestamp
+
+Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]
+With: TypeAlias = Callable[[Body], None]
+APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+
+
+async def read(log: AsyncLog) -> list[ConsumerRecord]:
+    async with log.consumer("t", until_end=True) as consumer:
+        return [record async for record in consumer]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_producer_is_told_the_time_that_the_log_gave_its_records(
+    with_log: With, compression: str
+) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", configs=APPEND_TIME)
+        async with log.producer(compression=compression) as producer:
+            placed = [
+                await producer.send_and_wait("t", b"v", timestamp_ms=time) for time in (0, 1_234)
+            ]
+        records = await read(log)
+        assert [place.timestamp_ms for place in placed] == [r.timestamp_ms for r in records]
+        assert min(record.timestamp_ms for record in records) > 1_700_000_000_000, "a clock's time"
+        table = await log.read_arrow("t", columns=("timestamp", "timestamp_type"))
+        assert table.column("timestamp_type").to_pylist() == [1, 1]
+        assert [time.timestamp() * 1000 for time in table.column("timestamp").to_pylist()] == [
+            record.timestamp_ms for record in records
+        ]
+
+    with_log(body)
+
+
+def test_a_topic_whose_time_becomes_the_logs_keeps_the_times_it_had(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer() as producer:
+            await producer.send_and_wait("t", b"v", timestamp_ms=7)
+            await log.admin.alter_configs("t", APPEND_TIME)
+            placed = await producer.send_and_wait("t", b"v", timestamp_ms=7)
+        assert [r.timestamp_ms for r in await read(log)] == [7, placed.timestamp_ms]
+        assert placed.timestamp_ms > 7
+
+    with_log(body)
+
+
+def test_a_time_too_far_ahead_is_refused_with_what_to_do(with_log: With) -> None:
+    """Two hours ahead, say: the producer's clock is wrong, and retention would wait for it."""
+
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t")
+        async with log.producer() as producer:
+            with pytest.raises(InvalidTimestamp, match=r"message\.timestamp\.after\.max\.ms"):
+                await producer.send_and_wait("t", b"v", timestamp_ms=9_999_999_999_999)
+        assert await read(log) == []
+
+    with_log(body)
+
+
+@pytest.mark.parametrize("kept", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_reader_sees_no_difference_in_how_a_topic_keeps_its_batches(
+    with_log: With, kept: str
+) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("t", configs={"compression.type": kept})
+        for compression in ("none", "zstd"):
+            async with log.producer(compression=compression) as producer:
+                await producer.send_and_wait("t", b"v" * 1000, key=b"k", headers=[("h", None)])
+        records = await read(log)
+        assert [(r.offset, r.key, r.value, tuple(r.headers)) for r in records] == [
+            (offset, b"k", b"v" * 1000, (("h", None),)) for offset in (0, 1)
+        ]
+
+    with_log(body)
