@@ -21,7 +21,7 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_FillInfo
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
 from cpython.tuple cimport PyTuple_GET_ITEM
-from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -133,3 +133,4 @@ include "_codec_read.pxi"
 include "_codec_build.pxi"
 include "_codec_write.pxi"
 include "_codec_partition.pxi"
+include "_codec_clean.pxi"
