@@ -3,59 +3,73 @@
 Each round writes the same number of bytes to a new file by a new log and by the bare call, in turn,
 so that both meet the same page cache and the same writeback; then both are read back while they lie
 in the page cache. *Validated* batches come from a client: parsed, CRC, each record walked, stamped,
-indexed. *Replicated* ones come from a leader: CRC, order, index. `grouped` hands the writes to the
-system as a data directory does when appends queue: up to 4 MiB in a call.
+indexed. *Replicated* ones come from a leader: CRC, order, index. The log alone works on one thread;
+*through the directory* is what a node does: appends queue, the next group is checked while the lane
+writes the one before.
 
 Run: python -m benchmarks.storage.sequential [--rounds 5] [--megabytes 512] [--dir PLACE]
 Goal: at least 0.85 of the bare call, for batches of 16 KB and of 1 MiB.
 """
 
 import argparse
+import asyncio
 import os
 import shutil
 import statistics
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 from time import perf_counter
 
 from benchmarks.storage.subject import batch_of, keep, open_log
 
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.runtime import Runtime, real
 from quorumlog.storage import Log, LogConfig, Origin
 from quorumlog.storage.appends import Write, write_fully
+from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell.channel import Appended
 
 KIB = 1024
 GOAL = 0.85
-GROUP_BYTES = 4 << 20
+QUEUED_BYTES = 16 << 20
+CONFIG = LogConfig(segment_bytes=2**31 - 1, message_bytes_max=64 << 20)
 READ_BYTES = 1 << 20
 
 
 def appended(log: Log, batch: bytes, count: int, origin: Origin) -> None:
     """Append one batch after the other, a write each."""
-    for body in batches(log, batch, count, origin):
+    for body in batches(batch, count, origin):
         write = log.prepare(body, leader_epoch=0, wall_ms=0, origin=origin)
         assert isinstance(write, Write), "nothing is outstanding"
         write_fully(write.file, write.position, write.buffers)
         log.complete(write)
 
 
-def grouped(log: Log, batch: bytes, count: int, origin: Origin) -> None:
-    """Append in groups, as appends that queued leave a data directory."""
-    bodies = batches(log, batch, count, origin)
-    while group := list(islice(bodies, max(1, GROUP_BYTES // len(batch)))):
-        writes = []
-        for body in group:
-            write = log.prepare(body, leader_epoch=0, wall_ms=0, origin=origin)
-            assert isinstance(write, Write), "one segment takes it all"
-            writes.append(write)
-        first = writes[0]
-        write_fully(first.file, first.position, [part for w in writes for part in w.buffers])
-        for write in writes:
-            log.complete(write)
+async def queued(runtime: Runtime, folder: str, batch: bytes, count: int, origin: Origin) -> float:
+    """Append through a data directory, with a bound on what queues; return seconds."""
+    await Directory.format(runtime, folder, cluster_id=ClusterId("bench"), node_id=NodeId(1))
+    async with runtime.tasks.scope("bench") as scope:
+        directory = await Directory.open(runtime, scope, folder)
+        log = await directory.open_log("bench-0", CONFIG, topic_id=TopicId(b"b" * 16))
+        window = max(4, QUEUED_BYTES // len(batch))
+        waiting: deque[asyncio.Future[Appended]] = deque()
+        began = perf_counter()
+        for body in batches(batch, count, origin):
+            while len(waiting) >= window:
+                await waiting.popleft()
+            waiting.append(
+                directory.append_nowait(log, body, leader_epoch=0, origin=origin, flush=False)
+            )
+        while waiting:
+            await waiting.popleft()
+        spent = perf_counter() - began
+        await directory.close()
+    return spent
 
 
-def batches(log: Log, batch: bytes, count: int, origin: Origin) -> Iterator[bytes | bytearray]:
+def batches(batch: bytes, count: int, origin: Origin) -> Iterator[bytes | bytearray]:
     """Give what is appended; a leader's batches carry their offsets already."""
     if origin is not Origin.REPLICATED:
         yield from (batch for _ in range(count))
@@ -109,21 +123,21 @@ def seconds(work: Callable[[], object]) -> float:
 
 def round_of(folder: str, batch: bytes, count: int) -> dict[str, float]:
     """Measure every way once, in MB/s."""
-    config = LogConfig(segment_bytes=2**31 - 1, message_bytes_max=64 << 20)
     megabytes = count * len(batch) / 1e6
     rates: dict[str, float] = {}
-    for name, origin, append in (
-        ("append, validated", Origin.CLIENT, appended),
-        ("append, validated, grouped", Origin.CLIENT, grouped),
-        ("append, replicated", Origin.REPLICATED, appended),
-        ("append, replicated, grouped", Origin.REPLICATED, grouped),
-    ):
-        log = open_log(f"{folder}/bench-0", config)
-        rates[name] = megabytes / seconds(lambda: append(log, batch, count, origin))  # noqa: B023
-        if origin is Origin.CLIENT and append is appended:
+    for name, origin in (("validated", Origin.CLIENT), ("replicated", Origin.REPLICATED)):
+        log = open_log(f"{folder}/bench-0", CONFIG)
+        rates[f"append, {name}: the log alone"] = megabytes / seconds(
+            lambda: appended(log, batch, count, origin)  # noqa: B023
+        )
+        if origin is Origin.CLIENT:
             rates["read"] = megabytes / seconds(lambda: log_read(log))  # noqa: B023
         log.close("measured")
         shutil.rmtree(f"{folder}/bench-0")
+        rates[f"append, {name}: through the directory"] = megabytes / real.run(
+            lambda rt: queued(rt, f"{folder}/data", batch, count, origin)  # noqa: B023
+        )
+        shutil.rmtree(f"{folder}/data")
     path = f"{folder}/bare"
     rates["bare pwrite"] = megabytes / seconds(lambda: bare_write(path, batch, count))
     rates["bare pread"] = megabytes / seconds(lambda: bare_read(path))
