@@ -11,7 +11,7 @@ lives with any. Knows nothing of processes, ports or time.
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -92,6 +92,25 @@ class FileBody:
                     pass  # a truncation that never happened
         self.unsynced.clear()
         self.content[:] = self.durable
+
+    def settle(self, keep: Callable[[], bool]) -> None:
+        """Keep or drop every change that was not durable, whole and in order."""
+        for change in self.unsynced:
+            if keep():
+                _apply(self.durable, change)
+        self.unsynced.clear()
+        self.content[:] = self.durable
+
+    def flip(self, position: int, bit: int) -> None:
+        """Flip a bit where the disk holds it: what everybody sees, and what a power cut leaves."""
+        for content in (self.content, self.durable):
+            if position < len(content):
+                content[position] ^= 1 << bit
+
+    def clone(self) -> "FileBody":
+        """Return a copy that goes its own way; changes that are not durable are shared, as they
+        are never changed."""
+        return FileBody(bytearray(self.content), bytearray(self.durable), list(self.unsynced))
 
     def _decide_write(self, write: Write, entropy: SimEntropy) -> None:
         """Keep, drop or tear one write."""
@@ -261,18 +280,64 @@ class Disk:
 
     def cut_power(self, entropy: SimEntropy) -> None:
         """Decide every name and every write that was not durable."""
+        self._settle_names(lambda: entropy.chance(0.5))
+        for body in _bodies(self.root):
+            body.cut_power(entropy)
+
+    def settle(self, keep: Callable[[], bool]) -> None:
+        """Cut the power, with `keep()` asked for each change that was not durable: it is kept whole
+        or dropped whole."""
+        self._settle_names(keep)
+        for body in _bodies(self.root):
+            body.settle(keep)
+
+    def clone(self) -> "Disk":
+        """Return a copy that goes its own way, with all that is not durable yet."""
+        copy = Disk(capacity_bytes=self.capacity_bytes)
+        copy._sequence = self._sequence
+        copies: dict[int, Entry] = {id(self.root): copy.root}
+        changes: dict[int, NameChange] = {}
+        waiting = [(self.root, copy.root)]
+
+        def copy_of(entry: Entry) -> Entry:
+            if id(entry) not in copies:
+                copies[id(entry)] = Folder() if isinstance(entry, Folder) else entry.clone()
+                if isinstance(entry, Folder):
+                    waiting.append((entry, _folder(copies[id(entry)])))
+            return copies[id(entry)]
+
+        def copy_change(change: NameChange) -> NameChange:
+            if change.sequence not in changes:
+                removed, added = change.removed, change.added
+                changes[change.sequence] = NameChange(
+                    change.sequence,
+                    removed and (_folder(copy_of(removed[0])), removed[1]),
+                    added and (_folder(copy_of(added[0])), added[1], copy_of(added[2])),
+                )
+            return changes[change.sequence]
+
+        while waiting:
+            folder, into = waiting.pop()
+            into.entries = {name: copy_of(entry) for name, entry in folder.entries.items()}
+            into.durable = {name: copy_of(entry) for name, entry in folder.durable.items()}
+            into.unsynced = [copy_change(change) for change in folder.unsynced]
+        return copy
+
+    def files(self) -> Iterator[tuple[str, FileBody]]:
+        """Yield (path, file) of every file that has a name, in order."""
+        return _files(self.root, "")
+
+    # --- inside ---
+
+    def _settle_names(self, keep: Callable[[], bool]) -> None:
         undone: set[tuple[int, str]] = set()  # (id of the folder, name): membership only
         for change in sorted(self._unsynced(), key=lambda change: change.sequence):
             names = {(id(place[0]), place[1]) for place in change.places()}
-            if entropy.chance(0.5) and names.isdisjoint(undone):
+            if keep() and names.isdisjoint(undone):
                 change.apply_durable()
             else:  # what later happened to the same names cannot have happened
                 undone |= names
         _restore_names(self.root)
-        for body in _bodies(self.root):
-            body.cut_power(entropy)
-
-    # --- inside ---
 
     def _place(self, path: str) -> tuple[Folder, str]:
         parts = _parts(path)
@@ -326,13 +391,24 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
+def _folder(entry: Entry) -> Folder:
+    assert isinstance(entry, Folder), "a file where a folder was"
+    return entry
+
+
 def _bodies(folder: Folder) -> Iterator[FileBody]:
     """The files below a folder, in the order of their names."""
-    for _, entry in sorted(folder.entries.items()):
+    for _, body in _files(folder, ""):
+        yield body
+
+
+def _files(folder: Folder, path: str) -> Iterator[tuple[str, FileBody]]:
+    """The files below a folder with their paths, in the order of their names."""
+    for name, entry in sorted(folder.entries.items()):
         if isinstance(entry, Folder):
-            yield from _bodies(entry)
+            yield from _files(entry, f"{path}/{name}")
         else:
-            yield entry
+            yield f"{path}/{name}", entry
 
 
 def _restore_names(folder: Folder) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from ..runtime import Buffer
-from .disk import Cut, Disk, FileBody, Write, fail
+from .disk import UNLIMITED_BYTES, Cut, Disk, FileBody, Write, fail
 from .entropy import SimEntropy
 from .events import digest
 from .faults import Weather
@@ -50,6 +50,9 @@ class Device:
     lies: bool = False  # sync() and sync_folder() return without having done anything
     crash_point: CrashPoint | None = None
     operations: int = 0  # changing ones, since the start
+    faults_at: dict[int, int] = field(default_factory=dict)  # operation's number -> its errno
+    short_at: int = 0  # number of the operation whose write takes a part only; 0: none
+    journal: "Journal | None" = None  # is told of every changing operation once it is done
 
     def arm(self, point: CrashPoint | None) -> None:
         """Set or clear the crash point, counting from now."""
@@ -66,6 +69,11 @@ class Device:
         point = self.crash_point
         return point.moment if point is not None and point.operations == self.operations else ""
 
+    def injected_now(self, path: str) -> OSError | None:
+        """The error that the changing operation of this number gets, if any."""
+        number = self.faults_at.get(self.operations)
+        return None if number is None else fail(number, path)
+
     def injected(self, operation: str, path: str) -> OSError | None:
         """The error that this operation gets, if any."""
         for fault in self.faults:
@@ -75,6 +83,13 @@ class Device:
                     self.faults.remove(fault)
                 return fail(fault.number, path)
         return None
+
+
+class Journal(Protocol):
+    """Who is told of the changing operations of a disk."""
+
+    def changed(self, what: str, path: str, detail: str) -> None:
+        """An operation was carried out, or failed half-way."""
 
 
 class Recorder(Protocol):
@@ -109,13 +124,15 @@ class SimFiles:
         moment = self._device.next_moment()
         if moment == "before":
             self._die(what, path)
-        self._raise_injected(what, path)
+        self._raise_injected(what, path, self._device.injected_now(path))
         try:
             result = effect(0 if moment == "inside" else WHOLE)
         except OSError as error:
             self._recorder.record(self._process, what, f"{path} {detail} errno={error.errno}")
             raise
         self._recorder.record(self._process, what, f"{path} {detail}")
+        if self._device.journal is not None:
+            self._device.journal.changed(what, path, detail)
         if moment:
             self._die(what, path)
         return result
@@ -128,8 +145,8 @@ class SimFiles:
         self._recorder.record(self._process, what, f"{path} {_shown(result)}")
         return result
 
-    def _raise_injected(self, what: str, path: str) -> None:
-        error = self._device.injected(what, path)
+    def _raise_injected(self, what: str, path: str, now: OSError | None = None) -> None:
+        error = now or self._device.injected(what, path)
         if error is None:
             return
         self._recorder.record(self._process, what, f"{path} injected errno={error.errno}")
@@ -148,6 +165,8 @@ class SimFiles:
     def short(self, size: int) -> int:
         """How much of a write the kernel takes now."""
         entropy = self._device.entropy
+        if size > 1 and self._device.short_at == self._device.operations:
+            return 1 + entropy.below(size - 1)
         if size > 1 and entropy.chance(self._weather.faults.short_write):
             return 1 + entropy.below(size - 1)
         return size
@@ -226,6 +245,13 @@ class SimFiles:
     def free_bytes(self, folder: str) -> int:
         """Bytes that still fit on the machine's disk."""
         return self.look("free_bytes", folder, self.free)
+
+    def capacity_bytes(self, folder: str) -> int:
+        """Bytes of the machine's disk, used or not."""
+        most = self._device.disk.capacity_bytes
+        return self.look(
+            "capacity_bytes", folder, lambda: UNLIMITED_BYTES if most is None else most
+        )
 
     def sync_folder(self, folder: str) -> None:
         """Make the folder's names durable."""

@@ -1,0 +1,142 @@
+"""Every disk that a crash may leave: of each moment of a recorded run, the states to open again.
+
+A `Recording` is told of every changing operation and keeps the disk as it was after it. From there
+`wrecks` makes what may be found later: after a process crash everything that was written; after a
+power cut what was durable, and of the rest anything: all, nothing, every choice of whole changes
+where there are few, and draws that tear writes at sectors and reorder them.
+
+Knows disks and operations, not what lies in the files.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from .disk import Disk
+from .entropy import SimEntropy
+from .files import Device
+
+LINES_SHOWN: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One changing operation, and the disk after it with all that was not durable then."""
+
+    number: int  # as the device counts them
+    what: str
+    path: str
+    detail: str
+    disk: Disk
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self.what} {self.path} {self.detail}"
+
+
+@dataclass(slots=True)
+class Recording:
+    """The changing operations of a device, from when it was attached on."""
+
+    device: Device
+    operations: list[Operation] = field(default_factory=list)
+
+    @classmethod
+    def attach(cls, device: Device) -> "Recording":
+        """Record a device from now on; the first entry is the disk as it is."""
+        recording = cls(device)
+        recording.changed("begin", "", "")
+        device.journal = recording
+        return recording
+
+    def changed(self, what: str, path: str, detail: str) -> None:
+        """Take in an operation."""
+        disk = self.device.disk.clone()
+        self.operations.append(Operation(self.device.operations, what, path, detail, disk))
+
+    def stop(self) -> None:
+        """Take in no more."""
+        self.device.journal = None
+
+    def around(self, number: int) -> str:
+        """Return the operations around the one of this number, a line each."""
+        near = [op for op in self.operations if abs(op.number - number) <= LINES_SHOWN]
+        return "\n".join(f"{'>' if op.number == number else ' '} {op}" for op in near)
+
+
+@dataclass(frozen=True, slots=True)
+class Wreck:
+    """A disk that a crash may leave."""
+
+    name: str  # how it came about: with the seed and the operation it can be made again
+    disk: Disk
+    is_power_cut: bool
+
+
+class Choices:
+    """Goes through every sequence of yes and no that the asked questions allow."""
+
+    def __init__(self) -> None:
+        self._script: list[bool] = []
+        self._at = 0
+
+    def ask(self) -> bool:
+        """Answer the next question of this round."""
+        if self._at == len(self._script):
+            self._script.append(False)
+        self._at += 1
+        return self._script[self._at - 1]
+
+    def next_round(self) -> bool:
+        """Turn to the next sequence; False when every one was there."""
+        del self._script[self._at :]
+        self._at = 0
+        while self._script and self._script[-1]:
+            self._script.pop()
+        if self._script:
+            self._script[-1] = True
+        return bool(self._script)
+
+    def __str__(self) -> str:
+        return "".join("+" if kept else "-" for kept in self._script)
+
+
+def wrecks(disk: Disk, entropy: SimEntropy, *, draws: int, choices_max: int) -> Iterator[Wreck]:
+    """Yield the states that a crash at this moment may leave, no two alike: at most
+    3 + `choices_max` + `draws`."""
+    yield Wreck("process", disk.clone(), is_power_cut=False)
+    seen: set[bytes] = set()
+    for wreck in _power_cuts(disk, entropy, draws=draws, choices_max=choices_max):
+        content = content_digest(wreck.disk)
+        if content not in seen:
+            seen.add(content)
+            yield wreck
+
+
+def content_digest(disk: Disk) -> bytes:
+    """Return a digest of every name and byte of a disk."""
+    hashed = blake2b(digest_size=16)
+    for path, body in disk.files():
+        hashed.update(f"{path}\0{len(body.content)}\0".encode())
+        hashed.update(body.content)
+    return hashed.digest()
+
+
+def _power_cuts(
+    disk: Disk, entropy: SimEntropy, *, draws: int, choices_max: int
+) -> Iterator[Wreck]:
+    for name, keeps in (("kept", True), ("dropped", False)):
+        copy = disk.clone()
+        copy.settle(lambda keeps=keeps: keeps)  # type: ignore[misc]  # bound now, asked at once
+        yield Wreck(name, copy, is_power_cut=True)
+    choices = Choices()
+    for _ in range(choices_max):
+        copy = disk.clone()
+        copy.settle(choices.ask)
+        yield Wreck(f"choice {choices}", copy, is_power_cut=True)
+        if not choices.next_round():
+            break
+    for number in range(draws):
+        copy = disk.clone()
+        copy.cut_power(entropy.stream(f"draw/{number}"))
+        yield Wreck(f"draw {number}", copy, is_power_cut=True)
