@@ -38,6 +38,10 @@ from .appends import (
     validate,
 )
 from .checkpoints import encode_partition_metadata
+from .cleaning.removal import Removal
+from .cleaning.retention import Aged
+from .cleaning.rounds import CleanedGroup
+from .cleaning.swap import Swap
 from .config import LogConfig
 from .epochs import EpochCache
 from .flushes import OUT_OF_SPACE, Flush, Unflushed
@@ -92,6 +96,8 @@ class Log:
         self.log_end_offset = state.log_end_offset  # completed appends
         self.flushed_end_offset = state.log_end_offset  # durable appends
         self.high_watermark = state.log_start_offset  # committed, as far as this node was told
+        self.was_compacted = config.compacted  # now or ever: offsets may have gaps
+        self.replacements = 0  # of what its files' names stand for; odd: one is under way
         self.failure: StorageError | None = None
         self._pool = pool
         self._outstanding: deque[Write] = deque()  # prepared, oldest first; all in one segment
@@ -361,6 +367,63 @@ class Log:
             self.high_watermark = max(self.high_watermark, offset)
             self.epochs.truncate_start(offset)
 
+    # --- remove and replace --------------------------------------------------------------------
+
+    def aged_segments(self) -> list[Aged]:
+        """Return what retention asks of each segment, oldest first; the last one is active."""
+        return self._segments.aged(self.log_end_offset)
+
+    def note_max_timestamp(self, segment_base: int, timestamp_ms: int) -> None:
+        """An inactive segment was found to have this largest timestamp (ms, below 0: none)."""
+        place = self._segments.place_of(segment_base)
+        if place >= 0 and self._segments[place].base_offset == segment_base:
+            self._segments[place].max_timestamp = timestamp_ms
+
+    def roll(self, wall_ms: int) -> bool:
+        """Start a new segment, unless the active one is empty; returns whether it did. Nothing may
+        be outstanding. Raises DiskFull, StorageError."""
+        self._check_usable()
+        assert not self._outstanding, f"{self.name}: rolled during a write"
+        if not self._segments or self._segments.active.size == 0:
+            return False
+        try:
+            self._segments.roll(self.log_end_offset, self.config, wall_ms=wall_ms)
+        except OSError as error:
+            raise self._refused(error) from error
+        return True
+
+    def begin_remove(self, count: int) -> Removal:
+        """Plan to remove the oldest `count` segments; nobody reads them from here on. What they
+        hold must be flushed, and stable."""
+        self._check_usable()
+        removal = self._segments.plan_removal(count)
+        assert removal.log_start_offset <= self.recovery_point, f"{self.name}: removed un-flushed"
+        self.replacements += 1
+        self.advance_log_start(removal.log_start_offset)
+        return removal
+
+    def complete_remove(self, removal: Removal) -> None:
+        """The removal was performed, durably."""
+        self._places.forget()
+        self._segments.removed(removal)
+        self.replacements += 1
+
+    def begin_replace(self, group: CleanedGroup) -> Swap | None:
+        """Plan to put a cleaned segment in the place of its sources; None when these are not there
+        any more as they were read. Raises StorageError, OSError."""
+        self._check_usable()
+        assert group.sources[-1].end_offset <= self.recovery_point, f"{self.name}: not flushed"
+        swap = self._segments.plan_swap(group)
+        self.replacements += swap is not None
+        return swap
+
+    def complete_replace(self, swap: Swap, *, is_done: bool = True) -> None:
+        """The swap was performed, durably; or refused, with everything as it was."""
+        self._places.forget()
+        self._segments.swapped(swap, is_done=is_done)
+        self.was_compacted = self.was_compacted or is_done
+        self.replacements += 1
+
     def close(self, reason: str) -> None:
         """Close its files; it takes no more appends, and what was not flushed is not made
         durable."""
@@ -406,7 +469,8 @@ class Log:
         for position, header in headers:
             check_crc(batches, position, header)
             expected = header.base_offset == next_offset
-            if not expected and not (self.config.compacted and header.base_offset > next_offset):
+            may_have_gaps = self.config.compacted or self.was_compacted
+            if not expected and not (may_have_gaps and header.base_offset > next_offset):
                 raise InvalidRecord(
                     f"a replicated batch starts at {header.base_offset}, the log ends at "
                     f"{next_offset}"

@@ -4,15 +4,12 @@ Plans reads, and remembers where sequential readers will go on, so that they nee
 belongs to the loop thread and only opens files; the reading itself is `Range` and `TimeLookup`.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from ..errors import StorageError
-from .index import SegmentIndex
 from .pool import FilePool
 from .ranges import Range, Wanted
-from .segment import Segment, load_index
+from .segment import IndexLoader, Segment
 from .segments import Segments
 from .times import TimedSegment
 
@@ -91,7 +88,15 @@ class Places:
             raise StorageError(f"{segment.path}: {error.strerror}") from error
         index = self._segments.index_of(segment)
         if index is None:
-            return Range(file, wanted, None, self._index_loader(segment, interval_bytes))
+            loader = IndexLoader(
+                files=self._pool.files,
+                file=file,
+                base_offset=segment.base_offset,
+                size=segment.size,
+                interval_bytes=interval_bytes,
+                names=segment.names,
+            )
+            return Range(file, wanted, None, loader)
         known = self._known.pop((segment.base_offset, wanted.start_offset), None)
         found = Range(file, wanted, wanted.floors(index, known))
         if found.is_located and found.size:
@@ -104,13 +109,3 @@ class Places:
         known[segment.base_offset, offset] = position
         if len(known) > KNOWN_PLACES_MAX:
             del known[next(iter(known))]
-
-    def _index_loader(self, segment: Segment, interval_bytes: int) -> Callable[[], SegmentIndex]:
-        return partial(
-            load_index,
-            self._pool.files,
-            segment.path,
-            base_offset=segment.base_offset,
-            size=segment.size,
-            interval_bytes=interval_bytes,
-        )

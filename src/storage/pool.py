@@ -20,9 +20,12 @@ class FilePool:
         self.files = files
         self._open_files_max = open_files_max
         self._open: OrderedDict[str, File] = OrderedDict()
+        self._pinned: dict[str, File] = {}
 
     def file(self, path: str, *, create: bool = False) -> "File":
         """Return the open file of a path, opening it when needed; raises OSError."""
+        if self._pinned and (file := self._pinned.get(path)) is not None:
+            return file
         file = self._open.get(path)
         if file is not None:
             self._open.move_to_end(path)
@@ -34,17 +37,25 @@ class FilePool:
             oldest.close()
         return file
 
+    def pin(self, path: str) -> None:
+        """Keep the file of a path open until `forget`: another is about to get the path. Raises
+        OSError."""
+        self._pinned[path] = self.file(path)
+        self._open.pop(path, None)
+
     def forget(self, path: str) -> None:
         """Close the file of a path, if it is open."""
-        file = self._open.pop(path, None)
-        if file is not None:
-            file.close()
+        for files in (self._open, self._pinned):
+            file = files.pop(path, None)
+            if file is not None:
+                file.close()
 
     def close(self) -> None:
         """Close every file."""
-        for file in self._open.values():
+        for file in (*self._open.values(), *self._pinned.values()):
             file.close()
         self._open.clear()
+        self._pinned.clear()
 
     def __len__(self) -> int:
         return len(self._open)

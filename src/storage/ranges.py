@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ..errors import CorruptionError, StorageError
 from ..records.batch import HEADER_SIZE, LENGTH_END
 from .index import SegmentIndex
+from .segment import IndexLoader
 
 if TYPE_CHECKING:
     from ..runtime.ports import File, Lease
@@ -100,7 +101,7 @@ class Range:
         file: "File",
         wanted: Wanted,
         floors: Floors | None,
-        load_index: Callable[[], SegmentIndex] | None = None,
+        load_index: IndexLoader | None = None,
     ) -> None:
         self.file = file
         self.start_offset = wanted.start_offset
@@ -135,9 +136,16 @@ class Range:
         """Make position, size and next_offset exact. May wait: for the read lane."""
         if self._floors is None:
             assert self._load_index is not None, "a range without floors can load its index"
-            self.loaded_index = self._load_index()
+            self.loaded_index = self._load_index.load()
             self._floors = self._wanted.floors(self.loaded_index)
         self._locate(self._floors, self.file.read)
+
+    @property
+    def index_to_keep(self) -> SegmentIndex | None:
+        """The index that the lane had to read, if it is worth keeping by the file's path."""
+        if self._load_index is None or self._load_index.names.are_gone:
+            return None
+        return self.loaded_index
 
     def release(self) -> None:
         """Give the lease on the file back."""

@@ -6,7 +6,7 @@ headers only, and hops over the records.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..errors import CorruptionError
@@ -23,6 +23,14 @@ WALK_SIZE: Final = 64 * 1024
 
 
 @dataclass(slots=True)
+class Names:
+    """Whether files still have a segment's names. The loop takes them away before a lane gives
+    them to others; lanes look after they read a file by its name."""
+
+    are_gone: bool = False
+
+
+@dataclass(slots=True)
 class Segment:
     """What the log knows of one of its segments."""
 
@@ -35,6 +43,8 @@ class Segment:
     has_index_files: bool = False  # beside a growing .log they are out of date
     file: "File | None" = None  # held, under the lease, while it has un-synced bytes
     lease: "Lease | None" = None
+    max_timestamp: int | None = None  # ms, of an inactive one; NO_TIMESTAMP; None: not known yet
+    names: Names = field(default_factory=Names)
 
     @property
     def path(self) -> str:
@@ -107,6 +117,38 @@ def load_index(
         file.close()
     index.seal()
     return index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexLoader:
+    """Reads the index of an inactive segment whose .log a reader has open. For the read lane."""
+
+    files: "Files"
+    file: "File"
+    base_offset: int
+    size: int
+    interval_bytes: int
+    names: Names
+
+    def load(self) -> SegmentIndex:
+        """Return the index from its files, else rebuilt from the open .log: also when that is no
+        more what its name says. Raises OSError, CorruptionError."""
+        index = read_index(
+            self.files,
+            self.file.path,
+            base_offset=self.base_offset,
+            size=self.size,
+            interval_bytes=self.interval_bytes,
+        )
+        if index is None or self.names.are_gone:
+            index = build_index(
+                self.file,
+                base_offset=self.base_offset,
+                end=self.size,
+                interval_bytes=self.interval_bytes,
+            )
+            index.seal()
+        return index
 
 
 def read_index(

@@ -8,15 +8,20 @@ durable with the log's next flush.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from .appends import Headers, extent
+from .cleaning.removal import Removal
+from .cleaning.retention import Aged
+from .cleaning.rounds import CleanedGroup
+from .cleaning.swap import Swap
 from .config import LogConfig
 from .contents import fill
 from .flushes import Unflushed
 from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
 from .layout import PARTITION_METADATA, join, parent_of
 from .pool import FilePool
-from .segment import Segment
+from .segment import Names, Segment
 from .truncation import Cut, Truncation
 
 
@@ -96,6 +101,7 @@ class Segments:
         active = self._add(base_offset, config, wall_ms)
         self._unflushed.seal(rolled)
         assert rolled.index is not None, f"{rolled.path} was active"
+        rolled.max_timestamp = rolled.index.max_timestamp
         self._indexes.put(rolled.path, rolled.index)
         rolled.index = None
         self._unflushed.named(self.folder)
@@ -156,6 +162,98 @@ class Segments:
         self._indexes.drop(active.path)
         active.index, active.has_index_files = index, False
         self.grew(active, cut.size - active.size)
+
+    # --- remove and replace --------------------------------------------------------------------
+
+    def plan_removal(self, count: int) -> Removal:
+        """Plan to remove the oldest segments; at least the active one stays."""
+        assert 0 < count < len(self._all), f"{count} of {len(self._all)} segments are removed"
+        return Removal(
+            folder=self.folder,
+            log_paths=tuple(segment.path for segment in self._all[:count]),
+            log_start_offset=self.bases[count],
+        )
+
+    def removed(self, removal: Removal) -> None:
+        """The removal was performed, durably."""
+        count = len(removal.log_paths)
+        for segment in self._all[:count]:
+            self.size_bytes -= segment.size
+            segment.names.are_gone = True
+            self.forget(segment)
+        del self._all[:count], self.bases[:count]
+
+    def plan_swap(self, group: CleanedGroup) -> Swap | None:
+        """Plan to replace segments by what a round made of them; None when they are not there any
+        more as it read them. Raises OSError."""
+        place = max(self.place_of(group.base_offset), 0)
+        end, sources = place + len(group.sources), group.sources
+        there = self._all[place:end]
+        is_same = [(s.base_offset, s.size) for s in there] == [
+            (s.base_offset, s.size) for s in sources
+        ]
+        if not is_same or end >= len(self._all):
+            return None
+        try:
+            for source in sources:
+                self._pool.pin(source.path)
+        except OSError:
+            for source in sources:
+                self._pool.forget(source.path)
+            raise
+        for segment in there:
+            segment.names.are_gone = True
+        return Swap(
+            folder=self.folder,
+            base_offset=group.base_offset,
+            end_offset=self.bases[end],
+            sources=tuple(source.base_offset for source in sources),
+            size=group.size,
+            index=group.index,
+        )
+
+    def swapped(self, swap: Swap, *, is_done: bool) -> None:
+        """The swap was performed, or (not `is_done`) refused with everything as it was."""
+        place = self.place_of(swap.base_offset)
+        old = self._all[place : place + len(swap.sources)]
+        new = [replace(segment, names=Names()) for segment in old]
+        if is_done:
+            new = [
+                Segment(
+                    self.folder,
+                    swap.base_offset,
+                    size=swap.size,
+                    max_timestamp=swap.index.max_timestamp,
+                    created_ms=max(segment.created_ms for segment in old),
+                )
+            ]
+        for segment in old:
+            self.forget(segment)
+        self.size_bytes += sum(s.size for s in new) - sum(s.size for s in old)
+        self._all[place : place + len(old)] = new
+        self.bases[place : place + len(old)] = [segment.base_offset for segment in new]
+        if is_done:
+            self._indexes.put(new[0].path, swap.index)
+
+    def aged(self, log_end_offset: int) -> list[Aged]:
+        """Return what retention asks of each segment."""
+        ends = [*self.bases[1:], log_end_offset]
+        return [
+            Aged(
+                base_offset=segment.base_offset,
+                end_offset=end,
+                size=segment.size,
+                max_timestamp=self._max_timestamp(segment),
+                created_ms=segment.created_ms,
+            )
+            for segment, end in zip(self._all, ends, strict=True)
+        ]
+
+    def _max_timestamp(self, segment: Segment) -> int | None:
+        if segment.max_timestamp is None and segment.index is None:
+            kept = self._indexes.get(segment.path)
+            segment.max_timestamp = None if kept is None else kept.max_timestamp
+        return segment.max_timestamp if segment.index is None else segment.index.max_timestamp
 
     # --- forget --------------------------------------------------------------------------------
 

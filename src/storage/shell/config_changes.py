@@ -43,6 +43,7 @@ class ConfigChanges:
             return
         log, config = channel.log, channel.wanted
         channel.wanted = None
+        log.was_compacted = log.was_compacted or config.compacted
         bound = unsynced_bytes_max(config, self._config)
         if bound == log.unsynced_bytes_max or not log.segment_bases:
             log.config, log.unsynced_bytes_max = config, bound
