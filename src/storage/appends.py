@@ -23,6 +23,7 @@ from .segment import Segment
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File
+    from .producers.states import Changes
 
 Headers: TypeAlias = list[tuple[int, BatchHeader]]
 """Position in the buffer, header."""
@@ -65,6 +66,7 @@ class Write:
         "file",
         "next_offset",
         "position",
+        "producers",
         "segment",
         "size",
     )
@@ -88,6 +90,7 @@ class Write:
         self.size = last.position + last.size - position
         self.buffers = buffers
         self.batches = batches
+        self.producers: Changes = ()  # what it changes for its producers, if they have ids
 
     @property
     def last_offset(self) -> int:

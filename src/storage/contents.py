@@ -1,12 +1,16 @@
 """Whole small files: read, rewritten in place, replaced atomically. All of it waits for the
 device."""
 
-from typing import TYPE_CHECKING
+import errno
+from typing import TYPE_CHECKING, Final
 
 from .layout import TEMPORARY_SUFFIX, join
 
 if TYPE_CHECKING:
     from ..runtime.ports import File, Files
+
+OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors that freeing space cures."""
 
 
 def read_file(files: "Files", path: str) -> bytes:

@@ -5,19 +5,17 @@ fail the flush), then the names. Any error of a sync is final for the log: after
 kernel counts the pages as clean, and a repeat would report success for data that are gone.
 """
 
-import errno
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from .contents import OUT_OF_SPACE as OUT_OF_SPACE
 from .index import SegmentIndex
 from .pool import FilePool
+from .producers.book import ProducerFlush, store_producers
 from .segment import Segment, remove_index, store_index
 
 if TYPE_CHECKING:
     from ..runtime.ports import File, Files, Lease
-
-OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors that freeing space cures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +26,7 @@ class Flush:
     synced: "tuple[tuple[File, Lease], ...]"  # files with un-synced bytes, oldest segment first
     sealed: tuple[tuple[str, SegmentIndex], ...]  # .log path and final index of rolled segments
     folders: tuple[str, ...]  # with new names in them, the outermost last
+    producers: ProducerFlush | None = None
 
     def release(self) -> None:
         """Give the leases back."""
@@ -41,6 +40,8 @@ def perform_flush(files: "Files", flush: Flush) -> None:
         file.sync()
     for path, index in flush.sealed:
         store_index_if_room(files, path, index)
+    if flush.producers is not None:
+        store_producers(files, flush.producers)
     for folder in flush.folders:
         files.sync_folder(folder)
 
@@ -105,7 +106,9 @@ class Unflushed:
         for folder in folders:
             self._folders[folder] = None
 
-    def take(self, end_offset: int, writing: Segment | None) -> Flush:
+    def take(
+        self, end_offset: int, writing: Segment | None, producers: ProducerFlush | None = None
+    ) -> Flush:
         """Move everything into a flush. A segment with an outstanding write stays held as well:
         when that write ends it is for the next flush."""
         synced = list(self._closing)
@@ -122,6 +125,7 @@ class Unflushed:
             synced=tuple(synced),
             sealed=tuple(self._sealed),
             folders=tuple(self._folders),
+            producers=producers,
         )
         self._closing.clear()
         self._dirty = [segment for segment in self._dirty if segment is writing]

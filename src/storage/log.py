@@ -15,7 +15,7 @@ It must not know who leads, what is committed, or when it is called.
 
 import errno
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ..errors import (
@@ -26,7 +26,7 @@ from ..errors import (
     StorageError,
 )
 from ..ids import TopicId
-from ..records.batch import check_crc
+from ..records.batch import NO_PRODUCER, check_crc
 from .appends import (
     Headers,
     Origin,
@@ -48,6 +48,8 @@ from .flushes import OUT_OF_SPACE, Flush, Unflushed
 from .index import IndexCache
 from .places import Places
 from .pool import FilePool
+from .producers import AbortedTransaction, ProducerBook
+from .producers.states import Changes
 from .ranges import Range
 from .segment import Segment
 from .segments import Segments, is_roll_due
@@ -70,6 +72,7 @@ class LogState:
     log_start_offset: int
     log_end_offset: int
     unsynced_bytes_max: int | None = None  # what the folder durably says, or will say
+    producers: ProducerBook | None = None  # None: nothing is known of any
 
 
 class Log:
@@ -92,6 +95,7 @@ class Log:
         self.config = config
         self.unsynced_bytes_max = state.unsynced_bytes_max  # the config keeps to it
         self.epochs = state.epochs
+        self.producers = state.producers or ProducerBook.empty(folder)
         self.log_start_offset = state.log_start_offset
         self.log_end_offset = state.log_end_offset  # completed appends
         self.flushed_end_offset = state.log_end_offset  # durable appends
@@ -137,7 +141,8 @@ class Log:
 
         CLIENT and INTERNAL batches get the next offsets and `leader_epoch`; REPLICATED ones keep
         theirs, which must continue the log. `is_validated`: a lane has walked the records already.
-        None when a new segment is due while writes are outstanding: end those first, then repeat.
+        None when a new segment is due while writes are outstanding, or the batch repeats one of
+        them: end those first, then repeat. AlreadyStored when it repeats one that is in the log.
         Raises the errors of `validate_batch`, InvalidRecord, MessageTooLarge, DiskFull,
         StorageError; nothing is reserved then.
         """
@@ -149,6 +154,13 @@ class Log:
             self._check_continues(batches, headers, next_offset)
         else:
             self._check_new(batches, headers, origin, leader_epoch, wall_ms, is_validated)
+        changes: Changes | None = ()
+        if len(headers) > 1 or headers[0][1].producer_id != NO_PRODUCER:
+            changes = self.producers.states.plan(
+                batches, headers, next_offset=next_offset, origin=origin, wall_ms=wall_ms
+            )
+            if changes is None:
+                return None
         segment = self._room(headers, len(batches), next_offset, wall_ms)
         if segment is None:
             return None
@@ -167,6 +179,9 @@ class Log:
             batches=placed,
         )
         outstanding.append(write)
+        if changes:
+            write.producers = changes
+            self.producers.states.reserve(changes)
         return write
 
     def complete(self, write: Write) -> None:
@@ -190,6 +205,8 @@ class Log:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
         self._segments.grew(segment, write.size)
         self.log_end_offset = write.next_offset
+        if write.producers:
+            self.producers.complete(write.producers, segment.base_offset)
 
     def failed(self, write: Write, failure: WriteFailed) -> DiskFull | StorageError:
         """The write is not in the file: give its reservation back; return what to tell the caller.
@@ -199,6 +216,8 @@ class Log:
         """
         newest = self._outstanding.pop()
         assert newest is write, f"{write.base_offset} failed before {newest.base_offset}"
+        if write.producers:
+            self.producers.states.failed(write.producers)
         if failure.is_undone and failure.error.errno in OUT_OF_SPACE and self.failure is None:
             return _disk_full(self.folder)
         return self.give_up(failure.error)
@@ -215,6 +234,17 @@ class Log:
         """Everything below `offset` is committed; a lower one than the present is ignored."""
         assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
         self.high_watermark = max(self.high_watermark, offset)
+        self.producers.states.replicated_to(offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it everything is committed, and no transaction is undecided (KIP-98)."""
+        stable = self.producers.states.last_stable_offset(self.high_watermark)
+        return max(stable, self.log_start_offset)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records in [start_offset, end_offset)."""
+        return self.producers.transactions.aborted_in(start_offset, end_offset)
 
     # --- flush ---------------------------------------------------------------------------------
 
@@ -232,11 +262,15 @@ class Log:
         if is_last and self._segments and not self._segments.active.has_index_files:
             self._unflushed.seal(self._segments.active)
         writing = self._outstanding[-1].segment if self._outstanding else None
-        return self._unflushed.take(self.log_end_offset, writing)
+        producers = self.producers.begin_flush(
+            self.log_end_offset, is_last=is_last and len(self._segments) > 0
+        )
+        return self._unflushed.take(self.log_end_offset, writing, producers)
 
     def complete_flush(self, flush: Flush) -> None:
         """The flush was performed."""
         self._unflushed.end(flush)
+        self.producers.complete_flush(flush.producers)
         assert flush.end_offset <= self.log_end_offset, f"{flush.end_offset} beyond the log's end"
         self.flushed_end_offset = max(self.flushed_end_offset, flush.end_offset)
 
@@ -322,7 +356,9 @@ class Log:
         if offset >= self.log_end_offset or not self._segments:
             return None
         assert offset >= self.log_start_offset, f"{offset} < log start {self.log_start_offset}"
-        return self._segments.plan_cut(offset)
+        planned = self._segments.plan_cut(offset)
+        kept = list(self._segments)[: len(self._segments) - len(planned.removed)]
+        return replace(planned, producers=self.producers.begin_truncate(kept))
 
     def complete_truncate(self, truncation: Truncation, cut: Cut) -> None:
         """The truncation was performed, durably."""
@@ -332,6 +368,8 @@ class Log:
         self.flushed_end_offset = min(self.flushed_end_offset, cut.end_offset)
         self.high_watermark = min(self.high_watermark, cut.end_offset)
         self.epochs.truncate_end(cut.end_offset)
+        if truncation.producers is not None:
+            self.producers.complete_truncate(truncation.producers, cut.end_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Cut every batch that holds or follows `offset`. Waits for the device."""
@@ -518,7 +556,9 @@ class Log:
                 return active
             if self._outstanding:
                 return None
-            return self._segments.roll(self.log_end_offset, self.config, wall_ms=wall_ms)
+            rolled = self._segments.roll(self.log_end_offset, self.config, wall_ms=wall_ms)
+            self.producers.rolled(self.log_end_offset)
+            return rolled
         except OSError as error:
             raise self._refused(error) from error
 

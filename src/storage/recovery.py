@@ -19,7 +19,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..errors import CorruptionError
-from ..records.batch import HEADER_SIZE, MAGIC, BatchHeader, check_crc, parse_header
+from ..records.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    NO_PRODUCER,
+    BatchHeader,
+    check_crc,
+    parse_header,
+)
 from .checkpoints import decode_epochs
 from .cleaning.swap import finish_swaps
 from .config import LogConfig
@@ -32,6 +39,7 @@ from .layout import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LEADER_EPOCHS,
+    SNAPSHOT_SUFFIX,
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
@@ -39,6 +47,9 @@ from .layout import (
     segment_base,
 )
 from .log import LogState
+from .producers.book import FoundFiles, ProducerBook, open_producers, recovered_producers
+from .producers.replay import Replay
+from .producers.states import ProducerLimits
 from .segment import Segment, build_index, header_at, read_index, remove_index, walk
 from .truncation import remove_segment
 
@@ -67,6 +78,7 @@ class Recovery:
     torn_bytes_max: int | None  # of an fsync log: bytes of two write groups; None: no bound
     wall_ms: int
     cleaned_to: int | None = None  # as checkpointed: compacted up to there; None: never was
+    producer_limits: ProducerLimits = field(default_factory=ProducerLimits)
 
     @property
     def may_have_gaps(self) -> bool:
@@ -76,20 +88,39 @@ class Recovery:
 
 def recover(files: "Files", recovery: Recovery) -> LogState:
     """Return what the folder holds; raises CorruptionError for damage, OSError."""
-    bases = _sweep(files, recovery.folder) if files.exists(recovery.folder) else []
+    names = _sweep(files, recovery.folder) if files.exists(recovery.folder) else []
+    bases = [base for name in names if (base := segment_base(name)) is not None]
     if not bases:
         return _recover_empty(recovery)
     epochs = _load_epochs(files, recovery, bases)
+    found = FoundFiles.among(names)
     if recovery.is_clean:
         segments, end = _open_clean(files, recovery, bases)
+        producers = open_producers(
+            files,
+            recovery.folder,
+            segments,
+            end,
+            found=found,
+            limits=recovery.producer_limits,
+            wall_ms=recovery.wall_ms,
+        )
     else:
-        segments, end = _Scan(files, recovery, epochs).run(bases)
+        scan = _Scan(files, recovery, epochs, found)
+        segments, end = scan.run(bases)
+        producers = scan.producers
     if end < recovery.log_start_offset:
         return _start_anew(files, recovery, bases)
     epochs.truncate_end(end)
     start = max(recovery.log_start_offset, bases[0])
     epochs.truncate_start(start)
-    return LogState(segments=segments, epochs=epochs, log_start_offset=start, log_end_offset=end)
+    return LogState(
+        segments=segments,
+        epochs=epochs,
+        log_start_offset=start,
+        log_end_offset=end,
+        producers=producers,
+    )
 
 
 def _start_anew(files: "Files", recovery: Recovery, bases: list[int]) -> LogState:
@@ -97,6 +128,7 @@ def _start_anew(files: "Files", recovery: Recovery, bases: list[int]) -> LogStat
     for base in reversed(bases):
         remove_segment(files, Segment(recovery.folder, base).path)
         files.sync_folder(recovery.folder)
+    _sweep(files, recovery.folder)
     start = recovery.log_start_offset
     return LogState(segments=[], epochs=EpochCache(), log_start_offset=start, log_end_offset=start)
 
@@ -111,18 +143,20 @@ def _recover_empty(recovery: Recovery) -> LogState:
     return LogState(segments=[], epochs=EpochCache(), log_start_offset=start, log_end_offset=start)
 
 
-def _sweep(files: "Files", folder: str) -> list[int]:
-    """Unlink what unfinished work left behind; return the segments' base offsets, ascending."""
+def _sweep(files: "Files", folder: str) -> list[str]:
+    """Unlink what unfinished work left behind; return the names that stay, ascending."""
     names = finish_swaps(files, folder, files.names(folder))
     bases = [base for name in names if (base := segment_base(name)) is not None]
     for name in names:
         is_leftover = name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX))
+        is_leftover = is_leftover or (not bases and name.endswith(SNAPSHOT_SUFFIX))
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             base = segment_base(name, suffix)
             is_leftover = is_leftover or (base is not None and base not in bases)
         if is_leftover:
             files.remove(join(folder, name))
-    return bases
+            names = [each for each in names if each != name]
+    return names
 
 
 # --- clean -------------------------------------------------------------------------------------
@@ -212,16 +246,21 @@ class _Scan:
     files: "Files"
     recovery: Recovery
     epochs: EpochCache
+    found: FoundFiles
     expected: int = 0  # offset the next batch must have
     epoch: int = -1  # of the batch before it
     segments: list[Segment] = field(default_factory=list)
     unsure: dict[int, int] = field(default_factory=dict)  # base offset -> bytes known to be durable
+    replay: Replay = field(init=False)
+    producers: ProducerBook = field(init=False)  # known at the end of `run`
+    scanned_from: int = 0  # base offset
 
     def run(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Return the segments that stay, and the log's end offset."""
         first = max(i for i, base in enumerate(bases) if i == 0 or base <= self._point)
         self.segments = [_segment(self.files, self.recovery, base) for base in bases[:first]]
-        self.expected = bases[first]
+        self.expected = self.scanned_from = bases[first]
+        self._know_producers()
         for at in range(first, len(bases)):
             segment = _segment(self.files, self.recovery, bases[at])
             bad = self._scan(segment)
@@ -233,12 +272,33 @@ class _Scan:
                 f"the log ends at {self.expected}, but offsets up to {self._point} were fsynced",
                 path=self.segments[-1].path,
             )
+        self.producers = recovered_producers(
+            self.files,
+            self.recovery.folder,
+            self.replay,
+            self.segments,
+            scanned_from=self.scanned_from,
+            found=self.found,
+            limits=self.recovery.producer_limits,
+        )
         self._finish()
         return self.segments, self.expected
 
     @property
     def _point(self) -> int:
         return self.recovery.recovery_point
+
+    def _know_producers(self) -> None:
+        """Bring the replay to where the scan begins."""
+        self.replay = Replay(
+            self.files,
+            self.recovery.folder,
+            snapshots=self.found.snapshots,
+            limits=self.recovery.producer_limits,
+            wall_ms=self.recovery.wall_ms,
+        )
+        self.replay.load(self.scanned_from)
+        self.replay.catch_up(self.segments, self.scanned_from)
 
     def _scan(self, segment: Segment) -> "_Bad | None":
         """Take in a segment's batches until a bad one."""
@@ -248,6 +308,7 @@ class _Scan:
             return _Bad(0, f"the segment follows offset {self.expected}")
         self.expected = segment.base_offset
         self.segments.append(segment)
+        self.replay.enter(segment.base_offset)
         interval = self.recovery.config.index_interval_bytes
         segment.index = SegmentIndex(segment.base_offset, interval)
         file = self.files.open_readonly(segment.path)
@@ -263,6 +324,8 @@ class _Scan:
                     segment.first_timestamp = header.max_timestamp
                 if header.leader_epoch > self.epochs.latest:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
+                if header.producer_id != NO_PRODUCER:
+                    self.replay.note(file, position, header)
                 self.expected, self.epoch = header.next_offset, header.leader_epoch
         except CorruptionError as error:
             return _Bad(error.position, error.message)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from .appends import Placed
 from .index import SegmentIndex
-from .layout import LOG_SUFFIX
+from .layout import LOG_SUFFIX, TXN_INDEX_SUFFIX
+from .producers.book import ProducerCut, cut_producers
 from .segment import remove_index, walk
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Truncation:
     index: SegmentIndex | None  # the segment's, if it is in memory; for the loop alone
     floor: int  # position of a batch that stays, or 0
     removed: tuple[str, ...]  # .log paths of the segments above, newest first
+    producers: ProducerCut | None = None  # what that means for what is known of producers
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ def find_cut(truncation: Truncation) -> Cut:
 def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None:
     """Cut, durably. The stored recovery point must not be above the cut any more, or the next
     recovery would miss what is cut here. Waits for the device; raises OSError."""
+    if truncation.producers is not None:
+        cut_producers(files, truncation.producers, size=cut.size, end_offset=cut.end_offset)
     for path in truncation.removed:
         remove_segment(files, path)
         files.sync_folder(truncation.folder)
@@ -84,3 +88,6 @@ def remove_segment(files: "Files", log_path: str) -> None:
     assert log_path.endswith(LOG_SUFFIX), log_path
     files.remove(log_path)
     remove_index(files, log_path)
+    transactions = log_path.removesuffix(LOG_SUFFIX) + TXN_INDEX_SUFFIX
+    if files.exists(transactions):
+        files.remove(transactions)

@@ -103,7 +103,10 @@ def test_leftovers_of_unfinished_work_are_swept_away(bench: MakeBench, batch: Ma
         write_file(b.place.files, f"{b.folder}/{name}", b"left")
     b.open()
     names = b.place.files.names(b.folder)
-    assert names == [f"{FIRST}{suffix}" for suffix in (".index", ".log", ".timeindex")]
+    assert names == [
+        *(f"{FIRST}{suffix}" for suffix in (".index", ".log", ".timeindex")),
+        "00000000000000000001.snapshot",
+    ]
 
 
 def test_the_log_start_is_the_checkpoint_or_the_first_segment(

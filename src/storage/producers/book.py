@@ -1,0 +1,288 @@
+"""All that a log keeps of its producers: their states, its aborted transactions, its snapshots.
+
+The log tells it of every step that concerns producers; it answers what has to be written with the
+next flush, or rebuilt by a truncation, and the lane does that. Belongs to the loop thread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, segment_base
+from ..segment import Segment
+from .replay import Replay, aborted_of_segments, merged, snapshot_of
+from .snapshots import Shelf, Snapshot, remove_snapshots, store_snapshot
+from .states import Changes, ProducerLimits, ProducerStates
+from .transactions import (
+    AbortedTransaction,
+    TransactionIndex,
+    Unstored,
+    append_aborted,
+    store_aborted,
+)
+
+if TYPE_CHECKING:
+    from ...runtime.ports import Files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerFlush:
+    """What a flush stores besides batches."""
+
+    folder: str
+    snapshots: tuple[Snapshot, ...]
+    gone: tuple[int, ...]  # offsets of snapshots that are then too many
+    aborted: tuple[Unstored, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class ProducerCut:
+    """What a truncation rebuilds; the lane fills `replayed` in, the loop takes it."""
+
+    folder: str
+    limits: ProducerLimits
+    wall_ms: int
+    last_changed: int  # no batch above it concerned producers
+    snapshots: tuple[int, ...]
+    segments: tuple[Segment, ...]  # copies of those that stay, the one that is cut last
+    aborted: tuple[AbortedTransaction, ...]  # in the segment that is cut
+    replayed: Replay | None = field(default=None, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """What a log's folder has of its producers."""
+
+    snapshots: tuple[int, ...]  # end offsets
+    indexed: frozenset[int]  # base offsets of segments with a .txnindex
+
+    @staticmethod
+    def among(names: Sequence[str]) -> "FoundFiles":
+        """Look through the names in the folder."""
+        snapshots = (segment_base(name, SNAPSHOT_SUFFIX) for name in names)
+        indexed = (segment_base(name, TXN_INDEX_SUFFIX) for name in names)
+        return FoundFiles(
+            tuple(offset for offset in snapshots if offset is not None),
+            frozenset(base for base in indexed if base is not None),
+        )
+
+
+class ProducerBook:
+    """The producers of one log, in memory and on the disk."""
+
+    __slots__ = ("_folder", "_limits", "_rolled", "_shelf", "states", "transactions", "warnings")
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        states: ProducerStates,
+        limits: ProducerLimits,
+        transactions: TransactionIndex | None = None,
+        shelf: Shelf | None = None,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self.states = states
+        self.transactions = transactions or TransactionIndex()
+        self.warnings = tuple(warnings)  # what the opening passed over
+        self._folder = folder
+        self._limits = limits
+        self._shelf = shelf or Shelf()
+        self._rolled: list[Snapshot] = []  # to store with the next flush
+
+    @staticmethod
+    def empty(
+        folder: str, *, limits: ProducerLimits | None = None, wall_ms: int = 0
+    ) -> "ProducerBook":
+        """Return the book of a log that holds nothing."""
+        limits = limits or ProducerLimits()
+        return ProducerBook(folder, states=ProducerStates(limits, wall_ms=wall_ms), limits=limits)
+
+    @property
+    def snapshot_offsets(self) -> list[int]:
+        """End offsets of the snapshots that were stored, ascending; one may be missing after the
+        disk was full."""
+        return list(self._shelf.offsets)
+
+    # --- appends -------------------------------------------------------------------------------
+
+    def complete(self, changes: Changes, base_offset: int) -> None:
+        """A write that was reserved is in the segment of this base offset."""
+        for ended in self.states.complete(changes):
+            if ended.is_aborted:
+                self.transactions.add(
+                    base_offset,
+                    AbortedTransaction(
+                        ended.producer_id,
+                        ended.first_offset,
+                        ended.last_offset,
+                        ended.last_stable_offset,
+                    ),
+                )
+
+    def rolled(self, end_offset: int) -> None:
+        """A segment starts at the log's end, and nothing is outstanding: keep what is known now, so
+        that no recovery has to read below it."""
+        self._rolled = [*self._rolled[-1:], snapshot_of(self.states, end_offset)]
+
+    # --- flush ---------------------------------------------------------------------------------
+
+    def begin_flush(self, end_offset: int, *, is_last: bool) -> ProducerFlush | None:
+        """Return what the flush up to `end_offset` stores, if anything. `is_last`: nothing is
+        outstanding and the log is about to be closed, so that its next opening reads no batch."""
+        snapshots, self._rolled = self._rolled, []
+        there = {*self._shelf.offsets, *(snapshot.end_offset for snapshot in snapshots)}
+        if is_last and end_offset not in there:
+            snapshots.append(snapshot_of(self.states, end_offset))
+        aborted = self.transactions.unstored()
+        if not snapshots and not aborted:
+            return None
+        gone: list[int] = []
+        for snapshot in snapshots:
+            gone += self._shelf.put(snapshot.end_offset)
+        return ProducerFlush(
+            folder=self._folder, snapshots=tuple(snapshots), gone=tuple(gone), aborted=aborted
+        )
+
+    def complete_flush(self, flush: ProducerFlush | None) -> None:
+        """The flush was performed."""
+        if flush is not None:
+            self.transactions.stored(flush.aborted)
+
+    # --- truncate ------------------------------------------------------------------------------
+
+    def begin_truncate(self, segments: Sequence[Segment]) -> ProducerCut:
+        """Plan what cutting the last of these segments means; those above it go."""
+        return ProducerCut(
+            folder=self._folder,
+            limits=self._limits,
+            wall_ms=self.states.wall_ms,
+            last_changed=self.states.last_changed,
+            snapshots=tuple(self._shelf.offsets),
+            segments=tuple(Segment(one.folder, one.base_offset, size=one.size) for one in segments),
+            aborted=self.transactions.of_segment(segments[-1].base_offset),
+        )
+
+    def complete_truncate(self, cut: ProducerCut, end_offset: int) -> None:
+        """The log was cut, and what is known of its producers rebuilt."""
+        self._shelf.truncate(end_offset)
+        self._rolled = [one for one in self._rolled if one.end_offset <= end_offset]
+        self.transactions.truncate(end_offset)
+        if cut.replayed is not None:
+            self.states = cut.replayed.states
+
+    def removed(self, bases: Sequence[int]) -> None:
+        """Segments at the log's start are gone, with their .txnindex. What is known of producers
+        stays until it expires: their batches may be repeated all the same (R22)."""
+        self.transactions.replace(bases)
+
+
+# --- what the lane does ------------------------------------------------------------------------
+
+
+def store_producers(files: "Files", flush: ProducerFlush) -> None:
+    """Perform a flush, after that of the batches. Raises OSError, and a full disk is no exception
+    where aborted transactions are concerned: without its entry their records would be served."""
+    for unstored in flush.aborted:
+        append_aborted(files, flush.folder, unstored)
+    if any(unstored.position == 0 for unstored in flush.aborted):
+        files.sync_folder(flush.folder)
+    for snapshot in flush.snapshots:
+        store_snapshot(files, flush.folder, snapshot)
+    remove_snapshots(files, flush.folder, flush.gone)
+
+
+def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: int) -> None:
+    """Rebuild what is known below `end_offset`, where the last segment ends with `size` bytes; then
+    remove what speaks of more. Comes before the cut itself. Raises CorruptionError with nothing
+    changed, OSError."""
+    if cut.last_changed >= end_offset:
+        cut.segments[-1].size = size
+        replay = Replay(
+            files, cut.folder, snapshots=cut.snapshots, limits=cut.limits, wall_ms=cut.wall_ms
+        )
+        replay.load(end_offset)
+        replay.catch_up(cut.segments, end_offset)
+        cut.replayed = replay
+    above = [offset for offset in cut.snapshots if offset > end_offset]
+    remove_snapshots(files, cut.folder, above)
+    stays = [entry for entry in cut.aborted if entry.last_offset < end_offset]
+    if len(stays) < len(cut.aborted):
+        store_aborted(files, cut.folder, cut.segments[-1].base_offset, stays)
+    if above or len(stays) < len(cut.aborted):
+        files.sync_folder(cut.folder)
+
+
+def open_producers(
+    files: "Files",
+    folder: str,
+    segments: Sequence[Segment],
+    end_offset: int,
+    *,
+    found: FoundFiles,
+    limits: ProducerLimits,
+    wall_ms: int,
+) -> ProducerBook:
+    """Open after a clean stop; reads no batch when the newest snapshot is of the log's end."""
+    snapshots = found.snapshots
+    replay = Replay(files, folder, snapshots=snapshots, limits=limits, wall_ms=wall_ms)
+    replay.load(end_offset)
+    if replay.start_offset < end_offset:
+        replay.catch_up(segments, end_offset)
+    stale = [offset for offset in snapshots if offset > end_offset]
+    if stale:
+        remove_snapshots(files, folder, stale)
+        files.sync_folder(folder)
+    aborted = aborted_of_segments(
+        files,
+        folder,
+        segments,
+        end_offset,
+        indexed=found.indexed,
+        warnings=replay.warnings,
+    )
+    return ProducerBook(
+        folder,
+        states=replay.states,
+        limits=limits,
+        transactions=merged(aborted, replay.aborted),
+        shelf=Shelf([offset for offset in snapshots if offset <= end_offset]),
+        warnings=replay.warnings,
+    )
+
+
+def recovered_producers(
+    files: "Files",
+    folder: str,
+    replay: Replay,
+    segments: Sequence[Segment],
+    *,
+    scanned_from: int,
+    found: FoundFiles,
+    limits: ProducerLimits,
+) -> ProducerBook:
+    """Store what a recovery found that read the segments from `scanned_from` on, all of which went
+    through `replay`; the caller syncs the folder."""
+    below = [segment for segment in segments if segment.base_offset < scanned_from]
+    aborted = aborted_of_segments(
+        files,
+        folder,
+        below,
+        scanned_from,
+        indexed=found.indexed,
+        warnings=replay.warnings,
+    )
+    for segment in segments[len(below) :]:
+        base = segment.base_offset
+        entries = replay.aborted.get(base, [])
+        if entries or base in found.indexed:
+            store_aborted(files, folder, base, entries)
+        aborted[base] = entries
+    return ProducerBook(
+        folder,
+        states=replay.states,
+        limits=limits,
+        transactions=TransactionIndex(aborted),
+        shelf=replay.store_boundaries(scanned_from),
+        warnings=replay.warnings,
+    )

@@ -1,0 +1,179 @@
+"""Rebuilding what is known of a log's producers: from a snapshot, and the log above it.
+
+Reads headers, and of the batches themselves only markers. A snapshot that is torn or damaged is
+passed over for an older one; without any, the log's own batches say what they can: producers whose
+batches were all removed are unknown then. Runs in the write lane.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import CorruptionError
+from ...records.batch import NO_PRODUCER, BatchHeader
+from ..segment import Segment, walk
+from .snapshots import (
+    KEPT,
+    Shelf,
+    Snapshot,
+    read_snapshot,
+    remove_snapshots,
+    store_snapshot,
+)
+from .states import NONE, ProducerLimits, ProducerStates
+from .transactions import AbortedTransaction, TransactionIndex, read_aborted, store_aborted
+
+if TYPE_CHECKING:
+    from ...runtime.ports import File, Files
+
+
+class Replay:
+    """Takes in a log's batches in order; `states` and `aborted` are what came of it."""
+
+    def __init__(
+        self,
+        files: "Files",
+        folder: str,
+        *,
+        snapshots: Sequence[int],
+        limits: ProducerLimits,
+        wall_ms: int,
+    ) -> None:
+        """`snapshots`: the end offsets of those that are there."""
+        self.states = ProducerStates(limits, wall_ms=wall_ms)
+        self.aborted: dict[int, list[AbortedTransaction]] = {}  # by segment, of what was replayed
+        self.warnings: list[str] = []  # snapshots and indexes that were passed over
+        self.start_offset = NONE  # of the replay: what lies below is known, or unknown for good
+        self._files = files
+        self._folder = folder
+        self._snapshots = sorted(snapshots)
+        self._base = NONE  # of the segment that is replayed
+        self._boundaries: list[Snapshot] = []  # at the starts of segments, newest last
+
+    def load(self, ceiling: int) -> None:
+        """Begin with the newest good snapshot of `ceiling` or below it, or with nothing."""
+        for offset in reversed(self._snapshots):
+            if offset > ceiling:
+                continue
+            try:
+                snapshot = read_snapshot(self._files, self._folder, offset)
+            except FileNotFoundError:
+                continue
+            except CorruptionError as error:
+                self.warnings.append(f"{error}; an older one and the log stand in")
+                continue
+            self.states.load(
+                snapshot.entries,
+                unreplicated=snapshot.unreplicated,
+                age_ms=snapshot.age_ms,
+                end_offset=offset,
+            )
+            self.start_offset = offset
+            return
+
+    def catch_up(self, segments: Sequence[Segment], end_offset: int) -> None:
+        """Replay what these segments hold of [start_offset, end_offset). Raises CorruptionError."""
+        for at, segment in enumerate(segments):
+            is_last = at + 1 == len(segments)
+            segment_end = end_offset if is_last else segments[at + 1].base_offset
+            if segment_end <= self.start_offset or segment.base_offset >= end_offset:
+                continue
+            self.enter(segment.base_offset)
+            file = self._files.open_readonly(segment.path)
+            try:
+                for position, header in walk(file, 0, segment.size):
+                    if header.base_offset >= end_offset:
+                        return
+                    if header.producer_id != NO_PRODUCER:
+                        self.note(file, position, header)
+            finally:
+                file.close()
+
+    def enter(self, base_offset: int) -> None:
+        """What follows lies in the segment of this base offset."""
+        self._base = base_offset
+        if base_offset > max(self.start_offset, 0):
+            self._boundaries.append(snapshot_of(self.states, base_offset))
+            del self._boundaries[:-KEPT]
+
+    def note(self, file: "File", position: int, header: BatchHeader) -> None:
+        """Take in the batch of a producer; raises CorruptionError for a torn marker."""
+        if header.base_offset < self.start_offset:
+            return
+        batch = file.read(position, header.size) if header.is_control else b""
+        try:
+            ended = self.states.replay(batch, header)
+        except CorruptionError as error:
+            raise CorruptionError(error.message, path=file.path, position=position) from None
+        for one in ended:
+            if one.is_aborted:
+                self.aborted.setdefault(self._base, []).append(
+                    AbortedTransaction(
+                        one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset
+                    )
+                )
+
+    def store_boundaries(self, ceiling: int) -> Shelf:
+        """Store the snapshots of the segments that were replayed, in place of all above `ceiling`,
+        which may speak of what is no longer there. The caller syncs the folder after removals."""
+        stays = [offset for offset in self._snapshots if offset <= ceiling]
+        new = {snapshot.end_offset for snapshot in self._boundaries}
+        stale = [offset for offset in self._snapshots if offset > ceiling and offset not in new]
+        remove_snapshots(self._files, self._folder, stale)
+        shelf = Shelf(stays)
+        for snapshot in self._boundaries:
+            gone = shelf.put(snapshot.end_offset)
+            store_snapshot(self._files, self._folder, snapshot, gone=gone)
+        return shelf
+
+
+def snapshot_of(states: ProducerStates, end_offset: int) -> Snapshot:
+    """Return what is known now, as of `end_offset`."""
+    return Snapshot(
+        end_offset=end_offset,
+        entries=tuple(states.entries()),
+        unreplicated=tuple(states.unreplicated()),
+        age_ms=states.age_ms,
+    )
+
+
+def aborted_of_segments(
+    files: "Files",
+    folder: str,
+    segments: Sequence[Segment],
+    end_offset: int,
+    *,
+    indexed: frozenset[int],
+    warnings: list[str],
+) -> dict[int, list[AbortedTransaction]]:
+    """Return what the .txnindex files of segments say, up to `end_offset`; `indexed` are those that
+    have one. When one of them cannot be, all are rebuilt from the log."""
+    bases = [segment.base_offset for segment in segments if segment.base_offset in indexed]
+    try:
+        found = read_aborted(files, folder, bases)
+    except CorruptionError as error:
+        warnings.append(f"{error}; rebuilt from the log")
+    else:
+        if all(entries[-1].last_offset < end_offset for entries in found.values() if entries):
+            return found
+        warnings.append(f"{folder}: aborted transactions end above {end_offset}; rebuilt")
+    replay = Replay(files, folder, snapshots=(), limits=ProducerLimits(), wall_ms=0)
+    replay.catch_up(segments, end_offset)
+    for segment in segments:
+        base = segment.base_offset
+        store_aborted(files, folder, base, replay.aborted.get(base, ()))
+    files.sync_folder(folder)
+    return replay.aborted
+
+
+def merged(
+    indexed: dict[int, list[AbortedTransaction]], replayed: dict[int, list[AbortedTransaction]]
+) -> TransactionIndex:
+    """Return an index of what files hold and what a replay of the log's end found besides."""
+    index = TransactionIndex(indexed)
+    for base, entries in replayed.items():
+        there = index.of_segment(base)
+        last = there[-1].last_offset if there else NONE
+        for entry in entries:
+            if entry.last_offset > last:
+                index.add(base, entry)
+    return index

@@ -1,0 +1,521 @@
+"""What a log remembers of its producers, so that a repeated batch is stored once.
+
+Per producer id: epoch, the last five batches (a producer has at most five requests under way, and
+any of them may be repeated), the open transaction, and the epoch of the coordinator that ended the
+last one. Two phases, as a log's appends: `plan` checks and says what a write would change,
+`reserve` lets the checks of later writes see it, `complete` makes it true, `failed` takes it back.
+Entries are immutable values, so that a lane may encode what the loop took a list of.
+
+Rules (KIP-98, the field's ProducerAppendInfo; R22):
+
+1. Only CLIENT batches are checked for their sequence; a leader's batches are taken as they are.
+2. An exact copy of one of the five is answered with the old offsets (`AlreadyStored`). A copy of a
+   write that is outstanding must wait for its end: it may fail yet.
+3. Otherwise the sequence continues the last one; behind 2^31 - 1 comes 0. A newer epoch starts at
+   0, an unknown producer anywhere.
+4. An older epoch is fenced, for data and for markers; a marker also by the coordinator's epoch.
+5. While a transaction is open its producer writes in it, or not at all.
+6. An idle producer is forgotten after `expiration_ms`, and the one that was idle longest when there
+   would be more than `producers_max`; never one with an open transaction or an outstanding write.
+
+Idle time is counted by the wall clock that appends and passes of housekeeping bring along: back is
+no time, and a jump ahead counts as an hour at most (`STEP_MS_MAX`), so that no jump makes a log
+forget what a producer is about to repeat. While a node is down nobody ages.
+
+It must not know files, segments or who leads.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from ...errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    Overloaded,
+    TransactionCoordinatorFenced,
+)
+from ...records.batch import NO_PRODUCER, TRANSACTIONAL_BIT, BatchHeader
+from ...records.control import MarkerType, parse_marker
+from ..appends import Headers, Origin
+
+if TYPE_CHECKING:
+    from ...runtime.ports import Buffer
+
+BATCHES_KEPT: Final = 5
+"""Batches remembered per producer: as many as clients have under way at once."""
+
+SEQUENCE_MASK: Final = 2**31 - 1
+"""Sequences count modulo 2^31."""
+
+NONE: Final = -1
+"""No transaction, no coordinator, no known sequence."""
+
+STEP_MS_MAX: Final = 3_600_000
+"""What one step of the wall clock may count as, in ms."""
+
+EXPIRY_INTERVAL_MS: Final = 60_000
+"""While producers write, idle ones are looked for this often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerLimits:
+    """How long and how many producers one log remembers."""
+
+    expiration_ms: int = 24 * 3600 * 1000  # producer.id.expiration.ms
+    producers_max: int = 10_000  # about 1 KiB each; beyond it the longest idle is forgotten
+
+
+class StoredBatch(NamedTuple):
+    """One batch of a producer; sequences and offsets are inclusive."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int  # ms, the batch's largest
+
+
+class ProducerEntry(NamedTuple):
+    """What is known of one producer. Never changed: a write makes a new one."""
+
+    epoch: int
+    coordinator_epoch: int  # of the last marker, -1 none
+    next_sequence: int  # what its next batch starts with, -1: anything
+    transaction_start: int  # first offset of the open transaction, -1 none
+    touched_ms: int  # on the clock of `ProducerStates`
+    batches: tuple[StoredBatch, ...]  # oldest first, at most five, all of `epoch`
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker ended; offsets are inclusive, the last one is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+    last_stable_offset: int  # below it everything was decided then, and nothing of it is hidden
+
+
+class Change(NamedTuple):
+    """What one batch does to its producer."""
+
+    producer_id: int
+    before: ProducerEntry | None  # None: unknown, before this append and what is outstanding
+    after: ProducerEntry
+    last_offset: int
+    marker: MarkerType | None  # None: a batch of data
+
+
+Changes: TypeAlias = tuple[Change, ...]
+
+
+class LastRecord(NamedTuple):
+    """Where a live producer's last data lie: compaction keeps that batch."""
+
+    last_offset: int  # -1: only its markers are known
+    epoch: int
+
+
+class AlreadyStored(Exception):
+    """The batch is one that the log holds: offsets [base_offset, next_offset). Nothing is wrong and
+    nothing is to be done."""
+
+    def __init__(self, base_offset: int, next_offset: int) -> None:
+        super().__init__(base_offset, next_offset)
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+
+
+class ProducerStates:
+    """The producers of one log."""
+
+    __slots__ = (
+        "_age_ms",
+        "_entries",
+        "_expire_at_ms",
+        "_last_changed",
+        "_limits",
+        "_open",
+        "_pending",
+        "_unreplicated",
+        "_wall_ms",
+    )
+
+    def __init__(self, limits: ProducerLimits, *, wall_ms: int) -> None:
+        self._limits = limits
+        self._entries: OrderedDict[int, ProducerEntry] = OrderedDict()  # longest idle first
+        self._pending: dict[int, ProducerEntry] = {}  # as they will be after what is outstanding
+        self._open: dict[int, int] = {}  # first offset -> producer id, ascending
+        self._unreplicated: dict[int, int] = {}  # first offset -> marker's; by marker, ascending
+        self._last_changed = NONE  # no batch above it changed anything here
+        self._age_ms = 0
+        self._wall_ms = wall_ms
+        self._expire_at_ms = EXPIRY_INTERVAL_MS
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """Return what is known of a producer, outstanding writes not counted."""
+        return self._entries.get(producer_id)
+
+    def entries(self) -> list[tuple[int, ProducerEntry]]:
+        """Return (producer id, entry), longest idle first."""
+        return list(self._entries.items())
+
+    @property
+    def age_ms(self) -> int:
+        """The clock that `touched_ms` is on."""
+        return self._age_ms
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock as it was seen last."""
+        return self._wall_ms
+
+    @property
+    def last_changed(self) -> int:
+        """Offset of the last batch that changed anything here, -1 none."""
+        return self._last_changed
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._open), None)
+
+    def unreplicated(self) -> list[tuple[int, int]]:
+        """Return (first offset, marker's offset) of transactions whose marker is not known to be
+        below the high watermark."""
+        return list(self._unreplicated.items())
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the offset below which everything is committed and decided (KIP-98): a decided
+        transaction counts once its marker is below the high watermark."""
+        stable = high_watermark
+        for first in self._open:
+            stable = min(stable, first)
+            break
+        if self._unreplicated:
+            stable = min(stable, min(self._unreplicated))
+        return stable
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """Return where each producer's last data lie."""
+        return {
+            producer_id: LastRecord(
+                entry.batches[-1].last_offset if entry.batches else NONE, entry.epoch
+            )
+            for producer_id, entry in self._entries.items()
+        }
+
+    # --- appends -------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        batches: "Buffer",
+        headers: Headers,
+        *,
+        next_offset: int,
+        origin: Origin,
+        wall_ms: int,
+    ) -> Changes | None:
+        """Check an append that will start at `next_offset`; return what it changes.
+
+        None: it repeats a write that is outstanding; end that first, then repeat. Raises
+        AlreadyStored, InvalidProducerEpoch, OutOfOrderSequence, InvalidTxnState,
+        TransactionCoordinatorFenced, InvalidRecord for several batches of a client at once,
+        Overloaded when open transactions leave no room, CorruptionError for a torn marker.
+        """
+        age_ms = self._observe(wall_ms)
+        changes: list[Change] = []
+        ahead: dict[int, ProducerEntry] = {}  # after the batches before it of this append
+        for position, header in headers:
+            if origin is Origin.REPLICATED:
+                next_offset = header.base_offset
+            producer_id = header.producer_id
+            if producer_id != NO_PRODUCER:
+                before = (
+                    ahead.get(producer_id)
+                    or self._pending.get(producer_id)
+                    or self._entries.get(producer_id)
+                )
+                if header.is_control:
+                    change = _mark(batches, position, header, before, next_offset, origin, age_ms)
+                    if change is None:
+                        next_offset += header.last_offset_delta + 1
+                        continue
+                else:
+                    if origin is Origin.CLIENT and not self._is_new(header, before, len(headers)):
+                        return None
+                    change = _write(header, before, next_offset, age_ms)
+                ahead[producer_id] = change.after
+                changes.append(change)
+            next_offset += header.last_offset_delta + 1
+        return tuple(changes)
+
+    def reserve(self, changes: Changes) -> None:
+        """The write that was planned last is outstanding."""
+        for change in changes:
+            self._pending[change.producer_id] = change.after
+
+    def complete(self, changes: Changes) -> list[CompletedTransaction]:
+        """The oldest outstanding write is in the log; return the transactions it ended."""
+        ended: list[CompletedTransaction] = []
+        for change in changes:
+            producer_id, after = change.producer_id, change.after
+            if self._pending.get(producer_id) is after:
+                del self._pending[producer_id]
+            self._entries[producer_id] = after
+            self._entries.move_to_end(producer_id)
+            self._last_changed = change.last_offset
+            start = NONE if change.before is None else change.before.transaction_start
+            if change.marker is not None:
+                if start >= 0:
+                    ended.append(self._end(change, start, change.marker))
+            elif start < 0 <= after.transaction_start:
+                self._open[after.transaction_start] = producer_id
+        if len(self._entries) > self._limits.producers_max:
+            self._make_room()
+        return ended
+
+    def failed(self, changes: Changes) -> None:
+        """The newest outstanding write is not in the log: take back what it reserved."""
+        for change in reversed(changes):
+            before = change.before
+            if before is None or self._entries.get(change.producer_id) is before:
+                self._pending.pop(change.producer_id, None)
+            else:
+                self._pending[change.producer_id] = before
+
+    def replay(self, batch: "Buffer", header: BatchHeader) -> list[CompletedTransaction]:
+        """Take in a batch of the log itself; of a data batch the header is enough."""
+        changes = self.plan(
+            batch,
+            [(0, header)],
+            next_offset=header.base_offset,
+            origin=Origin.REPLICATED,
+            wall_ms=self._wall_ms,
+        )
+        assert changes is not None, "nothing is outstanding during a replay"
+        return self.complete(changes)
+
+    # --- time, room and marks ------------------------------------------------------------------
+
+    def expire(self, wall_ms: int) -> int:
+        """Forget producers that were idle too long; return how many."""
+        self._observe(wall_ms)
+        return self._expire()
+
+    def replicated_to(self, high_watermark: int) -> None:
+        """What lies below the high watermark can no longer be undone."""
+        while self._unreplicated:
+            first, marker = next(iter(self._unreplicated.items()))
+            if marker >= high_watermark:
+                return
+            del self._unreplicated[first]
+
+    def load(
+        self,
+        entries: Iterable[tuple[int, ProducerEntry]],
+        *,
+        unreplicated: Sequence[tuple[int, int]],
+        age_ms: int,
+        end_offset: int,
+    ) -> None:
+        """Start with what a snapshot says of everything below `end_offset`."""
+        self._entries = OrderedDict(entries)
+        self._age_ms, self._expire_at_ms = age_ms, age_ms + EXPIRY_INTERVAL_MS
+        self._open = dict(
+            sorted(
+                (entry.transaction_start, producer_id)
+                for producer_id, entry in self._entries.items()
+                if entry.transaction_start >= 0
+            )
+        )
+        self._unreplicated = dict(sorted(unreplicated, key=lambda ends: ends[1]))
+        self._last_changed = end_offset - 1
+        self._make_room()
+
+    def check_invariants(self) -> None:
+        """Numbered as in the module's rules; for tests and simulations."""
+        open_now = {
+            entry.transaction_start: producer_id
+            for producer_id, entry in self._entries.items()
+            if entry.transaction_start >= 0
+        }
+        assert open_now == self._open, f"open {self._open}, entries say {open_now}"
+        assert list(self._open) == sorted(self._open), f"{self._open} does not ascend"
+        for producer_id, entry in self._entries.items():
+            assert len(entry.batches) <= BATCHES_KEPT, f"{producer_id}: {entry.batches}"
+            offsets = [batch.last_offset for batch in entry.batches]
+            assert offsets == sorted(offsets), f"{producer_id}: {entry.batches}"
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _is_new(self, header: BatchHeader, before: ProducerEntry | None, count: int) -> bool:
+        """Check a client's batch; False: it repeats a write that is outstanding."""
+        if count > 1:
+            raise InvalidRecord(
+                f"{count} batches at once, one of them of producer {header.producer_id}: batches"
+                " with a producer id are appended one by one"
+            )
+        if before is None:
+            if len(self._open) >= self._limits.producers_max:
+                raise Overloaded(
+                    f"{len(self._open)} producers have a transaction open here, the bound is "
+                    f"{self._limits.producers_max}; wait until one ends"
+                )
+            return True
+        found = _check(header, before)
+        if found is None:
+            return True
+        stored = self._entries.get(header.producer_id)
+        if stored is None or found not in stored.batches:
+            return False
+        raise AlreadyStored(found.first_offset, found.last_offset + 1)
+
+    def _end(self, change: Change, start: int, kind: MarkerType) -> CompletedTransaction:
+        del self._open[start]
+        self._unreplicated[start] = change.last_offset
+        undecided = self.first_undecided_offset
+        return CompletedTransaction(
+            change.producer_id,
+            start,
+            change.last_offset,
+            kind is MarkerType.ABORT,
+            change.last_offset + 1 if undecided is None else undecided,
+        )
+
+    def _observe(self, wall_ms: int) -> int:
+        step = wall_ms - self._wall_ms
+        self._wall_ms = wall_ms
+        if step > 0:
+            self._age_ms += min(step, STEP_MS_MAX)
+            if self._age_ms >= self._expire_at_ms:
+                self._expire()
+        return self._age_ms
+
+    def _expire(self) -> int:
+        self._expire_at_ms = self._age_ms + EXPIRY_INTERVAL_MS
+        oldest_ms = self._age_ms - self._limits.expiration_ms
+        gone = []
+        for producer_id, entry in self._entries.items():
+            if entry.touched_ms > oldest_ms:
+                break  # so are all behind it
+            if self._may_go(producer_id, entry):
+                gone.append(producer_id)
+        for producer_id in gone:
+            del self._entries[producer_id]
+        return len(gone)
+
+    def _make_room(self) -> None:
+        """Forget the longest idle until the bound is kept, as far as rule 6 allows."""
+        surplus = len(self._entries) - self._limits.producers_max
+        gone: list[int] = []
+        for producer_id, entry in self._entries.items():
+            if len(gone) >= surplus:
+                break
+            if self._may_go(producer_id, entry):
+                gone.append(producer_id)
+        for producer_id in gone:
+            del self._entries[producer_id]
+
+    def _may_go(self, producer_id: int, entry: ProducerEntry) -> bool:
+        return entry.transaction_start < 0 and producer_id not in self._pending
+
+
+def _check(header: BatchHeader, before: ProducerEntry) -> StoredBatch | None:
+    """Check a client's batch against its producer; return the batch that it repeats, if any."""
+    producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+    if epoch < before.epoch:
+        raise InvalidProducerEpoch(
+            f"producer {producer_id} has epoch {before.epoch} here, the batch has {epoch}: another"
+            " producer took over; end this one"
+        )
+    expected = before.next_sequence if epoch == before.epoch else 0
+    if first != expected and expected >= 0:
+        if epoch == before.epoch:
+            last = (first + header.last_offset_delta) & SEQUENCE_MASK
+            for batch in before.batches:
+                if batch.first_sequence == first and batch.last_sequence == last:
+                    return batch
+        raise OutOfOrderSequence(
+            f"the next batch of producer {producer_id}, epoch {epoch}, starts with sequence "
+            f"{expected}, this one with {first}: one before it is missing, or it came twice"
+        )
+    if before.transaction_start >= 0 and not header.attributes & TRANSACTIONAL_BIT:
+        raise InvalidTxnState(
+            f"producer {producer_id} has had a transaction open since offset "
+            f"{before.transaction_start}: end it before writing outside"
+        )
+    return None
+
+
+def _write(
+    header: BatchHeader, before: ProducerEntry | None, base_offset: int, age_ms: int
+) -> Change:
+    """Return what a batch of data changes."""
+    first, epoch = header.base_sequence, header.producer_epoch
+    last_offset = base_offset + header.last_offset_delta
+    start = base_offset if header.attributes & TRANSACTIONAL_BIT else NONE
+    coordinator = following = NONE
+    batches: tuple[StoredBatch, ...] = ()
+    if before is not None:
+        coordinator = before.coordinator_epoch
+        if before.transaction_start >= 0:
+            start = before.transaction_start
+        if before.epoch == epoch:
+            following, batches = before.next_sequence, before.batches
+    if first >= 0:  # the node's own batches in a transaction have no sequence
+        last = (first + header.last_offset_delta) & SEQUENCE_MASK
+        following = (last + 1) & SEQUENCE_MASK
+        batch = StoredBatch(first, last, base_offset, last_offset, header.max_timestamp)
+        batches = (*batches[1 - BATCHES_KEPT :], batch)
+    after = ProducerEntry(epoch, coordinator, following, start, age_ms, batches)
+    return Change(header.producer_id, before, after, last_offset, None)
+
+
+def _mark(
+    batches: "Buffer",
+    position: int,
+    header: BatchHeader,
+    before: ProducerEntry | None,
+    offset: int,
+    origin: Origin,
+    age_ms: int,
+) -> Change | None:
+    """Return what a marker changes; None for another control record."""
+    marker = parse_marker(batches, position, header)
+    if marker is None:
+        return None
+    producer_id, epoch = header.producer_id, header.producer_epoch
+    following = NONE
+    stored: tuple[StoredBatch, ...] = ()
+    if before is not None:
+        if origin is not Origin.REPLICATED:
+            _check_marker(producer_id, epoch, marker.coordinator_epoch, before)
+        following, stored = before.next_sequence, before.batches
+        if before.epoch != epoch:
+            following, stored = 0, ()  # fenced: the next to write is another life of the producer
+    after = ProducerEntry(epoch, marker.coordinator_epoch, following, NONE, age_ms, stored)
+    return Change(producer_id, before, after, offset, marker.kind)
+
+
+def _check_marker(
+    producer_id: int, epoch: int, coordinator_epoch: int, before: ProducerEntry
+) -> None:
+    if epoch < before.epoch:
+        raise InvalidProducerEpoch(
+            f"producer {producer_id} has epoch {before.epoch} here, the marker has {epoch}"
+        )
+    if coordinator_epoch < before.coordinator_epoch:
+        raise TransactionCoordinatorFenced(
+            f"the marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, "
+            f"one of {before.coordinator_epoch} came before: another coordinator took over"
+        )
