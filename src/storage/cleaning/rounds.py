@@ -1,41 +1,51 @@
 """One round of compaction: a resumable object that a lane runs in slices.
 
 A round is made on the loop from numbers alone and touches files only in `step`. It first reads the
-dirty offsets and notes the newest offset of each key (`RoundPlan.map_bytes` bounds that), then
-rewrites the log from its start to the end of what was noted into `.cleaned` files. Nobody sees
-these until `swap` puts them in the place of their sources.
+dirty offsets and notes the newest offset of each key (`RoundPlan.map_bytes` bounds that: a full map
+ends the round there, and the next one goes on), then rewrites the log from its start to the end of
+what was noted into `.cleaned` files. Nobody sees these until `swap` puts them in the place of their
+sources. What may stay is said in `compaction`.
 
-Who runs it: `step` again and again until `finished`, in one lane; then, in ascending order, each
-group of `groups` is swapped in; then `cleaned_to` is stored. A group must never be swapped before
-one that lies below it: a tombstone's removal, or its horizon, would outlive the values that it
-deletes. After an error, or instead of going on, `discard` removes what is left of the files.
+Who runs it: `step` again and again until `finished`, in one lane; then, in ascending order, each of
+`groups` is swapped in; then `cleaned_to` is stored. A group must never be swapped before one that
+lies below it: a tombstone's removal would outlive the values that it deletes. After an error, or
+instead of going on, `discard` removes what is left of the files.
+
+Segments are merged as long as what stays of them fits `segment.bytes`, the indexes their bound and
+the offsets an index's 32 bits. A segment of which everything stays is no group: it is left alone.
+Leader epochs are not touched: batches vanish, the offsets at which epochs began do not.
+
+The delete horizon counts from `wall_ms`. So a reader that starts at the log's first offset sees
+every key's last state if it comes to the end within `delete.retention.ms`, less the time from the
+round's start to its last swap.
 
 Memory: `map_bytes`, and a few times the larger of READ_SIZE and the largest batch inflated.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from ..index import SegmentIndex
+from ...errors import CorruptionError
+from ...records.batch import HEADER_SIZE
+from ...records.sieve import KeyMap
+from ..config import SEGMENT_BYTES_MAX
+from ..index import OFFSET_ENTRY_SIZE, RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, SegmentIndex
+from ..producers.states import LastRecord
+from ..producers.transactions import AbortedTransaction
+from .compaction import Compactor, KeyScan, Rules
+from .pieces import CleanedFiles, Pieces, discard_cleaned
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files
 
-READ_SIZE: Final = 1024 * 1024
-"""Bytes of a log that are read at a time; a larger batch is read whole."""
+SLOT_SIZE: Final = 24
+"""Bytes of the map per key, at a load of nine tenths: a hash of 16 and an offset."""
 
-
-class Aborted(Protocol):
-    """An aborted transaction, as the transaction index has it."""
-
-    @property
-    def producer_id(self) -> int: ...
-    @property
-    def first_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...  # of its marker (inclusive)
-    @property
-    def last_stable_offset(self) -> int: ...
+SLOTS_MIN: Final = 4096
+BYTES_PER_KEY_MIN: Final = 16
+"""A map has no more slots than one for so many dirty bytes; where that is too few, as it may be for
+batches that inflate well, the round covers less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +73,41 @@ class RoundPlan:
     index_interval_bytes: int
     delete_retention_ms: int
     inflate_bytes_max: int
-    aborted: tuple[Aborted, ...] = ()  # those that overlap the segments
-    live_batches: tuple[int, ...] = ()
-    """Last offsets of the data batches whose headers live producers need: stay, if empty."""
-    live_markers: tuple[tuple[int, int], ...] = ()
-    """(producer id, epoch) of live producers of whom only a marker is known: it stays."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """All with records or markers in the segments: without one its records pass for committed."""
+    live_producers: Mapping[int, LastRecord] = field(default_factory=dict)  # for the round alone
+
+    def __post_init__(self) -> None:
+        assert self.segments, "a round has segments"
+        end = min(self.end_offset, self.segments[-1].end_offset)
+        assert self.first_dirty_offset < end, f"nothing in [{self.first_dirty_offset}, {end})"
+
+    @property
+    def slots(self) -> int:
+        """Keys that the map has slots for."""
+        dirty = sum(s.size for s in self.segments if s.end_offset > self.first_dirty_offset)
+        wanted = max(SLOTS_MIN, dirty // BYTES_PER_KEY_MIN)
+        return max(2, min(self.map_bytes // SLOT_SIZE, wanted, 1 << 32))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedGroup:
     """Consecutive segments, and the one that is to stand in their place.
 
-    Its four files lie beside theirs, synced: `<base>.log.cleaned`, `.index.cleaned`,
-    `.timeindex.cleaned`, and `.txnindex.cleaned` where a transaction in it was aborted.
+    Its files lie beside theirs, synced: `<base>.log.cleaned`, `.index.cleaned`,
+    `.timeindex.cleaned`, and `.txnindex.cleaned` where it has an aborted transaction.
     """
 
     sources: tuple[SourceSegment, ...]
     base_offset: int  # of the first source
     size: int  # bytes of the .log; may be 0
     index: SegmentIndex  # sealed, as in the files
-    aborted: tuple[Aborted, ...]  # what the transaction index holds
-    cleaned_paths: tuple[str, ...]  # the .log first
+    aborted: tuple[AbortedTransaction, ...]  # what the transaction index holds
+
+    @property
+    def end_offset(self) -> int:
+        """Exclusive: where the segment behind the group starts."""
+        return self.sources[-1].end_offset
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,28 +116,214 @@ class RoundStats:
 
     bytes_read: int = 0
     bytes_written: int = 0
-    records_read: int = 0  # while filtering
+    records_read: int = 0  # of those that could go
     records_kept: int = 0
     keys: int = 0  # in the map
 
 
-@dataclass(slots=True)
 class CleaningRound:
-    """One round over one log."""
+    """One round over one log. Made on the loop; then it belongs to whoever steps it."""
 
-    plan: RoundPlan
-    groups: list[CleanedGroup] = field(default_factory=list)
-    stats: RoundStats = field(default_factory=RoundStats)
-    cleaned_to: int = 0  # the next round's first dirty offset; exact once finished
-    finished: bool = False
+    def __init__(self, plan: RoundPlan) -> None:
+        self.plan = plan
+        self.groups: list[CleanedGroup] = []  # ascending; complete once finished
+        self.stats = RoundStats()
+        self.cleaned_to = plan.first_dirty_offset  # the next round's first dirty offset, when done
+        self.finished = False
+        self._rules = Rules(
+            first_dirty_offset=plan.first_dirty_offset,
+            end_offset=min(plan.end_offset, plan.segments[-1].end_offset),
+            wall_ms=plan.wall_ms,
+            delete_retention_ms=plan.delete_retention_ms,
+            inflate_bytes_max=plan.inflate_bytes_max,
+            aborted=plan.aborted,
+            live_producers=plan.live_producers,
+        )
+        self._keys: KeyMap | None = None  # made by the first step: it is large
+        self._scan: KeyScan | None = None
+        self._compactor: Compactor | None = None
+        self._todo = [s for s in plan.segments if s.end_offset > plan.first_dirty_offset][::-1]
+        self._pieces: Pieces | None = None  # of the source that is read
+        self._sources: list[SourceSegment] = []  # of the group that is written
+        self._cleaned: CleanedFiles | None = None
 
     def step(self, files: "Files", *, budget_bytes: int) -> int:
         """Read and write about that many bytes, at least one batch; return how many it were.
 
         A lane job. Raises CorruptionError for damage, OSError; the round is to be discarded then.
         """
-        raise NotImplementedError
+        if self._keys is None:
+            self._keys = KeyMap(self.plan.slots, self.plan.seed)
+        done = 0
+        while done < budget_bytes and not self.finished:
+            if self._compactor is None:
+                done += self._map(files, budget_bytes - done, self._keys)
+            else:
+                done += self._filter(files, budget_bytes - done, self._compactor)
+        return done
 
     def discard(self, files: "Files") -> None:
-        """Close what is open and remove every `.cleaned` file of the round that is still there."""
-        raise NotImplementedError
+        """Close what is open and remove every `.cleaned` file of the round that is still there.
+
+        Raises OSError when one cannot be removed; the next opening of the log does it then.
+        """
+        self.finished = True
+        self._keys = self._scan = self._compactor = None
+        if self._pieces is not None:
+            self._pieces.close()
+        started = [group.sources[0].path for group in self.groups]
+        if self._cleaned is not None:
+            self._cleaned.close()
+            started.append(self._cleaned.log_path)
+        self._pieces = self._cleaned = None
+        for log_path in started:
+            discard_cleaned(files, log_path)
+
+    # --- first pass ----------------------------------------------------------------------------
+
+    def _map(self, files: "Files", budget: int, keys: KeyMap) -> int:
+        """Note the keys of the next piece."""
+        if self._scan is None:
+            self._scan = KeyScan(self._rules, keys, base_offset=self._todo[-1].base_offset)
+        scan = self._scan
+        pieces = self._open_next(files)
+        if pieces is None:
+            self._begin_filter(scan, keys)
+            return 0
+        piece = pieces.read(budget)
+        pieces.took(self._feed(scan, piece, pieces))
+        self.stats.bytes_read += len(piece)
+        self.stats.keys = keys.count
+        if scan.is_done:
+            self._begin_filter(scan, keys)
+        elif pieces.is_at_end:
+            self._check_end(scan.next_offset)
+            self._close_source()
+        return len(piece)
+
+    def _begin_filter(self, scan: KeyScan, keys: KeyMap) -> None:
+        if self._pieces is not None:
+            self._pieces.close()
+        self._pieces = self._scan = None
+        self.cleaned_to = scan.mapped_end
+        live = (last.last_offset for last in self.plan.live_producers.values())
+        self._compactor = Compactor(
+            self._rules,
+            keys,
+            base_offset=self.plan.segments[0].base_offset,
+            mapped_end=scan.mapped_end,
+            kept_empty={scan.last_offset, *live} - {-1},
+        )
+        self._todo = [s for s in self.plan.segments if s.base_offset < scan.mapped_end][::-1]
+
+    # --- second pass ---------------------------------------------------------------------------
+
+    def _filter(self, files: "Files", budget: int, compactor: Compactor) -> int:
+        """Write what stays of the next piece."""
+        if self._pieces is None and not self._joins_group():
+            return self._end_group(files, compactor)
+        pieces = self._open_next(files)
+        if pieces is None:
+            self._keys = self._compactor = None
+            self.finished = True
+            return 0
+        if self._cleaned is None:
+            self._cleaned = CleanedFiles(
+                files, pieces.path, pieces.base_offset, self.plan.index_interval_bytes
+            )
+        if pieces.position == 0:
+            self._sources.append(self._todo[-1])
+        cleaned = self._cleaned
+        piece = pieces.read(budget)
+        left = pieces.size - pieces.position
+        compactor.growth_max = max(0, SEGMENT_BYTES_MAX - cleaned.size - left)
+        pieces.took(self._feed(compactor, piece, pieces))
+        written = cleaned.append(*compactor.take())
+        self.stats.bytes_read += len(piece)
+        self.stats.bytes_written += written
+        self.stats.records_read = compactor.records_read
+        self.stats.records_kept = compactor.records_kept
+        if pieces.is_at_end:
+            self._check_end(compactor.next_offset)
+            self._close_source()
+        return len(piece) + written
+
+    def _joins_group(self) -> bool:
+        """Whether the next source belongs to the group that is written, or there is neither."""
+        cleaned = self._cleaned
+        if cleaned is None:
+            return True
+        if not self._todo:
+            return False
+        following, plan = self._todo[-1], self.plan
+        most = following.size // max(plan.index_interval_bytes, HEADER_SIZE) + 2  # index entries
+        entry = max(OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE)
+        return (
+            cleaned.size + following.size <= plan.segment_bytes
+            and cleaned.index.size + most * entry <= plan.index_bytes_max
+            and following.end_offset - 1 - self._sources[0].base_offset <= RELATIVE_OFFSET_MAX
+        )
+
+    def _end_group(self, files: "Files", compactor: Compactor) -> int:
+        """Make the group durable, or drop it when its one source may stay as it is."""
+        cleaned, sources = self._cleaned, tuple(self._sources)
+        assert cleaned is not None, "a group is written"
+        is_same = len(sources) == 1 and not compactor.rewritten and cleaned.size == sources[0].size
+        self._sources, compactor.rewritten = [], 0
+        if is_same:
+            cleaned.close()
+            discard_cleaned(files, cleaned.log_path)
+            self._cleaned = None
+            return 0
+        base, end = sources[0].base_offset, sources[-1].end_offset
+        aborted = tuple(
+            entry
+            for entry in self.plan.aborted
+            if base <= entry.last_offset < end and compactor.is_left(entry)
+        )
+        written = cleaned.finish(aborted)
+        self._cleaned = None
+        self.groups.append(
+            CleanedGroup(
+                sources=sources,
+                base_offset=base,
+                size=cleaned.size,
+                index=cleaned.index,
+                aborted=aborted,
+            )
+        )
+        return written
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def _open_next(self, files: "Files") -> Pieces | None:
+        """Return the source that is read, opening the next one when it is its turn."""
+        if self._pieces is None and self._todo:
+            source = self._todo[-1]
+            self._pieces = Pieces(files, source.path, source.base_offset, source.size)
+        return self._pieces
+
+    def _close_source(self) -> None:
+        if self._pieces is not None:
+            self._pieces.close()
+            self._pieces = None
+            self._todo.pop()
+
+    def _feed(self, taker: KeyScan | Compactor, piece: bytes, pieces: Pieces) -> int:
+        try:
+            return taker.feed(piece)
+        except CorruptionError as error:
+            raise CorruptionError(
+                error.message, path=pieces.path, position=pieces.position + max(0, error.position)
+            ) from None
+
+    def _check_end(self, next_offset: int) -> None:
+        """Raise CorruptionError when a segment reaches into the next one."""
+        source = self._todo[-1]
+        if next_offset > source.end_offset:
+            raise CorruptionError(
+                f"the segment's batches reach to offset {next_offset - 1}, the next segment starts "
+                f"at {source.end_offset}",
+                path=source.path,
+                position=source.size,
+            )
