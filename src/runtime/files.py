@@ -249,7 +249,11 @@ class RealFiles:
 
     def free_bytes(self, folder: str) -> int:
         """Bytes that an unprivileged writer may still use."""
-        return system.free_bytes(folder)
+        return system.space(folder)[0]
+
+    def capacity_bytes(self, folder: str) -> int:
+        """Bytes of the folder's file system, used or not."""
+        return system.space(folder)[1]
 
     def sync_folder(self, folder: str) -> None:
         """Make the folder's names durable."""

@@ -205,6 +205,9 @@ class Files(Protocol):
     def free_bytes(self, folder: str) -> int:
         """Bytes that an unprivileged writer may still use on the folder's file system."""
 
+    def capacity_bytes(self, folder: str) -> int:
+        """Bytes of the folder's file system, used or not."""
+
     def sync_folder(self, folder: str) -> None:
         """Make the folder's names durable. Offload it."""
 

@@ -223,11 +223,16 @@ def _lock_first_byte(descriptor: int) -> None:
         raise BlockingIOError(errno.EWOULDBLOCK, f"the file is locked ({error})") from error
 
 
-def free_bytes(folder: str) -> int:
-    """Bytes of the folder's device that an unprivileged writer may still use."""
-    import shutil  # which knows statvfs and Windows' call; it loads every archive format
+def space(folder: str) -> tuple[int, int]:
+    """Return (what an unprivileged writer may still use, all) bytes of the folder's device."""
+    statvfs = getattr(os, "statvfs", None)
+    if statvfs is not None:
+        found = statvfs(folder)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    import shutil  # which knows Windows' call; it loads every archive format
 
-    return shutil.disk_usage(folder).free
+    usage = shutil.disk_usage(folder)
+    return usage.free, usage.total
 
 
 def boot_id() -> str:

@@ -171,6 +171,15 @@ class NodeConfig:
         low=100,
         high=600_000,
     )
+    reserve_bytes: int = _setting(
+        "storage.reserve.bytes",
+        256 * MIB,
+        "Free space of the disk below which producers are refused, at most 3 % of a small disk, so "
+        "that reads, retention and deletions go on. 0: none, producers may fill the disk.",
+        unit="bytes",
+        low=0,
+        high=1 << 50,
+    )
     retention_check_interval_ms: int = _setting(
         "retention.check.interval.ms",
         60_000,

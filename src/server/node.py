@@ -164,6 +164,7 @@ class Node:
                 scope,
                 config.data_dir,
                 config=DirectoryConfig(
+                    reserve_bytes=config.reserve_bytes,
                     retention_check_interval_ms=config.retention_check_interval_ms,
                     clean_bytes_per_second=config.clean_bytes_per_second,
                     clean_buffer_bytes=config.clean_buffer_bytes,

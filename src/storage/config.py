@@ -175,6 +175,9 @@ class DirectoryConfig:
     checkpoint_interval_ms: int = 1000
     """Under load, logs are flushed and recovery points stored this often."""
 
+    reserve_bytes: int = 0
+    """Free space below which clients' appends are refused, at most 3 % of the disk; 0: none."""
+
     open_files_max: int = 1000  # files kept open, least recently used closed first
     index_cache_bytes: int = 32 * MIB  # indexes of inactive segments kept in memory
     cpu_lane_bytes_min: int = 64 * 1024
@@ -201,6 +204,7 @@ class DirectoryConfig:
         require("write_bytes_max", self.write_bytes_max, 1, 2**40)
         require("queue_bytes_max", self.queue_bytes_max, 1, 2**40)
         require("checkpoint_interval_ms", self.checkpoint_interval_ms, 1, 2**40)
+        require("reserve_bytes", self.reserve_bytes, 0, 2**62)
         require("open_files_max", self.open_files_max, 1, 2**31)
         require("retention_check_interval_ms", self.retention_check_interval_ms, 1, 2**40)
         require("clean_bytes_per_second", self.clean_bytes_per_second, 0, 2**50)

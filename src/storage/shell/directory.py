@@ -44,10 +44,14 @@ from ..truncation import Cut
 from .channel import Appended, Channel
 from .checkpointing import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max
+from .free_space import FreeSpace
 from .writer import Writer, release_after
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 T = TypeVar("T")
+
+LOOKUPS_MAX: Final = 10
+"""Attempts at a lookup by time while segments are removed or replaced under it."""
 
 
 class Directory:
@@ -75,8 +79,11 @@ class Directory:
         self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
         self._indexes = IndexCache(config.index_cache_bytes)
         self._channels: dict[str, Channel] = {}
+        self.space = FreeSpace(runtime, scope, path, reserve_bytes=config.reserve_bytes)
         start = partial(remove_marker, runtime.files, path) if found.is_clean else None
-        self._writer = Writer(runtime, scope, lane=self._lane, config=config, start=start)
+        self._writer = Writer(
+            runtime, scope, lane=self._lane, config=config, start=start, space=self.space
+        )
         self._changes = ConfigChanges(runtime.files, self._writer, config)
         self._checkpoints = Checkpointing(
             runtime,
@@ -156,6 +163,7 @@ class Directory:
         """
         self._writer.is_closing = True
         self._checkpoints.stop()
+        self.space.stop()
         channels = list(self._channels.values())
         closed = [self._closing(channel) for channel in channels]
         await asyncio.gather(*closed, return_exceptions=True)
@@ -288,7 +296,8 @@ class Directory:
     ) -> "asyncio.Future[Appended]":
         """Queue an append (small ones are written at once) and return its answer to come.
 
-        Raises Overloaded, Stopping, StorageError; all else comes through the future.
+        Raises Overloaded, Stopping, StorageError, and DiskFull where only the reserve is left; all
+        else comes through the future.
         """
         return self._writer.append_nowait(
             self._channel(log), batches, leader_epoch=leader_epoch, origin=origin, flush=flush
@@ -429,8 +438,8 @@ class Directory:
             if not waiter.done():
                 waiter.set_exception(error)
         else:
-            if found.loaded_index is not None:
-                self._indexes.put(found.file.path, found.loaded_index)
+            if found.index_to_keep is not None:
+                self._indexes.put(found.file.path, found.index_to_keep)
             if not waiter.done():
                 waiter.set_result(content)
         finally:
@@ -441,8 +450,23 @@ class Directory:
     ) -> TimedOffset | None:
         """Return the first record below `end_offset` at or after a time; without a time, the first
         one that has the largest timestamp. Raises StorageError, CorruptionError, Overloaded."""
-        lookup = log.time_lookup(timestamp_ms, end_offset=end_offset)
-        return await self._in_read_lane(partial(lookup.run, self._runtime.files))
+        for _ in range(LOOKUPS_MAX):
+            before = log.replacements
+            if before % 2 == 0:
+                lookup = log.time_lookup(timestamp_ms, end_offset=end_offset)
+                try:
+                    found = await self._in_read_lane(partial(lookup.run, self._runtime.files))
+                except (StorageError, CorruptionError):
+                    if before == log.replacements:
+                        raise
+                else:
+                    if before == log.replacements:
+                        return found
+            # It goes by names, which stand for other files now, or soon: wait for that, look again.
+            await self._writer.exclusive(
+                self._channel(log), lambda: None, lambda _: None, changes=False
+            )
+        raise StorageError(f"{log.folder}: its segments change faster than a time is looked up")
 
     async def _in_read_lane(self, job: Callable[[], T], *, cost_bytes: int = 0) -> T:
         try:

@@ -28,6 +28,7 @@ from ..ingest import stamp
 from ..log import Log
 from .admission import Admission
 from .channel import Appended, Channel, Exclusive, PendingAppend
+from .free_space import FreeSpace
 from .owner import Owner
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
@@ -46,6 +47,7 @@ class Writer:
         lane: str,
         config: DirectoryConfig,
         start: Callable[[], None] | None,
+        space: FreeSpace,
     ) -> None:
         self.dirty: dict[Channel, None] = {}  # appended to since the last checkpoint, in order
         self.is_closing = False
@@ -53,6 +55,7 @@ class Writer:
         self._runtime = runtime
         self._scope = scope
         self._config = config
+        self._space = space
         self._start = start  # must have run, in the lane, before the first append
         self._is_start_queued = False
         self._waiting_for_start: dict[Channel, None] = {}
@@ -68,6 +71,8 @@ class Writer:
     ) -> "asyncio.Future[Appended]":
         """Queue an append; what cannot even be queued is raised."""
         self._check(channel)
+        if origin is Origin.CLIENT and self._space.is_low:
+            raise self._space.reserve.refusal()
         waiting_bytes = self._admission.held_bytes
         is_full = waiting_bytes + len(batches) > self._config.queue_bytes_max
         # What consensus and replication append they bound themselves; a flood of clients must not
@@ -210,6 +215,7 @@ class Writer:
     def _group_written(self, channel: Channel, group: Group) -> None:
         log = channel.log
         wants_flush = channel.always_flushes
+        self._space.wrote(sum(write.size for _, write in group))
         for item, write in group:
             log.complete(write)
             channel.open_group_bytes += write.size
@@ -235,6 +241,7 @@ class Writer:
     def _group_failed(self, channel: Channel, group: Group, failure: WriteFailed) -> None:
         for item, write in reversed(group):
             _fail(item.waiter, channel.log.failed(write, failure))
+        self._space.look()
         if channel.log.failure is not None:
             self._fail_channel(channel, StorageError(channel.log.failure.message))
 
@@ -397,20 +404,19 @@ class Writer:
 
     async def _run_start(self) -> None:
         assert self._start is not None, "started twice"
-        waiting, self._waiting_for_start = self._waiting_for_start, {}
-        self._is_start_queued = False
+        failure: OSError | None = None
         try:
             await self._owner.offload(self._start)
+            self._start = None
         except OSError as error:
-            for channel in (*waiting, *self._waiting_for_start):
-                self._refuse_queued(channel, StorageError(f"the data directory: {error}"))
-            self._waiting_for_start = {}
-            return
-        self._start = None
-        waiting.update(self._waiting_for_start)
-        self._waiting_for_start = {}
+            failure = error
+        self._is_start_queued = False  # not before: logs that came meanwhile wait for this one
+        waiting, self._waiting_for_start = self._waiting_for_start, {}
         for channel in waiting:
-            self._advance(channel)
+            if failure is None:
+                self._advance(channel)
+            else:
+                self._refuse_queued(channel, StorageError(f"the data directory: {failure}"))
 
     def _check(self, channel: Channel) -> None:
         if self.is_closing:

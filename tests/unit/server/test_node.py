@@ -310,6 +310,7 @@ def test_a_full_disk_refuses_stores_nothing_and_goes_on_when_there_is_room(folde
             assert refused.error.retriable
             assert values(await fetch(channel)) == [b"before"]
             disk.capacity_bytes = None
+            await asyncio.sleep(1.1)  # it is looked at every second
             assert (await produce(channel, b"after")).base_offset == 1
             assert values(await fetch(channel)) == [b"before", b"after"]
             await channel.close()

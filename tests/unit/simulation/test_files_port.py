@@ -30,6 +30,7 @@ def test_a_full_disk_takes_what_fits_and_then_nothing() -> None:
         file = runtime.files.open("/f", create=True)
         assert file.write(0, [b"x" * 600, b"y" * 600]) == 1_000
         assert runtime.files.free_bytes("/") == 0
+        assert runtime.files.capacity_bytes("/") == 1_000
         with pytest.raises(OSError, match="/f") as raised:
             file.write(1_000, [b"z"])
         assert raised.value.errno == errno.ENOSPC

@@ -1,0 +1,83 @@
+"""Watches the free space of a data directory's disk, so that appends need not ask.
+
+One look is a system call of some microseconds. It is due when a part of the reserve was written,
+every second while there are appends, and every second while the reserve is used up, so that
+clients are served again soon after space was freed. An idle node looks at nothing.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from ...runtime.ports import Runtime, Scope
+from ..reserve import Reserve
+
+_LOG: Final = logging.getLogger("quorumlog.storage")
+
+LOOK_INTERVAL_MS: Final = 1_000
+
+
+class FreeSpace:
+    """The free space of one disk against its reserve; its task lives in `scope`."""
+
+    def __init__(self, runtime: Runtime, scope: Scope, path: str, *, reserve_bytes: int) -> None:
+        self.reserve = Reserve(path, reserve_bytes)
+        self._files = runtime.files
+        self._path = path
+        self._unchecked_bytes = 0  # written since the last look
+        self._used = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+        if reserve_bytes > 0:
+            self.look()
+            self._watch = scope.spawn(self._keep_looking(), name="storage.free_space")
+
+    @property
+    def is_low(self) -> bool:
+        """Whether clients' appends are refused."""
+        return self.reserve.is_low
+
+    def wrote(self, size: int) -> None:
+        """So many bytes were written."""
+        if self._watch is None:
+            return
+        self._unchecked_bytes += size
+        if self._unchecked_bytes >= self.reserve.unchecked_bytes_max:
+            self.look()
+        elif not self._used.is_set():
+            self._used.set()
+
+    def look(self) -> None:
+        """Look now: also when a write found the disk full."""
+        self._unchecked_bytes = 0
+        reserve = self.reserve
+        try:
+            free = self._files.free_bytes(self._path)
+            changed = reserve.look(
+                free_bytes=free, capacity_bytes=self._files.capacity_bytes(self._path)
+            )
+        except OSError as error:  # writes will tell what is wrong with the disk
+            _LOG.warning("storage.space_unknown path=%s error=%s", self._path, error)
+            return
+        if not changed:
+            return
+        say, what = (_LOG.warning, "low") if reserve.is_low else (_LOG.info, "enough")
+        say(
+            "storage.space_%s path=%s free_bytes=%d reserve_bytes=%d",
+            what,
+            self._path,
+            free,
+            reserve.bytes,
+        )
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            if not self.is_low:
+                await self._used.wait()
+            self._used.clear()
+            self.look()
+            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)

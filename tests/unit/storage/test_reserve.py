@@ -1,0 +1,178 @@
+"""The reserve of free space: producers are refused before the disk is full, all else goes on."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import DiskFull
+from quorumlog.ids import TopicId
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
+from quorumlog.storage.reserve import Reserve
+
+MakeBatch = Callable[..., bytes]
+Kit = Any  # conftest.Kit
+
+TOPIC = TopicId(b"t" * 16)
+FSYNC = LogConfig(flush_policy=FlushPolicy.FSYNC)
+MIB = 1 << 20
+RESERVED = DirectoryConfig(reserve_bytes=MIB)
+
+
+def simulated(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]]) -> None:
+    with SimWorld(0) as world:
+        node = world.node("n")
+        node.device.disk.capacity_bytes = 64 * MIB
+        task = node.spawn(lambda runtime: main(runtime, node))
+        world.run_until(task, virtual_ms=600_000)
+        task.result()
+
+
+# --- the rule ----------------------------------------------------------------------------------
+
+
+def test_a_reserve_is_reached_below_it_and_left_some_way_above() -> None:
+    reserve = Reserve("/data", 400)
+    seen = []
+    for free in (400, 399, 400, 499, 500, 400):
+        changed = reserve.look(free_bytes=free, capacity_bytes=1 << 40)
+        seen.append((changed, reserve.is_low))
+    assert seen == [
+        (False, False),
+        (True, True),
+        (False, True),
+        (False, True),
+        (True, False),
+        (False, False),
+    ]
+
+
+def test_a_small_disk_keeps_three_percent_at_most() -> None:
+    reserve = Reserve("/data", 256 * MIB)
+    reserve.look(free_bytes=4 * MIB, capacity_bytes=64 * MIB)
+    assert (reserve.bytes, reserve.is_low) == (2 * MIB, False)
+    reserve.look(free_bytes=300 * MIB, capacity_bytes=100 * 1024 * MIB)
+    assert (reserve.bytes, reserve.is_low) == (256 * MIB, False)
+
+
+def test_no_reserve_refuses_nothing() -> None:
+    reserve = Reserve("/data", 0)
+    assert not reserve.look(free_bytes=0, capacity_bytes=64 * MIB)
+
+
+def test_a_refusal_says_what_is_free_and_what_is_kept() -> None:
+    reserve = Reserve("/data", 256 * MIB)
+    reserve.look(free_bytes=100 * MIB, capacity_bytes=1 << 40)
+    refusal = reserve.refusal()
+    assert "100 MiB are free on the disk of /data, less than the 256 MiB" in refusal.message
+    assert refusal.retriable
+
+
+# --- a directory -------------------------------------------------------------------------------
+
+
+def test_producers_are_refused_while_all_else_goes_on(kit: Kit, batch: MakeBatch) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data", config=RESERVED) as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            other = await directory.open_log("t-1", FSYNC, topic_id=TOPIC)
+            await kit.append(directory, log, batch(4, value=b"a"))
+            await kit.append(directory, other, batch(1))
+            log.note_high_watermark(4)
+            disk = node.device.disk
+            filler = runtime.files.open("/filler", create=True)
+            filler.write(0, [bytes(63 * MIB + MIB // 2)])
+            directory.space.look()
+            with pytest.raises(DiskFull, match="1 MiB that are kept in reserve"):
+                await kit.append(directory, log, batch(1))
+            assert await kit.values(directory, log) == [b"a-0", b"a-1", b"a-2", b"a-3"]
+            for origin in (Origin.INTERNAL, Origin.REPLICATED):
+                content = batch(1, base_offset=log.log_end_offset, leader_epoch=0)
+                await directory.append(log, content, leader_epoch=0, origin=origin, flush=True)
+            assert await directory.delete_records(log, 2) == 2
+            await directory.truncate(log, 5)
+            await directory.store_file("quorum-state", b"x")
+            await directory.checkpoint()
+            await directory.delete_log(other)
+            runtime.files.remove("/filler")
+            await asyncio.sleep(1.1)
+            await kit.append(directory, log, batch(1))
+            assert disk.free_bytes() > MIB
+
+    simulated(main)
+
+
+def test_what_is_written_brings_the_next_look(kit: Kit, batch: MakeBatch) -> None:
+    """No append asks the disk, and yet no more than a part of the reserve is written beyond it."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        config = DirectoryConfig(reserve_bytes=64 * MIB)  # of the simulated disk: 2 MiB of 64
+        async with kit.opened(runtime, "/data", config=config) as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            content = batch(1, size=20_000)
+            filler = runtime.files.open("/filler", create=True)
+            filler.write(0, [bytes(60 * MIB)])  # nobody looks for that
+
+            async def fill() -> None:
+                while True:
+                    await kit.append(directory, log, content)
+
+            with pytest.raises(DiskFull, match="kept in reserve"):
+                await fill()
+            reserve, free = 2 * MIB, node.device.disk.free_bytes()
+            assert reserve - reserve // 16 - 2 * len(content) < free < reserve
+
+    simulated(main)
+
+
+def test_a_disk_that_others_filled_refuses_at_once_from_then_on(
+    kit: Kit, batch: MakeBatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data", config=RESERVED) as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            await kit.append(directory, log, batch(1))
+            disk = node.device.disk
+            filler = runtime.files.open("/filler", create=True)
+            filler.write(0, [bytes(disk.free_bytes() - 10)])
+            with pytest.raises(DiskFull, match="no space is left"):
+                await kit.append(directory, log, batch(1))
+            with pytest.raises(DiskFull, match="kept in reserve"):
+                await kit.append(directory, log, batch(1))
+            filler.truncate(0)
+            await asyncio.sleep(1.1)
+            await kit.append(directory, log, batch(1))
+
+    with caplog.at_level(logging.INFO, logger="quorumlog.storage"):
+        simulated(main)
+    said = [record.message.split(" ")[0] for record in caplog.records]
+    assert said == ["storage.space_low", "storage.space_enough"]
+    assert "path=/data free_bytes=10 reserve_bytes=1048576" in caplog.text
+
+
+def test_a_node_that_starts_on_a_full_disk_takes_nothing(kit: Kit, batch: MakeBatch) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data", config=RESERVED):
+            pass
+        runtime.files.open("/filler", create=True).write(0, [bytes(63 * MIB + MIB // 2)])
+        async with kit.opened(runtime, "/data", config=RESERVED) as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            with pytest.raises(DiskFull):
+                await kit.append(directory, log, batch(1))
+
+    simulated(main)
+
+
+def test_a_disk_whose_space_is_unknown_takes_appends(kit: Kit, batch: MakeBatch) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        node.device.fail("free_bytes", errno.EIO)
+        async with kit.opened(runtime, "/data", config=RESERVED) as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            await kit.append(directory, log, batch(1))
+
+    simulated(main)
