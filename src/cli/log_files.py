@@ -20,9 +20,12 @@ BATCH_COLUMNS = (
     "codec",
     "leader_epoch",
     "max_timestamp",
-    "control",
+    "marker",
 )
 """What people see of a batch; `--output json` has all of its header."""
+
+ROWS_AT_ONCE = 5000
+"""Rows in one table: files may be huge."""
 
 TIME_COLUMNS = ("timestamp", "base_timestamp", "max_timestamp")
 
@@ -46,7 +49,9 @@ def dump(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="*.log, *.index, *.timeindex, *-checkpoint or *.properties."
+            metavar="FILE",
+            help="*.log, *.index, *.timeindex, *.txnindex, *.snapshot, *-checkpoint, "
+            "*.properties, quorum-state; also .cleaned, .swap and .deleted ones.",
         ),
     ],
     records: Annotated[
@@ -63,6 +68,7 @@ def dump(
     from ..storage.inspection.dump import dump_file
 
     rows: list[dict[str, Any]] = []
+    is_empty = True
     try:
         for row in dump_file(RealFiles(), file, records=records):
             if "error" in row:
@@ -71,11 +77,15 @@ def dump(
                 print_json(row)
             else:
                 rows.append(row)
+                if len(rows) == ROWS_AT_ONCE:
+                    print_rows(rows)
+                    rows = []
+                    is_empty = False
         else:
             row = {}
     except OSError as error:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
-    if output is Output.HUMAN:
+    if output is Output.HUMAN and (rows or is_empty):
         print_rows(rows)
     if "error" in row:
         raise CorruptionError(f"{file} at byte {row.get('position', '?')}: {row['error']}")

@@ -63,6 +63,7 @@ ENTRIES = {
         "See what settings come to here, and where each comes from.",
     ),
     "log": Entry(TOOLS, "log_files", "app", "Look into the files of a data directory."),
+    "check": Entry(TOOLS, "checking", "check", "Prove a data directory, and mend it."),
     "bench": Entry(TOOLS, "bench.command", "app", "Measure producing, fetching and latency."),
 }
 

@@ -34,7 +34,6 @@ class EpochRun:
     last_offset: int  # base offset of its last batch
 
 
-
 class Course:
     """Follows the batches of one log. `is_compacted`: offsets may have gaps."""
 
@@ -45,7 +44,7 @@ class Course:
         self.good_bytes = 0
         self.next_offset = 0  # behind the last good batch
         self.runs: list[EpochRun] = []
-        self._epoch = NO_EPOCH  # of the batch before
+        self._epoch: int = NO_EPOCH  # of the batch before
         self._is_sure = False  # whether the next batch must start at `next_offset`
         self._lost: Bad | None = None  # in front of the next good batch
         self._lost_file = ""
@@ -205,7 +204,5 @@ def tell_faults(course: Course, stop: LastStop, report: LogReport, *, size: int)
     what = f"the log ends at offset {torn.offset}: {torn.what}"
     if behind:
         what += f"; {behind} bytes of good batches behind it go with it"
-    report.findings.add(
-        Kind.TORN_TAIL, torn.file, what, position=torn.position, offset=torn.offset
-    )
+    report.findings.add(Kind.TORN_TAIL, torn.file, what, position=torn.position, offset=torn.offset)
     return torn

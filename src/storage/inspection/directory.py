@@ -87,10 +87,10 @@ class DirectoryCheck:
         """Of the directory's own files."""
         return self.report.findings
 
-    def run(self, progress: Progress, *, only: str | None = None) -> None:
+    def run(self, progress: Progress, *, only: str | None, ask_lock: bool) -> None:
         """Fill the report in; `only`: of the logs just this one."""
         names = self.files.names(self.path)
-        self.report.is_in_use = is_in_use(self.files, self.path)
+        self.report.is_in_use = ask_lock and is_in_use(self.files, self.path)
         if self.report.is_in_use:
             self.findings.add(Kind.IN_USE, join(self.path, LOCK), "it is locked")
         self._check_own_files(names)
@@ -199,8 +199,8 @@ class DirectoryCheck:
         if file == RECOVERY_POINTS:
             is_wrong = offset != end if self.report.is_clean else False  # else told of the log
             return f"after a clean stop it is the log's end, {end}" if is_wrong else None
-        if offset > end:
-            return f"the log ends at {end}"
+        if offset > end and (self.report.is_clean or file != LOG_START_OFFSETS):
+            return f"the log ends at {end}"  # unclean: all of it was deleted, and it was cut
         if file == LOG_START_OFFSETS and self.report.is_clean and offset < start:
             return f"the log starts at {start}"
         if file == HIGH_WATERMARKS and offset < start:
@@ -256,11 +256,15 @@ def check_directory(
     known: Known | None = None,
     only: str | None = None,
     progress: Progress = lambda size: None,
+    ask_lock: bool = True,
 ) -> DirectoryCheck:
-    """Check a data directory; `only`: the one log of this name. Waits for the device."""
-    check = DirectoryCheck(files, path, known or Known())
-    check.run(progress, only=only)
-    return check
+    """Check a data directory; `only`: the one log of this name. Waits for the device.
+
+    `ask_lock`: find out whether a node has it open; not for one who holds the lock.
+    """
+    found = DirectoryCheck(files, path, known or Known())
+    found.run(progress, only=only, ask_lock=ask_lock)
+    return found
 
 
 def check(

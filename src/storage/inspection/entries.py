@@ -165,7 +165,9 @@ class Comparison:
 
     def _tell_offset(self, what: str, *, kind: Kind = Kind.INDEX_WRONG) -> None:
         assert self._offsets is not None, "there is an index"
-        self._add(kind, self._offsets.path, self._at * OFFSET_ENTRY_SIZE, f"entry {self._at} {what}")
+        self._add(
+            kind, self._offsets.path, self._at * OFFSET_ENTRY_SIZE, f"entry {self._at} {what}"
+        )
 
     def _tell_time(self, what: str, *, kind: Kind = Kind.TIME_INDEX_WRONG) -> None:
         assert self._times is not None, "there is a time index"

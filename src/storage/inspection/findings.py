@@ -81,7 +81,8 @@ RULES: Final[dict[Kind, Rule]] = {
     Kind.OFFSET_ORDER: Rule(
         Severity.PROBLEM,
         "offsets do not continue",
-        _DAMAGE + " If the topic is or was compacted, say so with --compacted: gaps are right there.",
+        _DAMAGE
+        + " If the topic is or was compacted, say so with --compacted: gaps are right there.",
     ),
     Kind.EPOCH_ORDER: Rule(Severity.PROBLEM, "a leader epoch is impossible or goes back", _DAMAGE),
     Kind.LOG_SHORT: Rule(
@@ -97,9 +98,7 @@ RULES: Final[dict[Kind, Rule]] = {
     Kind.EPOCH_FILE_WRONG: Rule(
         Severity.PROBLEM, "leader-epoch-checkpoint does not say what the batches say", _REPAIR
     ),
-    Kind.EPOCH_FILE_MISSING: Rule(
-        Severity.NOTE, "there is no leader-epoch-checkpoint", _RECOVERS
-    ),
+    Kind.EPOCH_FILE_MISSING: Rule(Severity.NOTE, "there is no leader-epoch-checkpoint", _RECOVERS),
     Kind.INDEX_WRONG: Rule(Severity.PROBLEM, "an .index does not agree with its .log", _REPAIR),
     Kind.INDEX_STALE: Rule(
         Severity.NOTE, "an index that the next start builds again does not agree", _RECOVERS

@@ -18,15 +18,19 @@ from ..layout import (
     LEADER_EPOCHS,
     LOG_SUFFIX,
     PARTITION_METADATA,
+    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     join,
     segment_base,
     segment_file,
+    swap_range,
 )
 from ..segment import index_paths
 from .course import Course, Fault, LastStop, tell_faults
 from .entries import Comparison, load_entries
 from .findings import Kind, LogReport
+from .producers import ProducerCheck
 from .scanning import Bad, scan
 from .small_files import strict_epochs, strict_partition
 
@@ -63,9 +67,11 @@ class LogCheck:
     around: Surroundings
     names: list[str] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)
+    swapped: dict[int, str] = field(default_factory=dict)  # base -> cleaned .log about to take over
     torn: Fault | None = None  # where the torn tail begins
     unsynced_bytes_max: int | None = None
     course: Course = field(init=False)
+    producers: ProducerCheck = field(init=False)
 
     def __post_init__(self) -> None:
         self.course = Course(is_compacted=self.around.is_compacted)
@@ -79,22 +85,45 @@ class LogCheck:
         """Fill the report in."""
         report = self.report
         self.names = self.files.names(report.folder)
-        self.bases = [base for name in self.names if (base := segment_base(name)) is not None]
+        self._list_segments()
         report.segments = len(self.bases)
         report.recovery_point = self.around.recovery_point
         self._check_metadata()
+        self.producers = ProducerCheck(
+            self.files,
+            self.folder,
+            self.names,
+            first=self.bases[0] if self.bases else 0,
+            is_compacted=self.around.is_compacted,
+        )
         for at, base in enumerate(self.bases):
             self._check_segment(base, at, progress)
         self._conclude()
+        self.producers.end(report.log_end_offset, report.findings)
         self._check_epochs()
         self._check_bounds()
         self._check_names()
 
+    def _list_segments(self) -> None:
+        """A cleaned segment past its commit point stands for those that it replaces: the next start
+        finishes the swap."""
+        bases = {base for name in self.names if (base := segment_base(name)) is not None}
+        for name in self.names:
+            span = swap_range(name)
+            if span is not None and span[1] >= 0:
+                bases = {base for base in bases if not span[0] <= base < span[1]}
+                self.swapped[span[0]] = join(self.folder, name)
+        self.bases = sorted(bases.union(self.swapped))
+
     # --- batches -------------------------------------------------------------------------------
+
+    def path_of(self, base: int) -> str:
+        """The .log that holds a segment."""
+        return self.swapped.get(base) or join(self.folder, segment_file(base, LOG_SUFFIX))
 
     def _check_segment(self, base: int, at: int, progress: Progress) -> None:
         report, course = self.report, self.course
-        path = join(self.folder, segment_file(base, LOG_SUFFIX))
+        path = self.path_of(base)
         course.start_segment(path, base, is_first=at == 0)
         comparison = self._comparison(path, base)
         file = self.files.open_readonly(path)
@@ -106,9 +135,11 @@ class LogCheck:
                 if isinstance(piece, Bad):
                     course.bad(path, piece)
                     comparison.bad(piece.position, piece.end)
+                    self.producers.bad()
                     continue
                 header = piece.header
                 course.good(path, piece)
+                self.producers.good(piece, report.findings)
                 last = header.last_offset
                 comparison.batch(piece.position, last, header.base_offset, header.max_timestamp)
                 report.batches += 1
@@ -127,8 +158,14 @@ class LogCheck:
         is_active = at == len(self.bases) - 1
         comparison.end(is_sealed=not is_active or bool(self.around.is_clean))
         self._tell_indexes(comparison, base, size)
+        if self._is_recovered(base) or base in self.swapped:
+            self.producers.skip_segment()
+        else:
+            self.producers.end_segment(base, course.next_offset, report.findings)
 
     def _comparison(self, path: str, base: int) -> Comparison:
+        if base in self.swapped:
+            return Comparison(base, None, None)
         index_path, time_index_path = index_paths(path)
         return Comparison(
             base,
@@ -142,7 +179,7 @@ class LogCheck:
         for kind, path, position, what in comparison.wrong:
             told = Kind.INDEX_STALE if is_rebuilt and kind is not Kind.INDEX_FOREIGN else kind
             findings.add(told, path, what, position=position)
-        if is_rebuilt or size == 0:
+        if is_rebuilt or size == 0 or base in self.swapped:
             return
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             name = segment_file(base, suffix)
@@ -202,7 +239,9 @@ class LogCheck:
         path = join(self.folder, LEADER_EPOCHS)
         findings, course, around = self.report.findings, self.course, self.around
         if LEADER_EPOCHS not in self.names:
-            point = around.recovery_point if around.is_clean is False else self.report.log_end_offset
+            point = (
+                around.recovery_point if around.is_clean is False else self.report.log_end_offset
+            )
             if course.runs and course.runs[0].first_offset < (point or 0):
                 findings.add(Kind.EPOCH_FILE_MISSING, path, "it is not there")
             return
@@ -277,7 +316,7 @@ UNFINISHED: Final = {
     ".cleaned": "a segment that the cleaner had not finished",
     ".swap": "a cleaned segment that was about to take its place",
 }
-BESIDE_LOG: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex")
+BESIDE_LOG: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 def stray_name(name: str, bases: list[int]) -> tuple[Kind, str] | None:
@@ -291,7 +330,7 @@ def stray_name(name: str, bases: list[int]) -> tuple[Kind, str] | None:
         base = segment_base(name, suffix)
         if base is not None:
             return None if base in bases else (Kind.UNFINISHED, "an index without its .log")
-    if segment_base(name, ".snapshot") is not None:
+    if segment_base(name, SNAPSHOT_SUFFIX) is not None:
         return None
     if name.endswith(".checkpoint"):
         return None  # a snapshot of the metadata log

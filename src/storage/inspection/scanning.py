@@ -77,11 +77,13 @@ def scan(
     *,
     next_offset: int,
     inflate_limit: int = INFLATE_LIMIT,
+    with_records: bool = True,
 ) -> Iterator[Piece]:
     """Yield what lies in [position, end), in order and without a gap. May wait for the device.
 
     Behind a bad stretch only batches above `next_offset`, or above the last good batch, are
-    searched for: bytes of records that look like a batch are none.
+    searched for: bytes of records that look like a batch are none. Without `with_records` the
+    records are not looked at, only their CRC.
     """
     window = _Window(file, end)
     while position < end:
@@ -89,7 +91,9 @@ def scan(
         if reason is None and header is not None:
             content, at = window.take(position, header.size)
             if len(content) - at >= header.size:
-                fault, is_unproven = check_records(content, at, header, inflate_limit)
+                fault, is_unproven = None, False
+                if with_records:
+                    fault, is_unproven = check_records(content, at, header, inflate_limit)
                 yield Good(position, header, content, at, fault, is_unproven)
                 position += header.size
                 next_offset = max(next_offset, header.next_offset)
@@ -222,7 +226,7 @@ def _is_likely(content: bytes, at: int, position: int, end: int, next_offset: in
         return True
     fields = HEADER.unpack_from(content, at)
     base, length, last_delta, count = fields[0], fields[1], fields[6], fields[12]
-    return (
+    return bool(
         HEADER_SIZE - LENGTH_END <= length <= min(end - position, STREAMED_SIZE) - LENGTH_END
         and next_offset <= base <= next_offset + OFFSETS_AHEAD
         and last_delta >= 0

@@ -1,0 +1,241 @@
+"""`quorumlog check`: proves a data directory, or one log's folder, and mends it when asked to."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import CorruptionError, InvalidRequest, QuorumlogError
+from .failures import EXIT_ERROR
+from .options import Output, OutputOption
+from .output import count_text, print_json, print_table, size_text
+
+if TYPE_CHECKING:
+    from ..metadata import TopicImage
+    from ..runtime.files import RealFiles
+    from ..storage.inspection.directory import Known
+    from ..storage.inspection.findings import CheckReport, Finding
+    from ..storage.inspection.repair import RepairReport
+
+METADATA_FOLDER = "__cluster_metadata-0"
+
+EXAMPLES = """\b
+Examples:
+  quorumlog check quorumlog-data
+  quorumlog check quorumlog-data/flights-0 -o json
+  quorumlog check quorumlog-data --repair
+
+\b
+Exit codes: 0 no problem (there may be notes), 1 problems, 2 wrong arguments.
+"""
+
+
+def check(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="A data directory, or the folder of one log.")
+    ],
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Mend what is safe to mend; no node may have it open.")
+    ] = False,
+    cut_damage: Annotated[
+        str | None,
+        typer.Option(
+            "--cut-damage",
+            metavar="FOLDER",
+            help="With --repair: cut damaged logs before their first bad batch; what is cut is "
+            "copied to FOLDER first.",
+        ),
+    ] = None,
+    compacted: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--compacted",
+            metavar="TOPIC",
+            help="A topic whose offsets may have gaps, where neither the metadata log nor the "
+            "cleaner's checkpoint says so; may be repeated.",
+        ),
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Prove a data directory: every batch, every record, and every file beside them.
+
+    Nothing is changed without --repair. A directory that a node has open may be checked too; what
+    is written meanwhile may show up as torn. What each finding means, and what to do about it, is
+    in docs/checking.md.
+    """
+    from ..runtime.files import RealFiles
+
+    if cut_damage is not None and not repair:
+        raise typer.BadParameter("--cut-damage goes with --repair: without it nothing is changed")
+    files = RealFiles()
+    path = directory.rstrip("/") or "/"
+    known = what_is_known(files, path, frozenset(compacted or ()))
+    try:
+        if repair:
+            _repair(files, path, known, cut_damage, output)
+            return
+        from ..storage.inspection.directory import check as check_files
+
+        report = check_files(files, path, known=known)
+    except OSError as error:
+        raise InvalidRequest(f"{error.filename or path} cannot be read: {error.strerror}") from None
+    if output is Output.JSON:
+        print_json(report.as_dict())
+    else:
+        print_report(report)
+    if not report.is_ok:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _repair(
+    files: "RealFiles",
+    path: str,
+    known: "Known",
+    cut_damage: str | None,
+    output: Output | None,
+) -> None:
+    from ..storage.inspection.repair import repair as repair_files
+
+    cut_to = None if cut_damage is None else cut_damage.rstrip("/")
+    report = repair_files(files, path, known=known, cut_to=cut_to)
+    if output is Output.JSON:
+        print_json(report.as_dict())
+    else:
+        print_repair(report)
+    if not report.is_ok:
+        raise typer.Exit(EXIT_ERROR)
+
+
+# --- what the metadata log knows -----------------------------------------------------------------
+
+
+def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "Known":
+    """Return which topics there are, by the metadata log beside the logs, as far as it reads."""
+    from google.protobuf.message import DecodeError
+
+    from ..storage.inspection.directory import Known, KnownTopic
+
+    for top in (path, path.rpartition("/")[0] or "."):
+        folder = f"{top}/{METADATA_FOLDER}"
+        if not files.exists(folder):
+            continue
+        try:
+            topics = {
+                topic.name: KnownTopic(
+                    topic_id=topic.id,
+                    is_compacted="compact" in topic.configs.get("cleanup.policy", ""),
+                )
+                for topic in _topics(files, folder)
+            }
+        except (QuorumlogError, OSError, DecodeError):
+            break  # the check of that log tells what is wrong with it
+        return Known(topics=topics, compacted=compacted)
+    return Known(compacted=compacted)
+
+
+def _topics(files: "RealFiles", folder: str) -> "Iterator[TopicImage]":
+    """Return the topics at the end of a metadata log. Raises CorruptionError, also where the log
+    does not begin at offset 0."""
+    from ..metadata import EMPTY_IMAGE, replay
+    from ..proto import metadata_records_pb2 as pb
+    from ..records.codec import decode_parts
+    from ..storage.contents import read_file
+
+    image = EMPTY_IMAGE
+    names = [name for name in files.names(folder) if name.endswith(".log")]
+    if names and int(names[0].partition(".")[0]) > 0:
+        raise CorruptionError("the metadata log has lost its beginning", path=folder)
+    for name in names:
+        content = read_file(files, f"{folder}/{name}")
+        for records in decode_parts(content):
+            for record in records:
+                change = pb.MetadataRecord.FromString(record.value or b"")
+                image = replay(image, change, offset=record.offset, epoch=0)
+    return iter(image.sorted_topics())
+
+
+# --- for people ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A group of findings of one kind."""
+
+    kind: str
+    findings: "list[Finding]"
+
+
+def print_report(report: "CheckReport") -> None:
+    """Print a check: a line a log, the findings by kind, and what to do about each kind."""
+    rows = [
+        (
+            log.name,
+            "ok" if log.is_ok else "PROBLEMS",
+            log.segments,
+            log.batches,
+            log.records,
+            size_text(log.bytes),
+            log.log_start_offset,
+            log.log_end_offset,
+        )
+        for log in report.logs
+    ]
+    columns = ("log", "is", "segments", "batches", "records", "size", "start", "end")
+    print_table(columns, rows, empty="There is no log.")
+    groups: dict[str, Told] = {}
+    for finding in report.all_findings():
+        groups.setdefault(finding.kind, Told(finding.kind, [])).findings.append(finding)
+    for group in sorted(groups.values(), key=lambda told: told.findings[0].severity != "problem"):
+        _print_group(group)
+    typer.echo("")
+    typer.echo(_verdict(report))
+
+
+def _print_group(group: Told) -> None:
+    first = group.findings[0]
+    typer.echo("")
+    typer.echo(f"{first.severity}: {group.kind}")
+    for finding in group.findings[:20]:
+        where = finding.file
+        if finding.position is not None:
+            where += f" at byte {finding.position}"
+        if finding.offset is not None:
+            where += f", offset {finding.offset}"
+        typer.echo(f"    {where}: {finding.what}")
+    if len(group.findings) > 20:
+        typer.echo(f"    and {len(group.findings) - 20} more: --output json lists them")
+    typer.echo(f"    {first.remedy}")
+
+
+def _verdict(report: "CheckReport") -> str:
+    every = [report.findings, *(log.findings for log in report.logs)]
+    problems = sum(found.problem_count for found in every)
+    notes = sum(found.note_count for found in every)
+    state = {
+        True: "The last stop was clean.",
+        False: "The last stop was not clean, or a node is running: the next start recovers.",
+        None: "",
+    }[report.is_clean]
+    verdict = "ok" if report.is_ok else count_text(problems, "problem")
+    return f"{report.path}: {verdict}, {count_text(notes, 'note')}. {state}".rstrip()
+
+
+def print_repair(report: "RepairReport") -> None:
+    """Print what a repair did, and what is left."""
+    for done in report.done:
+        typer.echo(f"done: {done}")
+    if report.failed is not None:
+        step, error = report.failed
+        typer.echo(f"FAILED: {step}: {error}")
+    for step in report.not_begun:
+        typer.echo(f"not begun: {step}")
+    for refused in report.refused:
+        typer.echo(f"let be: {refused}")
+    if not (report.done or report.failed or report.refused):
+        typer.echo("There was nothing to repair.")
+    typer.echo("")
+    if report.after is not None:
+        print_report(report.after)
+    else:
+        typer.echo("What was done stays; repair again once the cause is gone.")

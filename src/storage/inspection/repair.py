@@ -1,0 +1,361 @@
+"""Mends a data directory that no node has open: what is safe, one explained step after another.
+
+The torn tail is cut, unfinished work ended and everything above the recovery point built again by
+the code with which a node starts. Indexes, leader epochs, snapshots and checkpoints follow from the
+batches, so they are made from them. Batches that are damaged where a sync had completed are let be,
+unless the caller asks to cut there: then what goes is first copied aside, and the step names it.
+
+Each step is atomic, or such that the next start (or the next repair) ends it: whatever moment a
+crash picks, no good batch is lost. A step that fails ends the repair; the report says which steps
+were done, which one failed, and which were not begun.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import DirectoryInUse, InvalidRequest, QuorumlogError
+from ..checkpoints import encode_epochs, encode_offsets
+from ..config import FlushPolicy, LogConfig
+from ..contents import remove_tree, replace_file
+from ..epochs import EpochCache
+from ..layout import (
+    CLEAN_MARKER,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    LOCK,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    join,
+)
+from ..recovery import Recovery, recover
+from ..segment import build_index, index_paths
+from .cutting import CutPlan, cut_damage, plan_cut
+from .directory import CHECKPOINTS, DirectoryCheck, Known, check_directory
+from .findings import CheckReport, Kind
+from .folder import METADATA_LOG, LogCheck, Progress
+
+if TYPE_CHECKING:
+    from ...runtime.ports import FileLock, Files
+
+INDEX_INTERVAL_BYTES: Final = 4096
+INDEX_KINDS: Final = frozenset(
+    {Kind.INDEX_WRONG, Kind.TIME_INDEX_WRONG, Kind.INDEX_MISSING, Kind.INDEX_FOREIGN}
+)
+RECOVERED_KINDS: Final = frozenset(
+    {Kind.TORN_TAIL, Kind.UNFINISHED, Kind.INDEX_STALE, Kind.TRANSACTION_INDEX_WRONG}
+)
+"""What the code of a node's start mends."""
+
+DAMAGE_KINDS: Final = frozenset(
+    {
+        Kind.BATCH_DAMAGED,
+        Kind.BATCH_MALFORMED,
+        Kind.OFFSET_ORDER,
+        Kind.EPOCH_ORDER,
+        Kind.LOG_SHORT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do, said in a sentence."""
+
+    what: str
+    perform: Callable[[], None]
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What a repair did. `after` is a new check; None when a step failed before."""
+
+    before: CheckReport
+    done: list[str] = field(default_factory=list)
+    failed: tuple[str, str] | None = None  # (step, error)
+    not_begun: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # damage that was let be, and why
+    after: CheckReport | None = None
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the directory has no problem now."""
+        return self.after is not None and self.after.is_ok
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it in JSON's types."""
+        failed = self.failed
+        return {
+            "ok": self.is_ok,
+            "done": self.done,
+            "failed": None if failed is None else {"step": failed[0], "error": failed[1]},
+            "not_begun": self.not_begun,
+            "refused": self.refused,
+            "before": self.before.as_dict(),
+            "after": None if self.after is None else self.after.as_dict(),
+        }
+
+
+def repair(
+    files: "Files",
+    path: str,
+    *,
+    known: Known | None = None,
+    cut_to: str | None = None,
+    progress: Progress = lambda size: None,
+) -> RepairReport:
+    """Check a data directory, mend it, check it again.
+
+    `cut_to`: a folder outside of it; damaged logs are cut in front of their first bad batch, and
+    what is cut is copied there first. Raises InvalidRequest when the path is no data directory,
+    DirectoryInUse, OSError of the check.
+    """
+    path = path.rstrip("/") or "/"
+    if not files.exists(join(path, META_PROPERTIES)):
+        raise InvalidRequest(
+            f"{path} is no data directory (it has no {META_PROPERTIES}): a repair needs the"
+            " checkpoints and the lock of the whole directory"
+        )
+    if cut_to is not None and (cut_to == path or cut_to.startswith(path + "/")):
+        raise InvalidRequest(f"{cut_to} lies in {path}: copies must be kept outside of it")
+    lock = _lock(files, path)
+    try:
+        found = check_directory(files, path, known=known, progress=progress, ask_lock=False)
+        report = RepairReport(found.report)
+        _perform(list(_Plan(files, found, report, cut_to).steps()), report)
+        if report.failed is None:
+            after = check_directory(files, path, known=known, progress=progress, ask_lock=False)
+            report.after = after.report
+        return report
+    finally:
+        lock.release()
+
+
+def _lock(files: "Files", path: str) -> "FileLock":
+    try:
+        return files.lock(join(path, LOCK))
+    except BlockingIOError:
+        raise DirectoryInUse(
+            f"a node has {path} open: stop it before a repair, or check without --repair"
+        ) from None
+
+
+def _perform(steps: list[Step], report: RepairReport) -> None:
+    for at, step in enumerate(steps):
+        try:
+            step.perform()
+        except (OSError, QuorumlogError) as error:
+            text = error.message if isinstance(error, QuorumlogError) else str(error)
+            report.failed = (step.what, text)
+            report.not_begun = [other.what for other in steps[at + 1 :]]
+            return
+        report.done.append(step.what)
+
+
+class _Plan:
+    """What to do about the findings of one check, in the order in which to do it."""
+
+    def __init__(
+        self, files: "Files", found: DirectoryCheck, report: RepairReport, cut_to: str | None
+    ) -> None:
+        self._files = files
+        self._found = found
+        self._path = found.path
+        self._report = report
+        self._cut_to = cut_to
+        self._ends: dict[str, int] = {}  # of logs that a step cut
+        self._recovered: dict[str, int] = {}  # log -> durable end, once its step was done
+
+    def steps(self) -> Iterator[Step]:
+        """Yield every step."""
+        found = self._found
+        own = {finding.kind for finding in found.report.findings}
+        cuts = list(self._cuts())
+        if Kind.CLEAN_MARKER_WRONG in own or (cuts and found.report.is_clean):
+            yield Step("remove the clean marker: the next start recovers", self._remove_marker)
+        for finding in found.report.findings:
+            if finding.kind is Kind.UNFINISHED:
+                yield self._removal(finding.file)
+        for cut in cuts:
+            yield Step(cut.what, lambda cut=cut: self._cut(cut))  # type: ignore[misc]
+        for name, check in found.logs.items():
+            yield from self._log_steps(name, check, is_cut=any(cut.log == name for cut in cuts))
+        is_recovered = any(
+            finding.kind in RECOVERED_KINDS
+            for check in found.logs.values()
+            for finding in check.report.findings
+        )
+        if Kind.CHECKPOINT_WRONG in own or cuts or is_recovered:
+            yield Step("write the checkpoints from the logs", self._write_checkpoints)
+
+    # --- damage --------------------------------------------------------------------------------
+
+    def _cuts(self) -> Iterator[CutPlan]:
+        for name, check in self._found.logs.items():
+            kinds = {finding.kind for finding in check.report.findings}
+            if not kinds & DAMAGE_KINDS:
+                continue
+            if self._cut_to is None:
+                self._report.refused.append(
+                    f"{name} is damaged and stays as it is: fetch it from its leader again, or cut"
+                    " it with --cut-damage FOLDER"
+                )
+            elif name == METADATA_LOG:
+                self._report.refused.append(
+                    f"{name} is damaged and stays as it is: a voter that has forgotten what it"
+                    " acknowledged must not vote; format a new directory for it"
+                )
+            else:
+                yield plan_cut(self._files, check, join(self._cut_to, name))
+
+    def _cut(self, plan: CutPlan) -> None:
+        self._store_offsets(self._lowered(plan.log, plan.end_offset))
+        cut_damage(self._files, plan)
+        self._ends[plan.log] = plan.end_offset
+        self._recover(self._found.logs[plan.log], recovery_point=plan.end_offset)
+
+    def _lowered(self, log: str, end_offset: int) -> dict[str, dict[str, int]]:
+        """Return the checkpoints without a word of what is above a log's new end."""
+        lowered = {}
+        for file, offsets in self._found.offsets.items():
+            lowered[file] = dict(offsets)
+            if offsets.get(log, 0) > end_offset:
+                lowered[file][log] = end_offset
+        self._found.offsets = lowered
+        return lowered
+
+    # --- logs ----------------------------------------------------------------------------------
+
+    def _log_steps(self, name: str, check: LogCheck, *, is_cut: bool) -> Iterator[Step]:
+        kinds = {finding.kind for finding in check.report.findings}
+        if is_cut:
+            return
+        is_damaged = bool(kinds & DAMAGE_KINDS)
+        is_clean = bool(self._found.report.is_clean)
+        for finding in check.report.findings:
+            if finding.kind in (Kind.SNAPSHOT_WRONG, Kind.SNAPSHOT_STALE):
+                yield self._removal(finding.file)
+        if kinds & RECOVERED_KINDS and not is_damaged:
+            what = f"{name}: do what a start does: end unfinished work, cut a torn tail at offset"
+            yield Step(
+                f"{what} {check.report.log_end_offset}, build what follows from the batches",
+                lambda: self._recover(check, recovery_point=None),
+            )
+        logs = {
+            finding.file.rpartition(".")[0] + ".log"
+            for finding in check.report.findings
+            if finding.kind in INDEX_KINDS
+        }
+        for path in sorted(logs):
+            if self._files.exists(path) and not is_damaged:
+                yield Step(f"build the indexes of {path}", lambda path=path: self._index(path))  # type: ignore[misc]
+        if kinds & {Kind.EPOCH_FILE_WRONG, Kind.EPOCH_FILE_MISSING} and not is_damaged:
+            yield Step(
+                f"{name}: write {LEADER_EPOCHS} from the batches",
+                lambda: self._write_epochs(check, is_clean=is_clean),
+            )
+
+    def _recover(self, check: LogCheck, *, recovery_point: int | None) -> None:
+        """Open the log as a start after an unclean stop does, and store what that finds."""
+        around, name = check.around, check.report.name
+        point = recovery_point
+        if point is None:
+            point = around.recovery_point or 0
+        config = LogConfig(
+            compacted=around.is_compacted,
+            flush_policy=FlushPolicy.REPLICATED
+            if check.unsynced_bytes_max is None
+            else FlushPolicy.FSYNC,
+        )
+        state = recover(
+            self._files,
+            Recovery(
+                folder=check.folder,
+                config=config,
+                is_clean=False,
+                recovery_point=point,
+                log_start_offset=min(around.log_start_offset or 0, point)
+                if recovery_point is not None
+                else around.log_start_offset or 0,
+                torn_bytes_max=check.unsynced_bytes_max,
+                wall_ms=0,
+                cleaned_to=around.cleaner_offset,
+            ),
+        )
+        if state.segments:
+            epochs = encode_epochs(state.epochs.entries())
+            replace_file(self._files, check.folder, LEADER_EPOCHS, epochs)
+            self._index(state.segments[-1].path)
+        self._recovered[name] = state.log_end_offset
+
+    def _index(self, path: str) -> None:
+        """Write both index files of a segment, each atomically."""
+        folder, _, name = path.rpartition("/")
+        file = self._files.open_readonly(path)
+        try:
+            index = build_index(
+                file,
+                base_offset=int(name.partition(".")[0]),
+                end=file.size(),
+                interval_bytes=INDEX_INTERVAL_BYTES,
+            )
+        finally:
+            file.close()
+        index.seal()
+        for target, content in zip(
+            index_paths(path), (index.encode_offsets(), index.encode_times()), strict=True
+        ):
+            replace_file(self._files, folder, target.rpartition("/")[2], content)
+
+    def _write_epochs(self, check: LogCheck, *, is_clean: bool) -> None:
+        epochs = EpochCache()
+        for run in check.course.runs:
+            epochs.assign(run.epoch, run.first_offset)
+        epochs.truncate_start(check.report.log_start_offset)
+        if not is_clean:
+            end = self._recovered.get(check.report.name, check.around.recovery_point or 0)
+            epochs.truncate_end(end)
+        replace_file(self._files, check.folder, LEADER_EPOCHS, encode_epochs(epochs.entries()))
+
+    # --- the directory's own files -------------------------------------------------------------
+
+    def _removal(self, path: str) -> Step:
+        def remove() -> None:
+            if self._files.exists(path):
+                remove_tree(self._files, path)
+                self._files.sync_folder(path.rpartition("/")[0])
+
+        return Step(f"remove {path}", remove)
+
+    def _remove_marker(self) -> None:
+        self._files.remove(join(self._path, CLEAN_MARKER))
+        self._files.sync_folder(self._path)
+
+    def _write_checkpoints(self) -> None:
+        """Clamp what is stored to what the logs hold; name every log that must be named."""
+        stored = {file: dict(self._found.offsets.get(file, {})) for file in CHECKPOINTS}
+        for offsets in stored.values():
+            for name in [name for name in offsets if name not in self._found.logs]:
+                del offsets[name]
+        for name, check in self._found.logs.items():
+            report = check.report
+            end = self._ends.get(name, report.log_end_offset)
+            start = min(report.log_start_offset, end)
+            if name in self._recovered:
+                stored[RECOVERY_POINTS][name] = self._recovered[name]
+            elif self._found.report.is_clean and report.is_ok and end > 0:
+                stored[RECOVERY_POINTS][name] = end
+            if start > 0:
+                stored[LOG_START_OFFSETS][name] = max(start, stored[LOG_START_OFFSETS].get(name, 0))
+            for file, low in ((HIGH_WATERMARKS, start), (CLEANER_OFFSETS, 0)):
+                if name in stored[file]:
+                    stored[file][name] = min(max(stored[file][name], low), end)
+        self._store_offsets(stored)
+
+    def _store_offsets(self, stored: dict[str, dict[str, int]]) -> None:
+        """Replace the checkpoint files that do not say so already."""
+        for file, offsets in stored.items():
+            if offsets or self._files.exists(join(self._path, file)):
+                replace_file(self._files, self._path, file, encode_offsets(offsets))
