@@ -425,7 +425,7 @@ class Log:
         if not self._segments or self._segments.active.size == 0:
             return False
         try:
-            self._segments.roll(self.log_end_offset, self.config, wall_ms=wall_ms)
+            self._roll(wall_ms)
         except OSError as error:
             raise self._refused(error) from error
         return True
@@ -444,6 +444,7 @@ class Log:
         """The removal was performed, durably."""
         self._places.forget()
         self._segments.removed(removal)
+        self.producers.removed(removal.log_start_offset)
         self.replacements += 1
 
     def begin_replace(self, group: CleanedGroup) -> Swap | None:
@@ -459,6 +460,8 @@ class Log:
         """The swap was performed, durably; or refused, with everything as it was."""
         self._places.forget()
         self._segments.swapped(swap, is_done=is_done)
+        if is_done:
+            self.producers.replaced(swap.sources, swap.base_offset, swap.aborted)
         self.was_compacted = self.was_compacted or is_done
         self.replacements += 1
 
@@ -556,9 +559,7 @@ class Log:
                 return active
             if self._outstanding:
                 return None
-            rolled = self._segments.roll(self.log_end_offset, self.config, wall_ms=wall_ms)
-            self.producers.rolled(self.log_end_offset)
-            return rolled
+            return self._roll(wall_ms)
         except OSError as error:
             raise self._refused(error) from error
 
@@ -567,6 +568,11 @@ class Log:
         if self.topic_id is not None:
             metadata = encode_partition_metadata(self.topic_id, self.unsynced_bytes_max)
         self._segments.create(self.log_end_offset, self.config, metadata=metadata, wall_ms=wall_ms)
+
+    def _roll(self, wall_ms: int) -> Segment:
+        active = self._segments.roll(self.log_end_offset, self.config, wall_ms=wall_ms)
+        self.producers.rolled(self.log_end_offset)
+        return active
 
     def _refused(self, error: OSError) -> DiskFull | StorageError:
         """Return what to tell of a file that could not be opened or made; nothing was written."""

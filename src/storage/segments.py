@@ -210,6 +210,7 @@ class Segments:
             sources=tuple(source.base_offset for source in sources),
             size=group.size,
             index=group.index,
+            aborted=group.aborted,
         )
 
     def swapped(self, swap: Swap, *, is_done: bool) -> None:

@@ -35,6 +35,7 @@ from ..layout import (
     swap_file,
     swap_range,
 )
+from ..producers.transactions import AbortedTransaction
 from ..segment import walk
 from .removal import set_aside, unlink
 
@@ -55,6 +56,7 @@ class Swap:
     sources: tuple[int, ...]  # base offsets, ascending
     size: int  # bytes of the new .log; may be 0
     index: SegmentIndex  # sealed; for the loop alone
+    aborted: tuple[AbortedTransaction, ...] = ()  # what its .txnindex holds; for the loop alone
 
 
 def perform_swap(files: "Files", swap: Swap) -> list[str] | OSError:

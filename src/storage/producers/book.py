@@ -171,10 +171,16 @@ class ProducerBook:
         if cut.replayed is not None:
             self.states = cut.replayed.states
 
-    def removed(self, bases: Sequence[int]) -> None:
-        """Segments at the log's start are gone, with their .txnindex. What is known of producers
-        stays until it expires: their batches may be repeated all the same (R22)."""
-        self.transactions.replace(bases)
+    def removed(self, log_start_offset: int) -> None:
+        """Segments that start below the new start of the log are gone, with their .txnindex. What
+        is known of producers stays until it expires: batches may be repeated all the same (R22)."""
+        self.transactions.remove_below(log_start_offset)
+
+    def replaced(
+        self, sources: Sequence[int], base_offset: int, aborted: Sequence[AbortedTransaction]
+    ) -> None:
+        """Segments were cleaned into one, whose .txnindex holds `aborted`."""
+        self.transactions.replace(sources, base_offset, aborted)
 
 
 # --- what the lane does ------------------------------------------------------------------------

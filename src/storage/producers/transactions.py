@@ -119,18 +119,20 @@ class TransactionIndex:
             if base in self._stored:
                 self._stored[base] = min(self._stored[base], kept)
 
-    def replace(
-        self,
-        removed: Iterable[int],
-        kept: Mapping[int, Sequence[AbortedTransaction]] | None = None,
-    ) -> None:
-        """Segments with these base offsets are gone; `kept` is what came in their place, in files
-        already: nothing after a removal, the entries of cleaned segments after a swap."""
-        for base in removed:
+    def remove_below(self, log_start_offset: int) -> None:
+        """Segments that start below an offset are gone, with their files."""
+        for base in [base for base in self._aborted if base < log_start_offset]:
             self._put(base, [])
-        for base, entries in (kept or {}).items():
-            self._put(base, list(entries))
-            self._stored[base] = len(entries)
+
+    def replace(
+        self, sources: Iterable[int], base_offset: int, entries: Sequence[AbortedTransaction]
+    ) -> None:
+        """One segment, whose file holds `entries`, is in the place of the `sources`."""
+        for base in sources:
+            self._put(base, [])
+        self._put(base_offset, list(entries))
+        if entries:
+            self._stored[base_offset] = len(entries)
         self._aborted = {base: self._aborted[base] for base in sorted(self._aborted)}
 
     def _put(self, base: int, entries: list[AbortedTransaction]) -> None:
