@@ -2,7 +2,9 @@
 
 Owns the codec numbers and the byte framings the field's clients expect: gzip (RFC 1952), snappy in
 the framing of the Java library `snappy-java` (a raw block is understood on read), lz4 frames with
-independent blocks (what the Java reader insists on), zstd frames. `cramjam` does the work and
+independent blocks (what the Java reader insists on), zstd frames. Read is whatever the formats
+allow: several gzip members, frames or snappy streams one behind the other, frames to be skipped,
+linked lz4 blocks, sizes declared or not; their checksums are checked where they have some. `cramjam` does the work and
 releases the GIL.
 
 What others compressed is not trusted: every inflation writes into a buffer that is never larger
@@ -238,11 +240,14 @@ def _decompress_snappy(data: Buffer, limit: int) -> memoryview:
     view = memoryview(data)
     if view[:8] != _SNAPPY_MAGIC:
         return _inflate_blocks([view], limit)
-    if len(view) < len(_SNAPPY_HEADER):
-        raise CorruptionError("the snappy framing ends inside its header")
     blocks = []
-    position = len(_SNAPPY_HEADER)
+    position = 0
     while position < len(view):
+        if view[position : position + 8] == _SNAPPY_MAGIC:  # a stream, or the next one
+            if len(view) - position < len(_SNAPPY_HEADER):
+                raise CorruptionError("the snappy framing ends inside its header")
+            position += len(_SNAPPY_HEADER)
+            continue
         if len(view) - position < 4:
             raise CorruptionError("the snappy framing ends inside a block's size")
         size = _BLOCK_SIZE.unpack_from(view, position)[0]
