@@ -121,13 +121,14 @@ class LastRecord(NamedTuple):
 
 
 class AlreadyStored(Exception):
-    """The batch is one that the log holds: offsets [base_offset, next_offset). Nothing is wrong and
-    nothing is to be done."""
+    """The batch is one that the log holds: offsets [base_offset, next_offset), largest timestamp in
+    ms. Nothing is wrong and nothing is to be done."""
 
-    def __init__(self, base_offset: int, next_offset: int) -> None:
-        super().__init__(base_offset, next_offset)
+    def __init__(self, base_offset: int, next_offset: int, timestamp: int) -> None:
+        super().__init__(base_offset, next_offset, timestamp)
         self.base_offset = base_offset
         self.next_offset = next_offset
+        self.timestamp = timestamp
 
 
 class ProducerStates:
@@ -378,7 +379,7 @@ class ProducerStates:
         stored = self._entries.get(header.producer_id)
         if stored is None or found not in stored.batches:
             return False
-        raise AlreadyStored(found.first_offset, found.last_offset + 1)
+        raise AlreadyStored(found.first_offset, found.last_offset + 1, found.timestamp)
 
     def _end(self, change: Change, start: int, kind: MarkerType) -> CompletedTransaction:
         del self._open[start]

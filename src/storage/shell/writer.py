@@ -26,8 +26,9 @@ from ..config import DirectoryConfig
 from ..flushes import Flush, perform_flush
 from ..ingest import stamp
 from ..log import Log
+from ..producers import AlreadyStored
 from .admission import Admission
-from .channel import Appended, Channel, Exclusive, PendingAppend
+from .channel import NO_APPEND_TIME, Appended, Channel, Exclusive, PendingAppend
 from .free_space import FreeSpace
 from .owner import Owner
 
@@ -146,6 +147,10 @@ class Writer:
                 self._dequeue(channel)
                 _fail(item.waiter, error)
                 continue
+            except AlreadyStored as stored:
+                self._dequeue(channel)
+                self._answer_stored(channel, item, stored)
+                continue
             if write is None:
                 break
             self._dequeue(channel)
@@ -237,6 +242,23 @@ class Writer:
             self.dirty[channel] = None
             self.dirtied.set()
         channel.moved()
+
+    def _answer_stored(self, channel: Channel, item: PendingAppend, stored: AlreadyStored) -> None:
+        """Answer a repeated append with where its first attempt lies, once that is as durable as
+        this one asks."""
+        log, waiters = channel.log, channel.flush_waiters
+        appended = Appended(
+            Offset(stored.base_offset),
+            Offset(stored.next_offset),
+            NO_APPEND_TIME if item.append_time_ms < 0 else stored.timestamp,
+            Offset(log.log_start_offset),
+        )
+        if not item.waits_for_flush or stored.next_offset <= log.flushed_end_offset:
+            _answer(item.waiter, appended, None)
+            return
+        end_offset = max(stored.next_offset, waiters[-1][0]) if waiters else stored.next_offset
+        waiters.append((end_offset, partial(_answer, item.waiter, appended)))
+        self._request_flush(channel)
 
     def _group_failed(self, channel: Channel, group: Group, failure: WriteFailed) -> None:
         for item, write in reversed(group):
