@@ -5,12 +5,16 @@ Both front doors (gRPC, the Kafka protocol) translate to these. Nothing here dec
 
 from dataclasses import dataclass
 
-from ..errors import QuorumlogError
+from ..errors import InvalidTxnState, QuorumlogError
 from ..ids import Epoch, Offset
+from ..records.batch import HEADER_SIZE, TRANSACTIONAL_BIT
+from ..records.compression import Buffer
 
 LATEST = -1  # as a timestamp: the high watermark
 EARLIEST = -2  # as a timestamp: the log start offset
 MAX_TIMESTAMP = -3  # as a timestamp: the record with the largest timestamp
+
+_ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,16 @@ class AppendResult:
     base_offset: Offset  # of the first record; -1 where nobody waited for it (acks=0)
     log_append_time_ms: int  # -1 unless the topic stamps the broker's time
     log_start_offset: Offset
+
+
+def refuse_transactional(records: Buffer) -> None:
+    """Raise InvalidTxnState for a batch of a transaction: nobody here could end that, and an open
+    one holds up all who read what is committed. One look at the first batch's attributes is enough,
+    for batches with a producer id are refused by the log unless they come alone."""
+    if len(records) >= HEADER_SIZE and records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+        raise InvalidTxnState(
+            "transactions are not offered yet: send batches that are not transactional"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,11 +137,12 @@ class Reads:
             if taken is not None:
                 records = await self._directory.read(taken)
                 next_offset = max(spec.offset, taken.next_offset)  # exact only now
+            log = replica.log
             return FetchOutcome(
                 spec,
                 high_watermark,
-                high_watermark,
-                replica.log.log_start_offset,
+                min(high_watermark, log.last_stable_offset),
+                log.log_start_offset,
                 records,
                 next_offset,
             )

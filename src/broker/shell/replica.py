@@ -164,6 +164,7 @@ class Replica:
             log_end_offset=Offset(log.log_end_offset),
             flushed_end_offset=Offset(log.flushed_end_offset),
         )
+        log.note_high_watermark(self.partition.high_watermark)
         _wake(progress.released)
         self._wake_fetches()
 
@@ -174,6 +175,8 @@ class Replica:
             log_end_offset=Offset(log.log_end_offset),
             flushed_end_offset=Offset(log.flushed_end_offset),
         )
+        if progress.high_watermark_moved:
+            log.note_high_watermark(self.partition.high_watermark)
         _wake(progress.released)
         if progress.high_watermark_moved:
             self._wake_fetches()

@@ -41,6 +41,7 @@ from ..requests import (
     LogSize,
     OffsetOutcome,
     OffsetSpec,
+    refuse_transactional,
 )
 from .appends import PendingAppend
 from .deletions import delete_records
@@ -290,6 +291,7 @@ class ReplicaManager:
         is stored; what happens later comes from `PendingAppend.settle`.
         """
         replica = self.replica_of(topic, partition, topic_id)
+        refuse_transactional(records)
         log = await replica.opened()
         state = replica.partition.admit(acks, leader_epoch)
         future = self._directory.append_nowait(

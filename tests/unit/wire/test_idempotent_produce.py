@@ -1,0 +1,82 @@
+"""Producers with an id through the front door: a repeated batch is stored once, and what does not
+fit is refused by name."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.proto import log_pb2
+from quorumlog.records import Record, encode_batch
+from quorumlog.runtime import Channel, Runtime
+
+from .served_node import Run, serving
+from .test_log_service import create, fetch, produce, produce_one, produce_request, values
+
+
+def batch(value: bytes, sequence: int, *, epoch: int = 0, **envelope: Any) -> bytes:
+    return encode_batch(
+        [Record(0, 1_000, None, value)],
+        producer_id=7,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        **envelope,
+    )
+
+
+async def stored(channel: Channel) -> list[bytes | None]:
+    (result,) = await fetch(channel, ("t", 0, 0))
+    return values(result.records)
+
+
+@pytest.mark.parametrize("policy", ["fsync", "replicated"])
+def test_a_repeated_batch_is_answered_with_its_first_offsets(
+    run: Run, folder: str, policy: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t", flush_policy=policy)
+            for sequence, value in enumerate([b"a", b"b", b"c"]):
+                assert (await produce_one(channel, batch(value, sequence))).base_offset == sequence
+            again = await produce_one(channel, batch(b"b", 1))
+            assert (again.base_offset, again.HasField("error")) == (1, False)
+            assert await stored(channel) == [b"a", b"b", b"c"]
+
+    run(main)
+
+
+def test_a_batch_and_its_copy_under_way_at_once_are_stored_once() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, "/data") as channel:
+            await create(channel, "t")
+            copies = [produce_request(batch(b"a", 0), number=number) for number in range(8)]
+            answers = await produce(channel, copies)
+            assert [answer.results[0].base_offset for answer in answers] == [0] * 8
+            assert await stored(channel) == [b"a"]
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize(
+    ("batches", "error"),
+    [
+        ([batch(b"a", 0), batch(b"c", 2)], "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+        ([batch(b"a", 0, epoch=3), batch(b"b", 0, epoch=2)], "INVALID_PRODUCER_EPOCH"),
+        ([batch(b"a", 0), batch(b"b", 1, is_transactional=True)], "INVALID_TXN_STATE"),
+        ([batch(b"a", 0), batch(b"b", 1) + batch(b"c", 2)], "INVALID_RECORD"),
+    ],
+    ids=["gap", "old epoch", "transactional", "two at once"],
+)
+def test_what_does_not_fit_its_producer_is_refused_by_name(
+    batches: list[bytes], error: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, "/data") as channel:
+            await create(channel, "t")
+            results: list[log_pb2.ProduceResult] = [
+                await produce_one(channel, content) for content in batches
+            ]
+            assert [result.error.name for result in results] == ["", error]
+            assert await stored(channel) == [b"a"]
+
+    simulation.run(main)
