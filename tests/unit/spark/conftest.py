@@ -19,6 +19,7 @@ from quorumlog.errors import (
 )
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import encode_batch, parse_header
+from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.runtime import CallContext, Handler, Runtime, Stream, real
 from quorumlog.runtime.error_detail import encode_error
@@ -65,6 +66,18 @@ class Script:
                 for offset in range(base, base + count)
             ]
             held.append(encode_batch(records, base_offset=base))
+
+    def mark(self, place: TopicPartition) -> None:
+        """Add a control batch, which ends a transaction."""
+        marker = encode_marker(
+            producer_id=1,
+            producer_epoch=0,
+            kind=MarkerType.COMMIT,
+            coordinator_epoch=0,
+            timestamp_ms=1_000,
+            base_offset=self.end(place),
+        )
+        self.batches.setdefault(place, []).append(marker)
 
     def make_anew(self, *counts: int) -> None:
         """Delete all topics, and make others of the same names with batches of so many records."""

@@ -70,6 +70,17 @@ def test_a_read_gives_every_record_once_in_order_with_all_columns(script: Any) -
     assert row["timestamp"].timestamp() == 1.0
 
 
+def test_markers_of_transactions_are_no_rows(script: Any) -> None:
+    """One between records, and a whole range of nothing else."""
+    script.add(A, 3)
+    script.mark(A)
+    script.add(A, 2)
+    script.mark(B)
+    table = read(script)
+    assert values(table) == expected(A, 0, 3) + expected(A, 4, 6)
+    assert values(read(script, startingOffsets='{"t": {"0": 3, "1": 0}}')) == expected(A, 4, 6)
+
+
 def test_bounds_inside_batches_are_exact(script: Any) -> None:
     script.add(A, 10, 10, 10)
     table = read(script, startingOffsets='{"t": {"0": 4}}', endingOffsets='{"t": {"0": 26}}')
