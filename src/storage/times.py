@@ -1,14 +1,14 @@
 """Looking up an offset by time: the first record at or after a timestamp.
 
 Planned on the loop in numbers, run in the read lane: the time indexes of inactive segments, a walk
-over the headers of at most one index interval, and one batch decoded to find the very record.
+over the headers of at most one index interval, and one batch walked to find the very record.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..records.codec import decode_batch
+from ..records.codec import find_timestamp
 from .index import NO_TIMESTAMP, SegmentIndex
 from .segment import load_index, walk
 
@@ -110,7 +110,8 @@ class TimeLookup:
                 return
             if header.max_timestamp < target or header.last_offset < self.start_offset:
                 continue
-            for record in decode_batch(file.read(position, header.size)):
-                inside = self.start_offset <= record.offset < self.end_offset
-                if inside and record.timestamp_ms >= target:
-                    yield TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+            found = find_timestamp(
+                file.read(position, header.size), 0, target, start_offset=self.start_offset
+            )
+            if found is not None and found[0] < self.end_offset:
+                yield TimedOffset(*found, header.leader_epoch)
