@@ -208,6 +208,24 @@ class NodeConfig:
         high=64 << 30,
         field_name="log.cleaner.dedupe.buffer.size",
     )
+    producer_expiration_ms: int = _setting(
+        "producer.id.expiration.ms",
+        24 * 3_600_000,
+        "A producer id that wrote nothing to a partition for so long is forgotten there: a batch "
+        "of it that is repeated later is stored twice. Time while the node is down does not count.",
+        unit="ms",
+        low=1_000,
+        high=365 * 24 * 3_600_000,
+    )
+    producers_max: int = _setting(
+        "producer.ids.max",
+        10_000,
+        "Producer ids that one partition remembers, about 1 KiB each; beyond it the longest idle "
+        "is forgotten, never one with an open transaction.",
+        unit="producer ids",
+        low=1,
+        high=1_000_000,
+    )
     shutdown_grace_ms: int = _setting(
         "shutdown.grace.ms",
         2_000,

@@ -168,6 +168,8 @@ class Node:
                     retention_check_interval_ms=config.retention_check_interval_ms,
                     clean_bytes_per_second=config.clean_bytes_per_second,
                     clean_buffer_bytes=config.clean_buffer_bytes,
+                    producer_expiration_ms=config.producer_expiration_ms,
+                    producers_max=config.producers_max,
                 ),
                 cluster_id=ClusterId(config.cluster_id) if config.cluster_id else None,
                 node_id=NodeId(config.node_id),

@@ -199,6 +199,13 @@ class DirectoryConfig:
     clean_slice_bytes: int = MIB
     """Bytes of compaction in one job of its lane: what a stop or a deletion waits for."""
 
+    producer_expiration_ms: int = 24 * 3600 * 1000
+    """A producer id that wrote nothing for so long is forgotten: a batch of it that is repeated
+    later is stored twice. The time a node is down is not counted."""
+
+    producers_max: int = 10_000
+    """Producer ids that one log remembers, about 1 KiB each; beyond it the longest idle goes."""
+
     def __post_init__(self) -> None:
         require("write_group_bytes_max", self.write_group_bytes_max, 1, 2**40)
         require("write_bytes_max", self.write_bytes_max, 1, 2**40)
@@ -210,6 +217,8 @@ class DirectoryConfig:
         require("clean_bytes_per_second", self.clean_bytes_per_second, 0, 2**50)
         require("clean_buffer_bytes", self.clean_buffer_bytes, 1024, 2**40)
         require("clean_slice_bytes", self.clean_slice_bytes, 1, 2**40)
+        require("producer_expiration_ms", self.producer_expiration_ms, 1, 2**50)
+        require("producers_max", self.producers_max, 1, 2**24)
 
 
 def whole(configs: Mapping[str, str], key: str, default: int) -> int:

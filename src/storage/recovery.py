@@ -129,8 +129,7 @@ def _start_anew(files: "Files", recovery: Recovery, bases: list[int]) -> LogStat
         remove_segment(files, Segment(recovery.folder, base).path)
         files.sync_folder(recovery.folder)
     _sweep(files, recovery.folder)
-    start = recovery.log_start_offset
-    return LogState(segments=[], epochs=EpochCache(), log_start_offset=start, log_end_offset=start)
+    return _empty(recovery)
 
 
 def _recover_empty(recovery: Recovery) -> LogState:
@@ -140,7 +139,20 @@ def _recover_empty(recovery: Recovery) -> LogState:
             f"there is no segment, but offsets up to {recovery.recovery_point} were fsynced",
             path=recovery.folder,
         )
-    return LogState(segments=[], epochs=EpochCache(), log_start_offset=start, log_end_offset=start)
+    return _empty(recovery)
+
+
+def _empty(recovery: Recovery) -> LogState:
+    start = recovery.log_start_offset
+    return LogState(
+        segments=[],
+        epochs=EpochCache(),
+        log_start_offset=start,
+        log_end_offset=start,
+        producers=ProducerBook.empty(
+            recovery.folder, limits=recovery.producer_limits, wall_ms=recovery.wall_ms
+        ),
+    )
 
 
 def _sweep(files: "Files", folder: str) -> list[str]:

@@ -37,6 +37,7 @@ from ..premises import (
     truncate_log,
     unusable,
 )
+from ..producers import ProducerLimits
 from ..ranges import Range
 from ..recovery import Recovery
 from ..times import TimedOffset
@@ -255,6 +256,10 @@ class Directory:
             torn_bytes_max=unsynced_bytes_max(config, self._config),
             wall_ms=self._runtime.clock.wall_ms(),
             cleaned_to=stored.cleaner_offsets.get(name),
+            producer_limits=ProducerLimits(
+                expiration_ms=self._config.producer_expiration_ms,
+                producers_max=self._config.producers_max,
+            ),
         )
 
     def _adopt(
@@ -272,6 +277,8 @@ class Directory:
         stored = self._checkpoints.stored.high_watermarks.get(name, 0)
         log.note_high_watermark(min(stored, log.log_end_offset))
         self._channels[name] = Channel(log)
+        for warning in log.producers.warnings:
+            _LOG.warning("storage.producers_rebuilt log=%s reason=%s", name, warning)
         return log
 
     def log_names(self) -> list[str]:
