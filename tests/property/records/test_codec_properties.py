@@ -143,6 +143,26 @@ def test_both_find_the_same_record_by_time(
     assert _codec.find_timestamp(body, timestamp_ms, start_offset) == expected
 
 
+@given(records, st.integers(-2, 70), st.integers(-2, 70), st.booleans(), st.booleans())
+def test_both_refuse_the_same_record_for_its_time(
+    items: list[Record], least: int, most: int, keys_required: bool, is_append_time: bool
+) -> None:
+    """And it is the first that is out of the interval, or lacks a key where one is required."""
+    body = body_of(items, is_append_time=is_append_time)
+    expected = outcome(_plain.walk_records, body, most, keys_required, least)
+    assert outcome(_codec.walk_records, body, most, keys_required, least) == expected
+    times = [-1 if is_append_time else record.timestamp_ms for record in items]
+    wrong = [
+        index
+        for index, (time, record) in enumerate(zip(times, items, strict=True))
+        if (not is_append_time and (time < -1 or time > most or (time < least and time != -1)))
+        or (keys_required and record.key is None)
+    ]
+    assert (expected is None) == (not wrong)
+    if wrong:
+        assert expected[1][1] == wrong[0]
+
+
 HEADER_LISTS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -203,8 +223,9 @@ def same_answers(body: Body) -> None:
         expected = outcome(read, _plain, body, *arguments)
         assert outcome(read, _codec, body, *arguments) == expected
     for keys_required in (False, True):
-        expected = outcome(_plain.walk_records, body, 50, keys_required)
-        assert outcome(_codec.walk_records, body, 50, keys_required) == expected
+        for limits in ((50, keys_required), (50, keys_required, 3)):
+            expected = outcome(_plain.walk_records, body, *limits)
+            assert outcome(_codec.walk_records, body, *limits) == expected
     expected = outcome(_plain.find_timestamp, body, 7, 2)
     assert outcome(_codec.find_timestamp, body, 7, 2) == expected
     for wanted in (ALL_COLUMNS, 2):
