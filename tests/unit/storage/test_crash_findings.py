@@ -1,16 +1,20 @@
 """What crashing the storage at every file operation has found, each as small as it can be."""
 
+import asyncio
 from collections.abc import Sequence
 
+from quorumlog.ids import ClusterId, NodeId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
-from quorumlog.simulation import SimWorld
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import Faults, SimWorld
 from quorumlog.storage import Log, LogConfig, Origin
 from quorumlog.storage.appends import write_fully
 from quorumlog.storage.flushes import perform_flush
 from quorumlog.storage.index import IndexCache
 from quorumlog.storage.pool import FilePool
 from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.shell import Directory
 
 GAPS = LogConfig(compacted=True)
 
@@ -86,3 +90,39 @@ def test_a_log_cut_down_to_a_gap_at_the_start_of_a_segment_ends_there() -> None:
         assert log.log_end_offset == 0
         machine.node.power_cut()
         assert machine.open(recovery_point=log.recovery_point).log_end_offset == 0
+
+
+DATA = "/data"
+NAMES = ("a-0", "b-0")
+
+
+def test_logs_that_are_first_appended_to_while_the_clean_marker_is_taken_away_share_that() -> None:
+    """A second log's first append used to take the marker away again, and ended the writer."""
+
+    async def main(runtime: Runtime) -> None:
+        await Directory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
+        for life in range(2):
+            async with runtime.tasks.scope("life") as scope:
+                directory = await Directory.open(runtime, scope, DATA)
+                logs = [await directory.open_log(n, LogConfig(), topic_id=None) for n in NAMES]
+                assert directory.was_clean == (life == 1)
+                first = directory.append_nowait(
+                    logs[0], batch(), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                )
+                await asyncio.sleep(0.0005)  # virtual: the lane has the marker in hand
+                second = directory.append_nowait(
+                    logs[1], batch(), leader_epoch=0, origin=Origin.CLIENT, flush=True
+                )
+                await asyncio.gather(first, second)
+                await directory.close()
+
+    for seed in range(10):
+        with SimWorld(seed, faults=Faults(lane_us=(900, 1_000))) as world:
+            node = world.node("node")
+            node.spawn(main)
+            world.run_for(60_000)
+            assert node.exit_error is None, node.exit_error
+
+
+def batch() -> bytes:
+    return encode_batch([Record(offset=0, timestamp_ms=0, key=b"k", value=b"v", headers=())])
