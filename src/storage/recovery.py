@@ -110,6 +110,11 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
         segments, end = scan.run(bases)
         producers = scan.producers
     if end < recovery.log_start_offset:
+        if recovery.is_clean:  # nothing was cut, so an offset is not what was written
+            raise CorruptionError(
+                f"the log ends at {end}, but starts at {recovery.log_start_offset}",
+                path=recovery.folder,
+            )
         return _start_anew(files, recovery, bases)
     epochs.truncate_end(end)
     start = max(recovery.log_start_offset, bases[0])

@@ -286,3 +286,18 @@ def test_valid_batches_are_found_wherever_they_start(bench: MakeBench, batch: Ma
     assert valid_bytes(file, 41, size, expected=4, enough=10**9) == 2 * SIZE
     assert valid_bytes(file, 0, size, expected=9, enough=10**9) == 0
     file.close()
+
+
+def test_a_log_whose_last_offset_was_flipped_is_damaged_and_never_removed(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench()
+    b.append(batch(3))
+    b.close()
+    path = f"{b.folder}/00000000000000000000.log"
+    file = b.place.files.open(path)
+    file.write(0, [b"\x80"])  # the sign of the batch's base offset
+    file.close()
+    with pytest.raises(CorruptionError, match="the log ends at -"):
+        b.open(is_clean=True)
+    assert b.place.files.size(path) > 0
