@@ -134,11 +134,11 @@ def test_both_build_the_same_columns(
     assert outcome(build, _codec, bodies, wanted, start, end, limit) == expected
 
 
-@given(records, st.integers(0, 30), st.integers(-2, 70))
+@given(records, st.integers(0, 30), st.integers(-2, 70), st.booleans())
 def test_both_find_the_same_record_by_time(
-    items: list[Record], start_offset: int, timestamp_ms: int
+    items: list[Record], start_offset: int, timestamp_ms: int, is_append_time: bool
 ) -> None:
-    body = body_of(items)
+    body = body_of(items, is_append_time=is_append_time)
     expected = _plain.find_timestamp(body, timestamp_ms, start_offset)
     assert _codec.find_timestamp(body, timestamp_ms, start_offset) == expected
 

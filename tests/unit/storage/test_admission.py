@@ -206,3 +206,35 @@ def test_what_the_node_and_its_leaders_append_is_kept_as_it_is(kit: Kit, run: Ru
             assert [r.timestamp_ms for r in decode_all(content)] == [7, 7]
 
     run(main)
+
+
+@pytest.mark.parametrize("size", [0, 5_000], ids=["on the loop", "in the lane"])
+def test_a_repeat_of_a_batch_that_was_changed_is_still_a_repeat(
+    kit: Kit, run: Run, size: int
+) -> None:
+    """It is answered with the offsets and the time of the first attempt, and stored once."""
+    config = LogConfig(compression_type=Codec.GZIP, log_append_time=True)
+
+    async def main(runtime: Runtime, path: str) -> None:
+        async with kit.opened(runtime, path, config=SMALL) as directory:
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            batches = [
+                encode_batch(
+                    [Record(0, 7, None, b"%d" % sequence + bytes(size))],
+                    codec=Codec.LZ4 if sequence else Codec.NONE,
+                    producer_id=1,
+                    producer_epoch=0,
+                    base_sequence=sequence,
+                )
+                for sequence in range(3)
+            ]
+            first = [await queued(directory, log, batch) for batch in batches]
+            await asyncio.sleep(0.01)  # the clock goes on, also the simulated one
+            again = await asyncio.gather(*(queued(directory, log, batch) for batch in batches))
+            assert [a.base_offset for a in again] == [a.base_offset for a in first] == [0, 1, 2]
+            times = [appended.log_append_time_ms for appended in again]
+            assert times == [appended.log_append_time_ms for appended in first]
+            records = decode_all(await stored(directory, log))
+            assert [record.timestamp_ms for record in records] == times
+
+    run(main)
