@@ -570,7 +570,12 @@ class Log:
         self._segments.create(self.log_end_offset, self.config, metadata=metadata, wall_ms=wall_ms)
 
     def _roll(self, wall_ms: int) -> Segment:
-        active = self._segments.roll(self.log_end_offset, self.config, wall_ms=wall_ms)
+        active = self._segments.roll(
+            self.log_end_offset,
+            self.config,
+            wall_ms=wall_ms,
+            is_flushed=self.flushed_end_offset > self._segments.bases[0],
+        )
         self.producers.rolled(self.log_end_offset)
         return active
 

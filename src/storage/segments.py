@@ -95,9 +95,17 @@ class Segments:
             self._unflushed.closing(file)
         self._unflushed.named(self.folder, parent_of(self.folder))
 
-    def roll(self, base_offset: int, config: LogConfig, *, wall_ms: int) -> Segment:
-        """Start a new segment at the log's end. Raises OSError; nothing changed then."""
+    def roll(
+        self, base_offset: int, config: LogConfig, *, wall_ms: int, is_flushed: bool
+    ) -> Segment:
+        """Start a new segment at the log's end. Raises OSError; nothing changed then.
+
+        `is_flushed`: the first segment's name is durable. Otherwise it is made so here: a power
+        cut that took it, and left a later one's, would leave a log that seems to start there.
+        """
         rolled = self.active
+        if not is_flushed:
+            self._pool.files.sync_folder(self.folder)
         active = self._add(base_offset, config, wall_ms)
         self._unflushed.seal(rolled)
         assert rolled.index is not None, f"{rolled.path} was active"
