@@ -131,8 +131,10 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
 def _start_anew(files: "Files", recovery: Recovery, bases: list[int]) -> LogState:
     """Everything that is left was deleted by its readers' leave: go on where the log starts."""
     for base in reversed(bases):
-        remove_segment(files, Segment(recovery.folder, base).path)
-        files.sync_folder(recovery.folder)
+        path = Segment(recovery.folder, base).path
+        if files.exists(path):  # a scan may have cut it off already
+            remove_segment(files, path)
+            files.sync_folder(recovery.folder)
     _sweep(files, recovery.folder)
     return _empty(recovery)
 
@@ -163,7 +165,8 @@ def _empty(recovery: Recovery) -> LogState:
 def _sweep(files: "Files", folder: str) -> list[str]:
     """Unlink what unfinished work left behind; return the names that stay, ascending."""
     names = finish_swaps(files, folder, files.names(folder))
-    bases = [base for name in names if (base := segment_base(name)) is not None]
+    bases = {base for name in names if (base := segment_base(name)) is not None}
+    kept = []
     for name in names:
         is_leftover = name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX))
         is_leftover = is_leftover or (not bases and name.endswith(SNAPSHOT_SUFFIX))
@@ -172,8 +175,9 @@ def _sweep(files: "Files", folder: str) -> list[str]:
             is_leftover = is_leftover or (base is not None and base not in bases)
         if is_leftover:
             files.remove(join(folder, name))
-            names = [each for each in names if each != name]
-    return names
+        else:
+            kept.append(name)
+    return kept
 
 
 # --- clean -------------------------------------------------------------------------------------
@@ -277,7 +281,7 @@ class _Scan:
         first = max(i for i, base in enumerate(bases) if i == 0 or base <= self._point)
         self.segments = [_segment(self.files, self.recovery, base) for base in bases[:first]]
         self.expected = self.scanned_from = bases[first]
-        self._know_producers()
+        self._know_producers(floor=bases[0])
         for at in range(first, len(bases)):
             segment = _segment(self.files, self.recovery, bases[at])
             bad = self._scan(segment)
@@ -305,7 +309,7 @@ class _Scan:
     def _point(self) -> int:
         return self.recovery.recovery_point
 
-    def _know_producers(self) -> None:
+    def _know_producers(self, *, floor: int) -> None:
         """Bring the replay to where the scan begins."""
         self.replay = Replay(
             self.files,
@@ -314,7 +318,7 @@ class _Scan:
             limits=self.recovery.producer_limits,
             wall_ms=self.recovery.wall_ms,
         )
-        self.replay.load(self.scanned_from)
+        self.replay.load(self.scanned_from, floor=floor)
         self.replay.catch_up(self.segments, self.scanned_from)
 
     def _scan(self, segment: Segment) -> "_Bad | None":

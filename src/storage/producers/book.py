@@ -207,7 +207,7 @@ def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: in
         replay = Replay(
             files, cut.folder, snapshots=cut.snapshots, limits=cut.limits, wall_ms=cut.wall_ms
         )
-        replay.load(end_offset)
+        replay.load(end_offset, floor=cut.segments[0].base_offset)
         replay.catch_up(cut.segments, end_offset)
         cut.replayed = replay
     above = [offset for offset in cut.snapshots if offset > end_offset]
@@ -232,7 +232,7 @@ def open_producers(
     """Open after a clean stop; reads no batch when the newest snapshot is of the log's end."""
     snapshots = found.snapshots
     replay = Replay(files, folder, snapshots=snapshots, limits=limits, wall_ms=wall_ms)
-    replay.load(end_offset)
+    replay.load(end_offset, floor=segments[0].base_offset)
     if replay.start_offset < end_offset:
         replay.catch_up(segments, end_offset)
     stale = [offset for offset in snapshots if offset > end_offset]

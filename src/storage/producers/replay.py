@@ -49,10 +49,14 @@ class Replay:
         self._base = NONE  # of the segment that is replayed
         self._boundaries: list[Snapshot] = []  # at the starts of segments, newest last
 
-    def load(self, ceiling: int) -> None:
-        """Begin with the newest good snapshot of `ceiling` or below it, or with nothing."""
+    def load(self, ceiling: int, *, floor: int) -> None:
+        """Begin with the newest good snapshot in [floor, ceiling], or with nothing.
+
+        `floor` is where the log's first segment starts: with an older snapshot, batches would be
+        missing between it and the log, and a producer that wrote them seemed to leave a gap.
+        """
         for offset in reversed(self._snapshots):
-            if offset > ceiling:
+            if not floor <= offset <= ceiling:
                 continue
             try:
                 snapshot = read_snapshot(self._files, self._folder, offset)

@@ -1,0 +1,139 @@
+"""The snapshot of a log's producers: the field's layout, ours behind it, and what is none."""
+
+from struct import pack, unpack_from
+
+import pytest
+from crc32c import crc32c
+
+from quorumlog.errors import CorruptionError
+from quorumlog.records import MarkerType
+from quorumlog.storage.producers.snapshots import (
+    KEPT,
+    Shelf,
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+    store_snapshot,
+)
+from quorumlog.storage.producers.states import ProducerLimits, ProducerStates, StoredBatch
+
+from ..conftest import Place
+from .makers import START_MS, Producers, data
+
+HOUR_MS = 3_600_000
+
+
+def snapshot_of(producers: Producers) -> Snapshot:
+    return Snapshot(
+        end_offset=producers.end,
+        entries=tuple(producers.states.entries()),
+        unreplicated=tuple(producers.states.unreplicated()),
+        age_ms=producers.states.age_ms,
+    )
+
+
+def busy() -> Producers:
+    producers = Producers()
+    for sequence in range(7):
+        producers.now_ms += 500
+        producers.write(data(2 * sequence, count=2, producer=4, epoch=3))
+    producers.write(data(2**31 - 1, count=3, producer=5))
+    producers.mark(MarkerType.COMMIT, producer=6, epoch=2, coordinator=9)
+    producers.write(data(0, producer=8, txn=True))
+    producers.mark(MarkerType.ABORT, producer=8, coordinator=9)
+    producers.write(data(0, producer=7, txn=True))
+    return producers
+
+
+def test_a_snapshot_gives_back_all_that_was_known() -> None:
+    before = snapshot_of(busy())
+    after = decode_snapshot(encode_snapshot(before), end_offset=before.end_offset)
+    assert after == before
+
+
+def test_producers_restored_from_a_snapshot_go_on_as_before() -> None:
+    before = snapshot_of(busy())
+    states = ProducerStates(ProducerLimits(), wall_ms=START_MS)
+    states.load(
+        before.entries,
+        unreplicated=before.unreplicated,
+        age_ms=before.age_ms,
+        end_offset=before.end_offset,
+    )
+    states.check_invariants()
+    assert states.first_undecided_offset == before.end_offset - 1
+    assert states.last_stable_offset(before.end_offset) < before.end_offset - 2
+
+
+def test_the_first_part_is_what_the_fields_tools_read() -> None:
+    """Version, CRC-32C of the rest, count; id, epoch, last sequence, last offset, offset
+    delta, timestamp, coordinator epoch, first offset of the open transaction."""
+    producers = Producers()
+    producers.end = 40
+    producers.write(data(0, count=3, producer=9, epoch=2))
+    producers.write(data(3, count=2, producer=9, epoch=2, txn=True))
+    content = encode_snapshot(snapshot_of(producers))
+    assert unpack_from(">hIi", content) == (1, crc32c(content[6:]), 1)
+    assert unpack_from(">qhiqiqiq", content, 10) == (9, 2, 4, 44, 1, 1_000, -1, 43)
+
+
+def test_a_snapshot_of_the_field_gives_the_last_batch_of_each() -> None:
+    rest = pack(">i", 2)
+    rest += pack(">qhiqiqiq", 9, 2, 4, 44, 1, 1_000, -1, -1)
+    rest += pack(">qhiqiqiq", 10, 0, -1, -1, 0, -1, 6, -1)
+    content = pack(">hI", 1, crc32c(rest)) + rest
+    (_, nine), (_, ten) = decode_snapshot(content).entries
+    assert nine.batches == (StoredBatch(3, 4, 43, 44, 1_000),)
+    assert (nine.epoch, nine.next_sequence, nine.transaction_start) == (2, 5, -1)
+    assert (ten.batches, ten.next_sequence, ten.coordinator_epoch) == ((), -1, 6)
+
+
+def test_every_flipped_byte_is_noticed() -> None:
+    content = encode_snapshot(snapshot_of(busy()))
+    for at in range(len(content)):
+        flipped = bytearray(content)
+        flipped[at] ^= 0x10
+        with pytest.raises(CorruptionError):
+            decode_snapshot(bytes(flipped))
+
+
+def test_every_torn_snapshot_is_noticed() -> None:
+    content = encode_snapshot(snapshot_of(busy()))
+    for size in range(len(content)):
+        with pytest.raises(CorruptionError):
+            decode_snapshot(content[:size])
+
+
+@pytest.mark.parametrize("count", [-1, 1, 2**31 - 1])
+def test_a_count_that_does_not_fit_is_corruption(count: int) -> None:
+    rest = pack(">i", count)
+    with pytest.raises(CorruptionError):
+        decode_snapshot(pack(">hI", 1, crc32c(rest)) + rest)
+
+
+def test_idle_time_is_kept_over_a_restart() -> None:
+    producers = Producers(expiration_ms=2 * HOUR_MS)
+    producers.write(data(0))
+    producers.now_ms += HOUR_MS
+    producers.write(data(0, producer=2))
+    before = decode_snapshot(encode_snapshot(snapshot_of(producers)))
+    later_ms = START_MS + 1_000 * HOUR_MS  # how long nobody ran does not count
+    states = ProducerStates(ProducerLimits(expiration_ms=2 * HOUR_MS), wall_ms=later_ms)
+    states.load(before.entries, unreplicated=(), age_ms=before.age_ms, end_offset=2)
+    assert states.expire(later_ms + HOUR_MS - 1) == 0
+    assert states.expire(later_ms + HOUR_MS) == 1
+    assert [who for who, _ in states.entries()] == [2]
+
+
+def test_the_newest_few_stay() -> None:
+    shelf = Shelf([10, 30, 20])
+    assert shelf.put(40) == (10,)
+    assert shelf.put(40) == ()
+    assert shelf.offsets == [20, 30, 40]
+    assert len(shelf.offsets) == KEPT
+
+
+def test_a_snapshot_is_stored_under_its_offset(place: Place) -> None:
+    snapshot = Snapshot(end_offset=70, entries=(), unreplicated=(), age_ms=0)
+    store_snapshot(place.files, place.folder, snapshot)
+    assert place.files.names(place.folder) == ["00000000000000000070.snapshot"]

@@ -1,0 +1,421 @@
+"""The rules of the producers' state, one by one."""
+
+import pytest
+
+from quorumlog.errors import (
+    CorruptionError,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    Overloaded,
+    TransactionCoordinatorFenced,
+)
+from quorumlog.records import MarkerType, iterate_batches, parse_header
+from quorumlog.records.codec import encode_batch
+from quorumlog.records.record import Record
+from quorumlog.storage import Origin
+from quorumlog.storage.producers import AlreadyStored
+from quorumlog.storage.producers.states import STEP_MS_MAX, LastRecord
+
+from .makers import Producers, data, marker
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+LAST = 2**31 - 1
+
+
+def undecided(producers: Producers) -> int | None:
+    return producers.states.first_undecided_offset
+
+
+# --- sequences ---------------------------------------------------------------------------------
+
+
+def test_an_unknown_producer_may_start_anywhere() -> None:
+    producers = Producers()
+    producers.write(data(500))
+    producers.write(data(501))
+
+
+@pytest.mark.parametrize("sequence", [0, 4, 6, LAST])
+def test_a_sequence_that_does_not_follow_is_out_of_order(sequence: int) -> None:
+    producers = Producers()
+    producers.write(data(1, count=4))
+    with pytest.raises(OutOfOrderSequence, match="starts with sequence 5"):
+        producers.write(data(sequence))
+    producers.write(data(5))
+
+
+def test_behind_the_last_sequence_comes_zero() -> None:
+    producers = Producers()
+    producers.write(data(LAST - 1))
+    producers.write(data(LAST, count=3))  # LAST, 0, 1
+    producers.write(data(2))
+    with pytest.raises(AlreadyStored):
+        producers.write(data(LAST, count=3))
+
+
+@pytest.mark.parametrize("back", range(5))
+def test_each_of_the_last_five_batches_is_known_when_it_comes_again(back: int) -> None:
+    producers = Producers()
+    for sequence in range(0, 14, 2):
+        producers.write(data(sequence, count=2))
+    with pytest.raises(AlreadyStored) as stored:
+        producers.write(data(12 - 2 * back, count=2))
+    assert stored.value.args == (12 - 2 * back, 14 - 2 * back, 1_000)
+    assert producers.end == 14
+
+
+def test_the_sixth_batch_back_is_out_of_order() -> None:
+    producers = Producers()
+    for sequence in range(6):
+        producers.write(data(sequence))
+    with pytest.raises(OutOfOrderSequence):
+        producers.write(data(0))
+
+
+def test_half_a_known_batch_is_no_copy_of_it() -> None:
+    producers = Producers()
+    producers.write(data(0, count=4))
+    for part in (data(0, count=3), data(1, count=3), data(0, count=5)):
+        with pytest.raises(OutOfOrderSequence):
+            producers.write(part)
+
+
+def test_producers_do_not_know_each_other() -> None:
+    producers = Producers()
+    producers.write(data(0, producer=1))
+    producers.write(data(7, producer=2))
+    producers.write(data(1, producer=1))
+
+
+def test_batches_of_a_client_with_an_id_come_one_by_one() -> None:
+    producers = Producers()
+    both = data(0) + data(1)
+    with pytest.raises(InvalidRecord, match="one by one"):
+        producers.states.plan(
+            both, list(iterate_batches(both)), next_offset=0, origin=Origin.CLIENT, wall_ms=0
+        )
+
+
+def test_what_a_leader_sent_is_not_checked() -> None:
+    producers = Producers()
+    producers.write(data(0, epoch=5), Origin.REPLICATED)
+    producers.write(data(9, epoch=5), Origin.REPLICATED)
+    producers.write(data(3, epoch=4), Origin.REPLICATED)
+    entry = producers.states.entry(1)
+    assert entry is not None
+    assert (entry.epoch, entry.next_sequence, len(entry.batches)) == (4, 4, 1)
+
+
+# --- epochs ------------------------------------------------------------------------------------
+
+
+def test_an_older_epoch_is_fenced() -> None:
+    producers = Producers()
+    producers.write(data(0, epoch=3))
+    with pytest.raises(InvalidProducerEpoch, match="epoch 3 here, the batch has 2"):
+        producers.write(data(1, epoch=2))
+
+
+def test_a_newer_epoch_starts_at_zero_and_forgets_the_older_ones_batches() -> None:
+    producers = Producers()
+    producers.write(data(0))
+    producers.write(data(1))
+    with pytest.raises(OutOfOrderSequence):
+        producers.write(data(2, epoch=1))
+    producers.write(data(0, epoch=1))
+    with pytest.raises(OutOfOrderSequence, match="sequence 1, this one with 2"):
+        producers.write(data(2, epoch=1))
+
+
+# --- two phases --------------------------------------------------------------------------------
+
+
+def test_outstanding_writes_count_for_the_checks_of_later_ones() -> None:
+    producers = Producers()
+    first, second = producers.plan(data(0)), producers.plan(data(1))
+    with pytest.raises(OutOfOrderSequence):
+        producers.plan(data(3))
+    assert first is not None
+    assert second is not None
+    assert producers.states.entry(1) is None, "nothing is in the log yet"
+    producers.states.complete(first)
+    producers.states.complete(second)
+    producers.write(data(2))
+
+
+def test_a_copy_of_an_outstanding_write_has_to_wait_for_its_end() -> None:
+    producers = Producers()
+    producers.write(data(0))
+    changes = producers.plan(data(1))
+    assert producers.plan(data(1)) is None
+    with pytest.raises(AlreadyStored):  # this one's original is in the log
+        producers.plan(data(0))
+    assert changes is not None
+    producers.states.complete(changes)
+    with pytest.raises(AlreadyStored):
+        producers.plan(data(1))
+
+
+def test_failed_writes_are_as_if_they_had_never_been() -> None:
+    producers = Producers()
+    producers.write(data(0))
+    second, third = producers.plan(data(1)), producers.plan(data(2, txn=True))
+    assert second is not None
+    assert third is not None
+    producers.states.failed(third)
+    producers.states.failed(second)
+    producers.end = 1
+    assert undecided(producers) is None
+    producers.write(data(1))
+    producers.write(data(2))
+
+
+def test_a_failed_first_write_leaves_the_producer_unknown() -> None:
+    producers = Producers()
+    changes = producers.plan(data(9))
+    assert changes is not None
+    producers.states.failed(changes)
+    producers.write(data(4))
+
+
+def test_an_append_of_many_batches_is_taken_back_whole() -> None:
+    producers = Producers()
+    many = data(0) + data(1, base_offset=1) + data(0, producer=2, base_offset=2)
+    changes = producers.states.plan(
+        many, list(iterate_batches(many)), next_offset=0, origin=Origin.REPLICATED, wall_ms=0
+    )
+    assert changes is not None
+    producers.states.reserve(changes)
+    producers.states.failed(changes)
+    producers.write(data(7))
+    producers.write(data(8, producer=2))
+
+
+# --- transactions ------------------------------------------------------------------------------
+
+
+def test_a_transaction_runs_from_its_first_batch_to_its_marker() -> None:
+    producers = Producers()
+    producers.write(data(0))
+    producers.write(data(1, txn=True))
+    producers.write(data(2, txn=True))
+    assert undecided(producers) == 1
+    (ended,) = producers.mark(MarkerType.COMMIT)
+    assert (ended.first_offset, ended.last_offset, ended.is_aborted) == (1, 3, False)
+    assert undecided(producers) is None
+    producers.write(data(3))
+
+
+def test_an_aborted_transaction_says_what_was_stable_then() -> None:
+    producers = Producers()
+    producers.write(data(0, producer=1, txn=True))
+    producers.write(data(0, producer=2, txn=True))
+    (first,) = producers.mark(MarkerType.ABORT, producer=1)
+    (second,) = producers.mark(MarkerType.ABORT, producer=2)
+    assert (first.is_aborted, first.last_stable_offset) == (True, 1)
+    assert second.last_stable_offset == 4, "nothing is open any more"
+
+
+def test_while_a_transaction_is_open_its_producer_writes_nothing_else() -> None:
+    producers = Producers()
+    producers.write(data(0, txn=True))
+    with pytest.raises(InvalidTxnState, match="open since offset 0"):
+        producers.write(data(1))
+    producers.write(data(1, txn=True))
+    producers.write(data(0, producer=2))
+
+
+def test_a_second_marker_ends_nothing() -> None:
+    """R23: two who complete one transaction."""
+    producers = Producers()
+    producers.write(data(0, txn=True))
+    assert len(producers.mark(MarkerType.ABORT)) == 1
+    assert producers.mark(MarkerType.ABORT) == []
+
+
+def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
+    producers = Producers()
+    producers.write(data(0, txn=True))
+    producers.mark(MarkerType.COMMIT, coordinator=5)
+    producers.write(data(1, txn=True))
+    with pytest.raises(TransactionCoordinatorFenced, match="epoch 4, one of 5"):
+        producers.mark(MarkerType.COMMIT, coordinator=4)
+    producers.mark(MarkerType.COMMIT, coordinator=5)
+
+
+def test_a_marker_of_an_older_producer_epoch_is_fenced() -> None:
+    producers = Producers()
+    producers.write(data(0, epoch=2, txn=True))
+    with pytest.raises(InvalidProducerEpoch, match="the marker has 1"):
+        producers.mark(MarkerType.ABORT, epoch=1)
+
+
+def test_a_marker_of_a_newer_epoch_fences_the_producer() -> None:
+    """A coordinator that aborts for a timeout bumps the epoch; the old life's late batch must not
+    open the transaction again (R24)."""
+    producers = Producers()
+    producers.write(data(0, txn=True))
+    producers.mark(MarkerType.ABORT, epoch=1)
+    with pytest.raises(InvalidProducerEpoch):
+        producers.write(data(1, txn=True))
+    with pytest.raises(OutOfOrderSequence):
+        producers.write(data(1, epoch=1, txn=True))
+    producers.write(data(0, epoch=1, txn=True))
+
+
+def test_a_commit_keeps_the_sequence_going() -> None:
+    producers = Producers()
+    producers.write(data(0, txn=True))
+    producers.mark(MarkerType.COMMIT)
+    with pytest.raises(AlreadyStored):
+        producers.write(data(0, txn=True))
+    producers.write(data(1, txn=True))
+
+
+def test_a_producer_of_whom_only_a_marker_is_known_may_go_on_anywhere() -> None:
+    producers = Producers()
+    producers.mark(MarkerType.COMMIT, producer=3)
+    producers.write(data(77, producer=3))
+
+
+def test_a_torn_marker_is_refused() -> None:
+    producers = Producers()
+    batch = bytearray(marker(MarkerType.COMMIT))
+    batch[-1] ^= 1
+    with pytest.raises(CorruptionError):
+        producers.write(bytes(batch), Origin.REPLICATED)
+
+
+def test_another_control_batch_of_a_producer_changes_nothing() -> None:
+    producers = Producers()
+    other = encode_batch(
+        [Record(0, 0, bytes.fromhex("00000005"), b"")], producer_id=1, is_control=True
+    )
+    header = parse_header(other)
+    assert (
+        producers.states.plan(
+            other, [(0, header)], next_offset=0, origin=Origin.REPLICATED, wall_ms=0
+        )
+        == ()
+    )
+
+
+def test_a_batch_without_a_sequence_opens_a_transaction_and_leaves_the_sequence_alone() -> None:
+    """Offsets that a coordinator writes into a transaction have none."""
+    producers = Producers()
+    producers.write(data(0))
+    producers.write(data(-1, txn=True), Origin.INTERNAL)
+    assert undecided(producers) == 1
+    producers.mark(MarkerType.COMMIT)
+    producers.write(data(1))
+
+
+# --- what is stable ----------------------------------------------------------------------------
+
+
+def test_the_last_stable_offset_is_the_least_of_watermark_and_undecided() -> None:
+    producers = Producers()
+    producers.write(data(0))
+    assert producers.states.last_stable_offset(1) == 1
+    producers.write(data(1, txn=True))
+    producers.write(data(2, txn=True))
+    assert producers.states.last_stable_offset(3) == 1
+    assert producers.states.last_stable_offset(0) == 0
+
+
+def test_a_decided_transaction_counts_once_its_marker_is_committed() -> None:
+    producers = Producers()
+    producers.write(data(0, txn=True))
+    producers.write(data(0, producer=2))
+    producers.mark(MarkerType.COMMIT)  # at 2
+    for high_watermark, stable in ((1, 0), (2, 0), (3, 3)):
+        producers.states.replicated_to(high_watermark)
+        assert producers.states.last_stable_offset(high_watermark) == stable
+
+
+# --- forgetting --------------------------------------------------------------------------------
+
+
+def test_an_idle_producer_is_forgotten() -> None:
+    producers = Producers(expiration_ms=2 * HOUR_MS)
+    producers.write(data(0))
+    producers.write(data(0, producer=2))
+    producers.now_ms += HOUR_MS
+    producers.write(data(1, producer=2))
+    assert producers.states.expire(producers.now_ms + HOUR_MS - 1) == 0
+    assert producers.states.expire(producers.now_ms + HOUR_MS) == 1
+    assert producers.states.entry(1) is None
+    assert producers.states.entry(2) is not None
+
+
+def test_producers_that_write_have_idle_ones_looked_for() -> None:
+    producers = Producers(expiration_ms=HOUR_MS)
+    producers.write(data(0))
+    for sequence in range(3):
+        producers.now_ms += HOUR_MS // 2
+        producers.write(data(sequence, producer=2))
+    assert producers.states.entry(1) is None
+
+
+def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
+    producers = Producers(expiration_ms=HOUR_MS)
+    producers.write(data(0, txn=True))
+    for _ in range(30):
+        producers.now_ms += HOUR_MS
+        producers.states.expire(producers.now_ms)
+    assert producers.states.entry(1) is not None
+
+
+@pytest.mark.parametrize("jump_ms", [-30 * DAY_MS, 365 * DAY_MS])
+def test_a_jump_of_the_wall_clock_forgets_nobody(jump_ms: int) -> None:
+    producers = Producers(expiration_ms=DAY_MS)
+    producers.write(data(0))
+    producers.now_ms += jump_ms
+    assert producers.states.expire(producers.now_ms) == 0
+    with pytest.raises(AlreadyStored):
+        producers.write(data(0))
+    for _ in range(DAY_MS // STEP_MS_MAX + 1):
+        producers.now_ms += STEP_MS_MAX
+        producers.states.expire(producers.now_ms)
+    assert len(producers.states) == 0, "time goes on from where it jumped to"
+
+
+def test_beyond_the_bound_the_longest_idle_is_forgotten() -> None:
+    producers = Producers(producers_max=3)
+    producers.write(data(0, producer=1, txn=True))
+    for producer in (2, 3):
+        producers.write(data(0, producer=producer))
+    producers.write(data(1, producer=2))
+    producers.write(data(0, producer=4))
+    assert [who for who, _ in producers.states.entries()] == [1, 2, 4]
+
+
+def test_open_transactions_that_fill_the_bound_leave_no_room_for_another_producer() -> None:
+    producers = Producers(producers_max=2)
+    producers.write(data(0, producer=1, txn=True))
+    producers.write(data(0, producer=2, txn=True))
+    with pytest.raises(Overloaded, match="2 producers have a transaction open"):
+        producers.write(data(0, producer=3))
+    producers.write(data(1, producer=2, txn=True))
+    producers.mark(MarkerType.ABORT, producer=1)
+    producers.write(data(0, producer=3))
+
+
+def test_a_producer_with_an_outstanding_write_is_not_forgotten() -> None:
+    producers = Producers(producers_max=1)
+    producers.write(data(0, producer=1))
+    changes = producers.plan(data(1, producer=1))
+    producers.write(data(0, producer=2))
+    assert changes is not None
+    assert producers.states.entry(1) is not None
+    producers.states.failed(changes)
+
+
+def test_where_live_producers_last_data_lie_is_told() -> None:
+    producers = Producers()
+    producers.write(data(0, count=3))
+    producers.mark(MarkerType.COMMIT, producer=2, epoch=4)
+    assert producers.states.last_records() == {1: LastRecord(2, 0), 2: LastRecord(-1, 4)}

@@ -1,0 +1,126 @@
+"""The index of aborted transactions: its bytes, and which of them concern a reader."""
+
+import pytest
+
+from quorumlog.errors import CorruptionError
+from quorumlog.storage.producers import AbortedTransaction, TransactionIndex
+from quorumlog.storage.producers.transactions import (
+    append_aborted,
+    decode_aborted,
+    encode_aborted,
+    path_of,
+    read_aborted,
+)
+
+from ..conftest import Place
+
+FIRST = AbortedTransaction(1, first_offset=2, last_offset=9, last_stable_offset=5)
+SECOND = AbortedTransaction(2, first_offset=5, last_offset=14, last_stable_offset=15)
+THIRD = AbortedTransaction(1, first_offset=20, last_offset=24, last_stable_offset=25)
+
+
+def index() -> TransactionIndex:
+    """Two segments: [0, 12) and from 12 on."""
+    index = TransactionIndex()
+    index.add(0, FIRST)
+    index.add(12, SECOND)
+    index.add(12, THIRD)
+    return index
+
+
+def test_an_entry_has_the_fields_bytes() -> None:
+    assert encode_aborted([FIRST]) == bytes.fromhex(
+        "0000 0000000000000001 0000000000000002 0000000000000009 0000000000000005"
+    )
+    assert decode_aborted(encode_aborted([FIRST, THIRD])) == [FIRST, THIRD]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        encode_aborted([FIRST])[:-1],
+        b"\0\1" + encode_aborted([FIRST])[2:],
+        encode_aborted([THIRD, FIRST]),
+        encode_aborted([FIRST, FIRST]),
+        encode_aborted([FIRST._replace(first_offset=10)]),
+        encode_aborted([FIRST._replace(producer_id=-1)]),
+        encode_aborted([FIRST._replace(last_stable_offset=2)]),
+    ],
+    ids=["torn", "version", "descends", "twice", "ends first", "no producer", "nothing stable"],
+)
+def test_what_cannot_be_an_index_is_corruption(content: bytes) -> None:
+    with pytest.raises(CorruptionError):
+        decode_aborted(content, "x.txnindex")
+
+
+def test_an_entry_outside_its_segment_is_corruption() -> None:
+    with pytest.raises(CorruptionError):
+        decode_aborted(encode_aborted([FIRST]), base_offset=10)
+    with pytest.raises(CorruptionError):
+        decode_aborted(encode_aborted([FIRST]), end_offset=9)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [
+        (0, 2, []),
+        (0, 3, [FIRST]),
+        (0, 100, [FIRST, SECOND, THIRD]),
+        (9, 12, [FIRST, SECOND]),
+        (10, 12, [SECOND]),
+        (15, 20, []),
+        (24, 30, [THIRD]),
+        (25, 30, []),
+    ],
+)
+def test_a_range_is_concerned_by_what_overlaps_it(
+    start: int, end: int, found: list[AbortedTransaction]
+) -> None:
+    assert index().aborted_in(start, end) == found
+
+
+def test_a_truncation_forgets_the_markers_that_it_cuts() -> None:
+    cut = index()
+    cut.truncate(14)
+    assert cut.aborted_in(0, 100) == [FIRST]
+    assert cut.of_segment(12) == ()
+
+
+def test_removed_segments_take_their_entries_along() -> None:
+    left = index()
+    left.remove_below(12)
+    assert left.aborted_in(0, 100) == [SECOND, THIRD]
+
+
+def test_a_cleaned_segment_brings_what_it_kept() -> None:
+    cleaned = index()
+    cleaned.add(30, THIRD._replace(last_offset=33, last_stable_offset=34))
+    cleaned.replace([0, 12], 0, [SECOND])
+    assert [entry.last_offset for entry in cleaned.aborted_in(0, 100)] == [14, 33]
+    assert [unstored.base_offset for unstored in cleaned.unstored()] == [30]
+
+
+def test_what_is_not_in_the_files_is_appended_to_them(place: Place) -> None:
+    own = index()
+    for _ in range(2):
+        unstored = own.unstored()
+        for one in unstored:
+            append_aborted(place.files, place.folder, one)
+        own.stored(unstored)
+        found = read_aborted(place.files, place.folder, [0, 12])
+        assert found == {0: list(own.of_segment(0)), 12: list(own.of_segment(12))}
+        own.add(12, THIRD._replace(first_offset=26, last_offset=28, last_stable_offset=29))
+    assert place.files.size(path_of(place.folder, 0)) == 34
+    assert [one.position for one in own.unstored()] == [3 * 34]
+
+
+def test_a_shorter_index_is_written_over_the_longer_one(place: Place) -> None:
+    own = index()
+    for one in own.unstored():
+        append_aborted(place.files, place.folder, one)
+    own.stored(own.unstored())
+    own.truncate(20)
+    own.add(12, THIRD._replace(producer_id=8))
+    for one in own.unstored():
+        append_aborted(place.files, place.folder, one)
+    assert read_aborted(place.files, place.folder, [12]) == {12: list(own.of_segment(12))}
