@@ -134,6 +134,14 @@ class Unflushed:
         self.is_flushing = True
         return flush
 
+    def put_off(self, flush: Flush) -> None:
+        """Nothing of the flush failed but opening a file: the next one does all of it."""
+        assert self.is_flushing, "no flush is under way"
+        self.is_flushing = False
+        self._closing = [*flush.synced, *self._closing]
+        self._sealed = [*flush.sealed, *self._sealed]
+        self._folders = dict.fromkeys((*flush.folders, *self._folders))
+
     def end(self, flush: Flush) -> None:
         """The flush ended, well or not."""
         assert self.is_flushing, "no flush is under way"

@@ -15,6 +15,20 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+QUORUM_STATE: Final = "quorum-state"
+
+SMALL_FILES: Final = frozenset(
+    {
+        META_PROPERTIES,
+        CLEAN_MARKER,
+        RECOVERY_POINTS,
+        LOG_START_OFFSETS,
+        HIGH_WATERMARKS,
+        CLEANER_OFFSETS,
+        QUORUM_STATE,
+    }
+)
+"""What is read when the directory is taken over; a few lines a log at most."""
 
 # --- in a log's folder -------------------------------------------------------------------------
 

@@ -13,10 +13,9 @@ Offsets that only grow, except by truncation:
 It must not know who leads, what is committed, or when it is called.
 """
 
-import errno
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..errors import (
     DiskFull,
@@ -47,7 +46,7 @@ from .epochs import EpochCache
 from .flushes import OUT_OF_SPACE, Flush, Unflushed
 from .index import IndexCache
 from .places import Places
-from .pool import FilePool
+from .pool import OUT_OF_DESCRIPTORS, FilePool
 from .producers import AbortedTransaction, ProducerBook
 from .producers.states import Changes
 from .ranges import Range
@@ -58,9 +57,6 @@ from .truncation import Cut, Truncation, find_cut, perform_truncation
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File
-
-OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
-"""Errors that closing files cures."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -273,6 +269,10 @@ class Log:
         self.producers.complete_flush(flush.producers)
         assert flush.end_offset <= self.log_end_offset, f"{flush.end_offset} beyond the log's end"
         self.flushed_end_offset = max(self.flushed_end_offset, flush.end_offset)
+
+    def put_flush_off(self, flush: Flush) -> None:
+        """No file could be opened for it, so nothing was lost: the next flush does all of it."""
+        self._unflushed.put_off(flush)
 
     def flush_failed(self, flush: Flush, error: OSError) -> StorageError:
         """The flush failed: final, since a repeated fsync would claim what is lost."""

@@ -5,11 +5,18 @@ it; close() then takes effect when the last lease is back, so evicting never pul
 under a reader or a sync.
 """
 
+import errno
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ..runtime.ports import File, Files
+
+OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors that closing files cures."""
+
+SHED: Final = 4
+"""Where no file can be opened, one in so many of the open ones is closed."""
 
 
 class FilePool:
@@ -30,12 +37,24 @@ class FilePool:
         if file is not None:
             self._open.move_to_end(path)
             return file
-        file = self.files.open(path, create=create)
+        try:
+            file = self.files.open(path, create=create)
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS or not self._open:
+                raise
+            self._shed()
+            file = self.files.open(path, create=create)
         self._open[path] = file
         if len(self._open) > self._open_files_max:
             _, oldest = self._open.popitem(last=False)
             oldest.close()
         return file
+
+    def _shed(self) -> None:
+        """Others took the descriptors that this pool counts on: do with fewer."""
+        for _ in range(max(1, len(self._open) // SHED)):
+            _, oldest = self._open.popitem(last=False)
+            oldest.close()
 
     def pin(self, path: str) -> None:
         """Keep the file of a path open until `forget`: another is about to get the path. Raises

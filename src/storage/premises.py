@@ -36,6 +36,7 @@ from .layout import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    SMALL_FILES,
     TEMPORARY_SUFFIX,
     join,
     segment_base,
@@ -116,7 +117,7 @@ def _look_around(files: "Files", path: str, lock: "FileLock") -> Found:
     for name in files.names(path):
         if name.endswith((DELETED_FOLDER_SUFFIX, TEMPORARY_SUFFIX)):
             remove_tree(files, join(path, name))
-        elif name != LOCK and not files.is_folder(join(path, name)):
+        elif name in SMALL_FILES:  # what others left here is theirs, however large
             small[name] = read_file(files, join(path, name))
     stored = Stored.of_files(small)
     files.sync_folder(path)

@@ -9,7 +9,14 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from ...errors import CorruptionError, QuorumlogError, Stopping, StorageError
+from ...errors import (
+    CorruptionError,
+    DiskFull,
+    Overloaded,
+    QuorumlogError,
+    Stopping,
+    StorageError,
+)
 from ...ids import Epoch, Offset, TopicId
 from ...runtime import Scope
 from ...storage import FlushPolicy, Log, LogConfig
@@ -43,6 +50,7 @@ class Replica:
         self._log: Log | None = None
         self._error: QuorumlogError | None = None  # why the replica was given up
         self._opened: asyncio.Event | None = None  # exists from the first request on
+        self._lacking: QuorumlogError | None = None  # why the last attempt to open it failed
         # Fetches that wait for records here, in order of arrival; woken by setting a result.
         self._fetches: dict[asyncio.Future[None], None] = {}
 
@@ -53,14 +61,21 @@ class Replica:
             self._scope.spawn(self._open(self._opened), name=f"open {self.partition.name}")
 
     async def opened(self) -> Log:
-        """Return the log, opening it at the first call; raises why the replica was given up."""
+        """Return the log, opening it at the first call; raises why the replica was given up, or
+        what was lacking this time."""
         if self._error is not None:
             raise self._error.with_traceback(None)  # or it keeps the frames of all it was told to
         if self._log is None:
             self.begin_open()
             assert self._opened is not None, "opening has begun"
             await self._opened.wait()
+            self._check_opened()
         return self.log
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `opened` answers at once: with the log, or why the replica was given up."""
+        return self._log is not None or self._error is not None
 
     @property
     def log(self) -> Log:
@@ -114,6 +129,11 @@ class Replica:
         else:
             await self._directory.delete_folder(self.partition.name)
 
+    def _check_opened(self) -> None:
+        if self._log is None and self._error is None:
+            assert self._lacking is not None, "an opening ends with a log or with an error"
+            raise self._lacking.with_traceback(None)
+
     def wait_for_records(self, wake: "asyncio.Future[None]") -> None:
         """Have `wake` set when the high watermark moves or the replica is given up."""
         self._fetches[wake] = None
@@ -132,6 +152,9 @@ class Replica:
             )
             if self.flushes and log.flushed_end_offset < log.log_end_offset:
                 await self._directory.flush(log)  # what recovery found counts once it is durable
+        except (Overloaded, DiskFull) as error:  # that passes: the next request tries again
+            _LOG.warning("broker.not_opened log=%s error=%s", self.partition.name, error)
+            self._lacking, self._opened = error, None
         except (StorageError, CorruptionError, Stopping) as error:
             self.give_up(error)
         except asyncio.CancelledError:

@@ -14,6 +14,7 @@ from ...errors import (
     NotLeaderOrFollower,
     QuorumlogError,
     StorageError,
+    TimedOut,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -28,7 +29,7 @@ from ...metadata import (
 from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
-from ...storage import FlushPolicy, LogConfig, Origin
+from ...storage import FlushPolicy, Log, LogConfig, Origin
 from ...storage.shell.channel import Appended
 from ...storage.shell.directory import Directory
 from ..partition import Acks, LeaderState, Partition
@@ -240,9 +241,17 @@ class ReplicaManager:
         index = start % count
         raise self._not_leader(topic, index, image.partitions[index])
 
-    async def log_sizes(self, topics: Collection[str]) -> list[LogSize]:
+    async def log_sizes(
+        self, topics: Collection[str], *, timeout_ms: int | None = None
+    ) -> list[LogSize]:
         """Return what partitions take here, of some topics or (none named) of all, by ascending
-        topic and index. Logs that nobody has used yet are opened for it."""
+        topic and index.
+
+        Logs that nobody has used yet are opened for it, one by one; those whose turn has not come
+        when the time is up have an error in their place. Without a timeout it takes what it takes.
+        """
+        clock = self._runtime.clock
+        end_ms = None if timeout_ms is None else clock.now_ms() + timeout_ms
         wanted = sorted(key for key in self._replicas if not topics or key[0] in topics)
         sizes = []
         for topic, index in wanted:
@@ -250,7 +259,7 @@ class ReplicaManager:
             if replica is None:
                 continue  # deleted meanwhile
             try:
-                log = await replica.opened()
+                log = await _opened_by(replica, None if end_ms is None else end_ms - clock.now_ms())
             except QuorumlogError as error:
                 sizes.append(LogSize(topic=topic, partition=index, error=error))
                 continue
@@ -334,6 +343,22 @@ class ReplicaManager:
     async def delete_records(self, specs: Sequence[DeletionSpec]) -> list[DeletionOutcome]:
         """Delete the first records of partitions; see `deletions.delete_records`."""
         return await delete_records(self._directory, self.replica_of, specs)
+
+
+async def _opened_by(replica: Replica, left_ms: int | None) -> Log:
+    """Return a replica's log if it opens in time; the opening goes on in any case, and none begins
+    when the time is up. Raises TimedOut."""
+    if left_ms is not None and left_ms <= 0 and not replica.is_open:
+        raise _not_in_time()
+    try:
+        async with asyncio.timeout(None if left_ms is None else max(left_ms, 0) / 1000):
+            return await replica.opened()
+    except TimeoutError:
+        raise _not_in_time() from None
+
+
+def _not_in_time() -> TimedOut:
+    return TimedOut("the log was not opened in time; ask again, or for fewer topics")
 
 
 def _retrieve(append: "asyncio.Future[Appended]") -> None:

@@ -74,6 +74,7 @@ class Channel:
     has_failed: bool = False  # the failure was reported
     wanted: LogConfig | None = None  # the newest config; None: the log has it, or will soon
     is_configuring: bool = False  # exclusive work that takes `wanted` is queued or running
+    is_config_waiting: bool = False  # a full disk holds `wanted` up, which was said
     open_group_bytes: int = 0  # written since the last flush began
     flush_waiters: deque[tuple[int, Callable[[Exception | None], None]]] = field(
         default_factory=deque

@@ -73,8 +73,11 @@ class ConfigChanges:
                 log.config = config
             elif channel.wanted is None:
                 channel.wanted = config
-                _LOG.warning("storage.config_waits log=%s reason=disk_full", log.name)
+                if not channel.is_config_waiting:  # said once, though it is tried again and again
+                    _LOG.warning("storage.config_waits log=%s reason=disk_full", log.name)
+                channel.is_config_waiting = True
                 return
+            channel.is_config_waiting = False
             self.take(channel)
 
         channel.is_configuring = True

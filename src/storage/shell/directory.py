@@ -10,7 +10,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ...errors import CorruptionError, DirectoryMismatch, DiskFull, Overloaded, StorageError
+from ...errors import (
+    CorruptionError,
+    DirectoryMismatch,
+    DiskFull,
+    Overloaded,
+    QuorumlogError,
+    StorageError,
+)
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
 from ...runtime.ports import Buffer, Runtime, Scope
 from ..appends import Origin
@@ -21,7 +28,7 @@ from ..flushes import OUT_OF_SPACE, Flush, perform_flush
 from ..index import IndexCache
 from ..layout import deleted_folder, join
 from ..log import Log, LogState
-from ..pool import FilePool
+from ..pool import OUT_OF_DESCRIPTORS, FilePool
 from ..premises import (
     Found,
     check_owner,
@@ -214,7 +221,8 @@ class Directory:
         """Open the log of this name, recovering it as needed; opening it again gives the same.
 
         Its folder is made at the first append. Raises CorruptionError for damage, StorageError for
-        a disk that fails or a folder of another topic id.
+        a disk that fails or a folder of another topic id; Overloaded and DiskFull where files or
+        space are lacking for the moment: it may be opened later.
         """
         opened: list[Log] = []
 
@@ -233,7 +241,7 @@ class Directory:
         try:
             await self._writer.run(begin, end)
         except OSError as error:
-            raise StorageError(f"{join(self.path, name)}: {error}") from error
+            raise _not_opened(join(self.path, name), error) from error
         return opened[0]
 
     def configure(self, log: Log, config: LogConfig) -> None:
@@ -386,13 +394,13 @@ class Directory:
 
     async def topic_of_folder(self, name: str) -> TopicId | None:
         """Return which topic a log's folder says it holds; None when it does not say, or there is
-        no folder. Raises StorageError."""
+        no folder. Raises StorageError, Overloaded."""
         found: list[TopicId | None] = []
         job = partial(topic_of_folder, self._runtime.files, join(self.path, name))
         try:
             await self._writer.run(lambda: job, found.append)
         except OSError as error:
-            raise StorageError(f"{join(self.path, name)}: {error}") from error
+            raise _not_opened(join(self.path, name), error) from error
         return found[0]
 
     def _deleted_path(self, name: str) -> str:
@@ -516,3 +524,15 @@ class Directory:
 def lane_of(path: str) -> str:
     """Return the name of a data directory's write lane."""
     return f"write:{path}"
+
+
+def _not_opened(path: str, error: OSError) -> QuorumlogError:
+    """Return why a log could not be opened, and whether that passes."""
+    if error.errno in OUT_OF_DESCRIPTORS:
+        return Overloaded(
+            f"{path} cannot be opened now: {error.strerror}; repeat, or raise the limit of open "
+            "files (ulimit -n)"
+        )
+    if error.errno in OUT_OF_SPACE:
+        return DiskFull(f"no space is left to open {path}; free some, then repeat")
+    return StorageError(f"{path}: {error}")

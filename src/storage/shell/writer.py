@@ -26,6 +26,7 @@ from ..config import DirectoryConfig
 from ..flushes import Flush, perform_flush
 from ..ingest import stamp
 from ..log import Log
+from ..pool import OUT_OF_DESCRIPTORS
 from ..producers import AlreadyStored
 from .admission import Admission
 from .channel import NO_APPEND_TIME, Appended, Channel, Exclusive, PendingAppend
@@ -33,6 +34,9 @@ from .free_space import FreeSpace
 from .owner import Owner
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
+
+FLUSH_LATER_MS: Final = 100
+"""A flush for which no file could be opened is repeated after so long."""
 
 Group: TypeAlias = list[tuple[PendingAppend, Write]]
 
@@ -311,11 +315,21 @@ class Writer:
             await owner.offload(partial(perform_flush, self._runtime.files, flush))
         except OSError as error:
             channel.is_flushing = False
-            self._fail_channel(channel, log.flush_failed(flush, error))
+            if error.errno in OUT_OF_DESCRIPTORS:
+                log.put_flush_off(flush)
+                self._scope.spawn(self._flush_later(channel), name="storage.flush_later")
+            else:
+                self._fail_channel(channel, log.flush_failed(flush, error))
         else:
             channel.is_flushing = False
             self.flushed(channel, flush)
         self._advance(channel)
+
+    async def _flush_later(self, channel: Channel) -> None:
+        """Others hold all descriptors: those who wait for the flush go on waiting."""
+        _LOG.warning("storage.flush_put_off log=%s reason=open_files", channel.log.name)
+        await asyncio.sleep(FLUSH_LATER_MS / 1000)
+        self._request_flush(channel)
 
     def flushed(self, channel: Channel, flush: Flush) -> None:
         """Take in a flush that was performed."""

@@ -42,6 +42,7 @@ from .translation import (
     topic_listing,
 )
 from .validation import (
+    ANSWER_MS,
     check_before_offset,
     check_partition,
     check_places,
@@ -213,7 +214,8 @@ class AdminService:
             check_topic_name(name)
             if self._metadata.image.topic(name) is None:
                 raise _unknown(name)
-        sizes = await self._replicas.log_sizes(frozenset(request.topics))
+        left_ms = self._left_ms(context) - ANSWER_MS
+        sizes = await self._replicas.log_sizes(frozenset(request.topics), timeout_ms=left_ms)
         directory = admin_pb2.LogDirDescription(
             path=self._data_dir, logs=[log_description(size) for size in sizes]
         )

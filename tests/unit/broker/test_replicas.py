@@ -407,3 +407,33 @@ def test_a_stray_that_cannot_be_deleted_does_not_keep_the_node_from_starting() -
             assert await b.append(b"well", topic="u") == 0
 
     simulate(main)
+
+
+def test_a_log_that_cannot_be_opened_for_the_moment_serves_the_next_request() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as first:
+            first.apply(*topic("t", T))
+            await first.append(b"before")
+        async with broker(runtime) as again:
+            again.apply(*topic("t", T))
+            node.device.fail("open", errno.EMFILE, path_part="t-0", times=2)
+            for _ in range(2):
+                with pytest.raises(Overloaded, match="open files"):
+                    await again.append(b"refused")
+            assert await again.append(b"after") == 1
+
+    simulate(main)
+
+
+def test_sizes_of_logs_come_in_time_and_name_those_that_do_not() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as running:
+            running.apply(*topic("t", T), *topic("u", U))
+            await running.append(b"v")
+            t, u = await running.replicas.log_sizes((), timeout_ms=0)
+            assert (t.log_end_offset, t.error) == (1, None)
+            assert isinstance(u.error, TimedOut)
+            t, u = await running.replicas.log_sizes((), timeout_ms=1_000)
+            assert (u.log_end_offset, u.error) == (0, None)
+
+    simulate(main)

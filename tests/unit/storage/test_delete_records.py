@@ -113,6 +113,20 @@ def test_a_log_that_ends_below_its_start_goes_on_at_its_start(
     assert b.log.segment_bases == [10]
 
 
+def test_a_torn_log_below_its_start_goes_on_at_its_start(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench(segment_bytes=100)
+    for _ in range(3):
+        b.append(batch(1))
+    b.log.close("crash")
+    file = b.place.files.open(f"{b.folder}/{1:020d}.log")
+    file.truncate(10)
+    file.close()
+    log = b.open(is_clean=False, log_start_offset=2)
+    assert (log.log_start_offset, log.log_end_offset, log.segment_bases) == (2, 2, [])
+
+
 def test_a_full_disk_refuses_a_deletion_that_may_be_repeated(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data", config=NEVER) as directory:

@@ -1,0 +1,155 @@
+"""Where no more files can be opened: nothing is lost or given up, and it passes."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import DiskFull, Overloaded
+from quorumlog.ids import TopicId
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig
+from quorumlog.storage.pool import FilePool
+
+MakeBatch = Callable[..., bytes]
+Kit = Any  # conftest.Kit
+
+TOPIC = TopicId(b"t" * 16)
+FSYNC = LogConfig(flush_policy=FlushPolicy.FSYNC)
+FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
+
+
+def simulated(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]]) -> None:
+    with SimWorld(0) as world:
+        node = world.node("n")
+        task = node.spawn(lambda runtime: main(runtime, node))
+        world.run_until(task, virtual_ms=600_000)
+        task.result()
+
+
+def test_a_pool_that_can_open_no_file_closes_some() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        pool = FilePool(runtime.files, open_files_max=100)
+        for number in range(8):
+            pool.file(f"/{number}", create=True)
+        node.device.fail("create", errno.EMFILE)
+        pool.file("/8", create=True)
+        assert len(pool) == 8 - 2 + 1
+        node.device.fail("open", errno.EMFILE, times=2)
+        with pytest.raises(OSError, match="/0"):
+            pool.file("/0")
+        pool.close()
+        node.device.fail("open", errno.ENFILE)
+        with pytest.raises(OSError, match="/0"):
+            pool.file("/0")  # there is nothing to close
+
+    simulated(main)
+
+
+@pytest.mark.parametrize("config", [FSYNC, FAST])
+@pytest.mark.parametrize("operation", ["sync_folder", "create"])
+def test_a_flush_that_can_open_no_file_is_put_off(
+    kit: Kit, batch: MakeBatch, config: LogConfig, operation: str
+) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            small = LogConfig(flush_policy=config.flush_policy, segment_bytes=100)
+            log = await directory.open_log("t-0", small, topic_id=TOPIC)
+            await kit.append(directory, log, batch(1))
+            part = "" if operation == "sync_folder" else "index"
+            node.device.fail(operation, errno.EMFILE, path_part=part, times=3)
+            started = asyncio.get_running_loop().time()
+            await asyncio.gather(*(kit.append(directory, log, batch(1)) for _ in range(2)))
+            assert asyncio.get_running_loop().time() - started >= 0.3
+            assert log.failure is None
+            assert log.flushed_end_offset == 3
+            assert (await kit.append(directory, log, batch(1))).base_offset == 3
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            assert log.log_end_offset == 4
+            assert directory.was_clean
+
+    simulated(main)
+
+
+def test_what_was_put_off_survives_a_power_cut_once_it_is_acknowledged(
+    kit: Kit, batch: MakeBatch
+) -> None:
+    with SimWorld(0) as world:
+        node = world.node("n")
+
+        async def first(runtime: Runtime) -> None:
+            async with kit.opened(runtime, "/data", close=False) as directory:
+                log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+                node.device.fail("sync_folder", errno.EMFILE, path_part="t-0", times=2)
+                await kit.append(directory, log, batch(3))
+                node.power_cut()
+
+        async def second(runtime: Runtime) -> int:
+            async with kit.opened(runtime, "/data") as directory:
+                return (await directory.open_log("t-0", FSYNC, topic_id=TOPIC)).log_end_offset
+
+        node.spawn(first)
+        world.run_for(virtual_ms=60_000)
+        task = node.spawn(second)
+        world.run_until(task, virtual_ms=60_000)
+        assert task.result() == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(errno.EMFILE, Overloaded), (errno.ENFILE, Overloaded), (errno.ENOSPC, DiskFull)],
+)
+def test_a_log_that_cannot_be_opened_for_the_moment_opens_later(
+    kit: Kit, batch: MakeBatch, number: int, error: type[Exception]
+) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            await kit.append(directory, log, batch(1))
+        async with kit.opened(runtime, "/data") as directory:
+            node.device.fail("open", number, path_part="t-0")
+            with pytest.raises(error, match="t-0"):
+                await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            assert log.log_end_offset == 1
+
+    simulated(main)
+
+
+def test_few_files_serve_many_logs_under_load(kit: Kit, batch: MakeBatch) -> None:
+    """Sixty logs by four descriptors: written, rolled, flushed, read and truncated at once."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        config = DirectoryConfig(open_files_max=4, checkpoint_interval_ms=5)
+        small = LogConfig(segment_bytes=200)
+        async with kit.opened(runtime, "/data", config=config) as directory:
+            logs = [await directory.open_log(f"t-{n}", small, topic_id=TOPIC) for n in range(60)]
+            assert directory.log_names() == [], "folders are made at the first append"
+            for turn in range(5):
+                value = b"%d" % turn
+                appends = [kit.append(directory, log, batch(1, value=value)) for log in logs]
+                await asyncio.gather(*appends)
+                assert len(directory._pool) <= 4
+            await asyncio.gather(*(directory.truncate(log, 4) for log in logs[::2]))
+            for number, log in enumerate(logs):
+                expected = [b"%d-0" % turn for turn in range(4 + number % 2)]
+                assert await kit.values(directory, log) == expected
+                assert len(directory._pool) <= 4
+
+    simulated(main)
+
+
+def test_what_others_left_in_the_directory_is_not_read(kit: Kit) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data"):
+            pass
+        runtime.files.open("/data/core.12345", create=True).close()
+        node.device.fail("open", errno.EIO, path_part="core")
+        async with kit.opened(runtime, "/data") as directory:
+            assert directory.load_file("core.12345") is None
+
+    simulated(main)
