@@ -1,6 +1,5 @@
 """`quorumlog check`: proves a data directory, or one log's folder, and mends it when asked to."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ from .options import Output, OutputOption
 from .output import count_text, print_json, print_table, size_text
 
 if TYPE_CHECKING:
-    from ..metadata import TopicImage
+    from ..metadata import MetadataImage
     from ..runtime.files import RealFiles
     from ..storage.inspection.directory import Known
     from ..storage.inspection.findings import CheckReport, Finding
@@ -121,21 +120,23 @@ def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "
         if not files.exists(folder):
             continue
         try:
-            topics = {
-                topic.name: KnownTopic(
-                    topic_id=topic.id,
-                    is_compacted="compact" in topic.configs.get("cleanup.policy", ""),
-                )
-                for topic in _topics(files, folder)
-            }
+            image = _image(files, folder)
         except (QuorumlogError, OSError, DecodeError):
             break  # the check of that log tells what is wrong with it
-        return Known(topics=topics, compacted=compacted)
+        topics = {
+            topic.name: KnownTopic(
+                topic_id=topic.id,
+                is_compacted="compact" in topic.configs.get("cleanup.policy", ""),
+            )
+            for topic in image.sorted_topics()
+        }
+        directories = {broker.id: broker.directory_id for broker in image.sorted_brokers()}
+        return Known(topics=topics, directories=directories, compacted=compacted)
     return Known(compacted=compacted)
 
 
-def _topics(files: "RealFiles", folder: str) -> "Iterator[TopicImage]":
-    """Return the topics at the end of a metadata log. Raises CorruptionError, also where the log
+def _image(files: "RealFiles", folder: str) -> "MetadataImage":
+    """Return what a metadata log says at its end. Raises CorruptionError, also where the log
     does not begin at offset 0."""
     from ..metadata import EMPTY_IMAGE, replay
     from ..proto import metadata_records_pb2 as pb
@@ -152,7 +153,7 @@ def _topics(files: "RealFiles", folder: str) -> "Iterator[TopicImage]":
             for record in records:
                 change = pb.MetadataRecord.FromString(record.value or b"")
                 image = replay(image, change, offset=record.offset, epoch=0)
-    return iter(image.sorted_topics())
+    return image
 
 
 # --- for people ----------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ ENTRIES = {
     ),
     "log": Entry(TOOLS, "log_files", "app", "Look into the files of a data directory."),
     "check": Entry(TOOLS, "checking", "check", "Prove a data directory, and mend it."),
+    "diff": Entry(TOOLS, "comparing", "diff", "Compare two copies of a log record by record."),
     "bench": Entry(TOOLS, "bench.command", "app", "Measure producing, fetching and latency."),
 }
 

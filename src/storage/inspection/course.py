@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ...ids import NO_EPOCH
 from ...records.batch import OFFSET_MAX, BatchHeader
+from ..index import RELATIVE_OFFSET_MAX
 from .findings import FINDINGS_MAX, Kind, LogReport
 from .scanning import Bad, Good
 
@@ -35,10 +36,14 @@ class EpochRun:
 
 
 class Course:
-    """Follows the batches of one log. `is_compacted`: offsets may have gaps."""
+    """Follows the batches of one log. `is_compacted`: offsets may have gaps, but in the active
+    segment none around `recovery_point`, which was the log's end once."""
 
-    def __init__(self, *, is_compacted: bool) -> None:
+    def __init__(self, *, is_compacted: bool, recovery_point: int | None = None) -> None:
         self.is_compacted = is_compacted
+        self._recovery_point = recovery_point
+        self._base_offset = 0  # of the segment
+        self._is_active = False
         self.faults: list[Fault] = []
         self.fault_count = 0
         self.good_bytes = 0
@@ -49,8 +54,11 @@ class Course:
         self._lost: Bad | None = None  # in front of the next good batch
         self._lost_file = ""
 
-    def start_segment(self, path: str, base_offset: int, *, is_first: bool) -> None:
+    def start_segment(
+        self, path: str, base_offset: int, *, is_first: bool, is_active: bool
+    ) -> None:
         """A segment begins."""
+        self._base_offset, self._is_active = base_offset, is_active
         if is_first:
             self.next_offset, self._is_sure = base_offset, True
             return
@@ -99,7 +107,8 @@ class Course:
     def _follow(self, path: str, good: Good) -> None:
         header = good.header
         base, delta, expected = header.base_offset, header.last_offset_delta, self.next_offset
-        if delta < 0 or not 0 <= base <= OFFSET_MAX - delta:
+        relative = base + delta - self._base_offset
+        if delta < 0 or not 0 <= base <= OFFSET_MAX - delta or relative > RELATIVE_OFFSET_MAX:
             self._fault(
                 Kind.OFFSET_ORDER,
                 path,
@@ -108,7 +117,7 @@ class Course:
             )
             self._is_sure = False
             return
-        if base < expected or (self._is_sure and base > expected and not self.is_compacted):
+        if base < expected or (self._is_sure and base > expected and not self._may_skip_to(base)):
             self._fault(
                 Kind.OFFSET_ORDER,
                 path,
@@ -122,6 +131,12 @@ class Course:
             return
         self._found_lost_end(base)
         self.next_offset, self._is_sure = base + delta + 1, True
+
+    def _may_skip_to(self, offset: int) -> bool:
+        """Whether compaction may have left a gap in front of `offset`."""
+        point = self._recovery_point
+        is_across = point is not None and self.next_offset < point < offset
+        return self.is_compacted and not (self._is_active and is_across)
 
     def _found_lost_end(self, offset: int) -> None:
         """A good batch follows a bad stretch: say which offsets were in it."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ...errors import CorruptionError, InvalidRequest
-from ...ids import TopicId
-from ..checkpoints import DirectoryMeta
+from ...ids import DirectoryId, NodeId, TopicId
+from ..checkpoints import DirectoryMeta, encode_id
 from ..contents import read_file
 from ..layout import (
     CLEAN_MARKER,
@@ -53,6 +53,7 @@ class Known:
     """What is known besides the files: from the metadata log, or said by who checks."""
 
     topics: Mapping[str, KnownTopic] | None = None  # by name; None: the metadata is not at hand
+    directories: Mapping[NodeId, DirectoryId] = field(default_factory=dict)  # of registered nodes
     compacted: frozenset[str] = frozenset()  # topics, or logs, whose offsets may have gaps
 
     def is_compacted(self, log: str, cleaner_offsets: Mapping[str, int]) -> bool:
@@ -110,7 +111,7 @@ class DirectoryCheck:
         if META_PROPERTIES in names:
             path = join(self.path, META_PROPERTIES)
             try:
-                self.meta = strict_meta(read_file(self.files, path), path)
+                self._compare_meta(path, strict_meta(read_file(self.files, path), path))
             except CorruptionError as error:
                 self.findings.add(Kind.METADATA_WRONG, path, error.message)
         if CLEAN_MARKER in names:
@@ -124,6 +125,17 @@ class DirectoryCheck:
             wrong = _quorum_state_fault(read_file(self.files, path))
             if wrong is not None:
                 self.findings.add(Kind.METADATA_WRONG, path, wrong)
+
+    def _compare_meta(self, path: str, meta: DirectoryMeta) -> None:
+        self.meta = meta
+        directories = self.known.directories
+        if directories and directories.get(meta.node_id) != meta.directory_id:
+            self.findings.add(
+                Kind.METADATA_WRONG,
+                path,
+                f"the metadata log knows no node {meta.node_id} with directory"
+                f" {encode_id(meta.directory_id)}",
+            )
 
     def _read_offsets(self, name: str) -> dict[str, int]:
         path = join(self.path, name)

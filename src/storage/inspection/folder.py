@@ -74,7 +74,9 @@ class LogCheck:
     producers: ProducerCheck = field(init=False)
 
     def __post_init__(self) -> None:
-        self.course = Course(is_compacted=self.around.is_compacted)
+        self.course = Course(
+            is_compacted=self.around.is_compacted, recovery_point=self.around.recovery_point
+        )
 
     @property
     def folder(self) -> str:
@@ -124,7 +126,8 @@ class LogCheck:
     def _check_segment(self, base: int, at: int, progress: Progress) -> None:
         report, course = self.report, self.course
         path = self.path_of(base)
-        course.start_segment(path, base, is_first=at == 0)
+        is_active = at == len(self.bases) - 1
+        course.start_segment(path, base, is_first=at == 0, is_active=is_active)
         comparison = self._comparison(path, base)
         file = self.files.open_readonly(path)
         try:
@@ -139,6 +142,8 @@ class LogCheck:
                     continue
                 header = piece.header
                 course.good(path, piece)
+                if course.fault_count:
+                    self.producers.bad()
                 self.producers.good(piece, report.findings)
                 last = header.last_offset
                 comparison.batch(piece.position, last, header.base_offset, header.max_timestamp)
@@ -155,7 +160,6 @@ class LogCheck:
         finally:
             file.close()
         progress(size)
-        is_active = at == len(self.bases) - 1
         comparison.end(is_sealed=not is_active or bool(self.around.is_clean))
         self._tell_indexes(comparison, base, size)
         if self._is_recovered(base) or base in self.swapped:

@@ -1,0 +1,196 @@
+"""One side of a comparison: a log's batches in order, from all its segments, and its bounds."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...errors import CorruptionError
+from ...ids import TopicId
+from ...records.batch import BatchHeader
+from ...records.codec import decode_batch, decode_columns, decode_parts
+from ...records.columns import WANT_KEY, WANT_OFFSET
+from ...records.record import Record
+from ..checkpoints import decode_offsets, decode_partition_metadata
+from ..contents import read_file
+from ..layout import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    LOG_SUFFIX,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    join,
+    parent_of,
+    segment_base,
+    segment_file,
+)
+from .scanning import Bad, Good, Piece, scan
+
+if TYPE_CHECKING:
+    from ...runtime.ports import Files
+
+PART_RECORDS: Final = 10_000
+
+
+class Placed(NamedTuple):
+    """A record with what its batch says of it."""
+
+    record: Record
+    leader_epoch: int
+    producer_id: int
+    is_control: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A stretch of a log without a good batch."""
+
+    path: str
+    position: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Side:
+    """One of two logs. `name` is how it is called in what is said: A or B."""
+
+    files: "Files"
+    name: str
+    folder: str
+    start_offset: int = 0  # below it nothing may be read
+    high_watermark: int | None = None  # None: not known
+    is_compacted: bool = False
+    topic_id: TopicId | None = None
+    end_offset: int = 0  # behind the last batch seen so far
+    is_exhausted: bool = False
+    unreadable: list[Unreadable] = field(default_factory=list)
+    records: deque[Placed] = field(default_factory=deque)  # decoded, not yet compared
+    batch: Good | None = None  # not yet decoded
+    _pieces: Iterator[tuple[str, Piece]] = field(default_factory=lambda: iter(()))
+    _parts: Iterator[list[Placed]] = field(default_factory=lambda: iter(()))
+
+    def begin(self) -> None:
+        """Go to the first batch."""
+        self._pieces = _pieces(self.files, self.folder)
+        self.advance()
+
+    def advance(self) -> None:
+        """Go to the next batch that may be read, past whatever is bad."""
+        self.batch = None
+        for path, piece in self._pieces:
+            if isinstance(piece, Bad):
+                self.unreadable.append(Unreadable(path, piece.position, piece.reason))
+                continue
+            self.end_offset = max(self.end_offset, piece.header.next_offset)
+            if piece.header.last_offset >= self.start_offset:
+                self.batch = piece
+                return
+        self.is_exhausted = True
+
+    def fill(self) -> bool:
+        """Decode more records if none are left; return whether there are any now."""
+        while not self.records:
+            part = next(self._parts, None)
+            if part is not None:
+                start = self.start_offset
+                self.records.extend(one for one in part if one.record.offset >= start)
+                continue
+            if self.batch is None:
+                return False
+            self._parts = _parts(self.batch)
+            self.advance()
+        return True
+
+    @property
+    def is_between_batches(self) -> bool:
+        """Whether everything decoded was compared."""
+        if self.records:
+            return False
+        part = next(self._parts, None)
+        if part is None:
+            return True
+        self.records.extend(one for one in part if one.record.offset >= self.start_offset)
+        return not self.records and self.is_between_batches
+
+
+def _pieces(files: "Files", folder: str) -> Iterator[tuple[str, Piece]]:
+    bases = [base for name in files.names(folder) if (base := segment_base(name)) is not None]
+    for base in sorted(bases):
+        path = join(folder, segment_file(base, LOG_SUFFIX))
+        file = files.open_readonly(path)
+        try:
+            for piece in scan(file, 0, file.size(), next_offset=base, with_records=False):
+                yield path, piece
+        finally:
+            file.close()
+
+
+def _parts(batch: Good) -> Iterator[list[Placed]]:
+    """Yield a batch's records, some at a time."""
+    header = batch.header
+    content = batch.content[batch.at : batch.at + header.size]
+    parts = (
+        iter([decode_batch(content)])
+        if header.is_control and header.record_count
+        else decode_parts(content, part_records=PART_RECORDS)
+    )
+    for part in parts:
+        yield [_placed(record, header) for record in part]
+
+
+def _placed(record: Record, header: BatchHeader) -> Placed:
+    return Placed(record, header.leader_epoch, header.producer_id, header.is_control)
+
+
+def newer_keys(side: Side, wanted: dict[bytes, int]) -> set[bytes]:
+    """Return which of the wanted keys have a record above the offset that is given for each.
+
+    Reads the log once more, keys and offsets alone. Raises CorruptionError.
+    """
+    found: set[bytes] = set()
+    for _, piece in _pieces(side.files, side.folder):
+        if isinstance(piece, Bad) or piece.header.is_control:
+            continue
+        content = piece.content[piece.at : piece.at + piece.header.size]
+        columns = decode_columns(content, wanted=WANT_KEY | WANT_OFFSET)
+        offsets = memoryview(columns.offsets or b"").cast("B").cast("q")
+        if columns.keys is None:
+            continue
+        places = memoryview(columns.keys.offsets).cast("B").cast("i")
+        data, validity = memoryview(columns.keys.data), columns.keys.validity
+        bits = None if validity is None else memoryview(validity).cast("B")
+        for at, offset in enumerate(offsets):
+            if bits is not None and not bits[at >> 3] >> (at & 7) & 1:
+                continue
+            key = bytes(data[places[at] : places[at + 1]])
+            if offset > wanted.get(key, offset):
+                found.add(key)
+    return found
+
+
+def open_side(files: "Files", name: str, folder: str, *, is_compacted: bool = False) -> Side:
+    """Return a log's folder as a side, with what the files around it say of its bounds."""
+    side = Side(files, name, folder.rstrip("/"), is_compacted=is_compacted)
+    log = side.folder.rpartition("/")[2]
+    parent = parent_of(side.folder) or "."
+    if files.exists(join(parent, META_PROPERTIES)):
+        side.start_offset = _offset(files, parent, LOG_START_OFFSETS, log) or 0
+        side.high_watermark = _offset(files, parent, HIGH_WATERMARKS, log)
+        side.is_compacted |= _offset(files, parent, CLEANER_OFFSETS, log) is not None
+    bases = [base for each in files.names(side.folder) if (base := segment_base(each)) is not None]
+    side.start_offset = max([side.start_offset, *bases[:1]])
+    side.end_offset = side.start_offset
+    path = join(side.folder, PARTITION_METADATA)
+    if files.exists(path):
+        with suppress(CorruptionError):  # `check` tells it; the records can be compared
+            side.topic_id = decode_partition_metadata(read_file(files, path), path).topic_id
+    return side
+
+
+def _offset(files: "Files", folder: str, file: str, log: str) -> int | None:
+    path = join(folder, file)
+    if not files.exists(path):
+        return None
+    return decode_offsets(read_file(files, path), path).get(log)
