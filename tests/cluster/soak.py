@@ -6,16 +6,14 @@
 - a record that was acknowledged is not where it was acknowledged, or a value was never sent,
 - a record is stored twice although its outcome was never unknown: no restart fell between the
   moment when it was given and the one when its outcome was known,
-- memory or file descriptors grow: the least-squares line over the samples after the warm-up (the
-  first quarter) rises over its span by more than `GROWTH_KIB` and `GROWTH_PART`, or by more than
-  `GROWTH_FDS`; of the node, the last sample of each of its lives counts,
+- memory or file descriptors grow, as `growth` judges; of the node, the last sample of each of its
+  lives counts,
 - a thread, an asyncio task or a descriptor is left after the clients were closed,
 - a client wrote a traceback.
 """
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -29,13 +27,11 @@ from typing import Any
 
 import quorumlog
 
+from .growth import judge, sample_of
 from .node_process import NodeProcess
 from .soak_client import CODES, OUTCOME, TOPIC, code_of
 
 HERE = Path(__file__).parent
-GROWTH_KIB = 8 * 1024
-GROWTH_PART = 0.10
-GROWTH_FDS = 5.0
 LEFT_FDS = 2  # between two counts of one process: what the count itself opens
 DRAIN_S = 180.0  # for what is under way when the soak ends
 DOWN_SLACK_S = 2.0  # a request may have been lost so long before anybody noticed
@@ -124,7 +120,7 @@ def _restart_again_and_again(
             if client.poll() is not None:
                 soak.problems.append(f"the {face} client ended too early")
                 return
-        soak.samples["node"].append(_sample_of(node.pid))
+        soak.samples["node"].append(sample_of(node.pid))
         gone_s = time.monotonic()
         if len(soak.downs) % 2:
             if code := node.stop():
@@ -133,16 +129,6 @@ def _restart_again_and_again(
             node.kill()
         node.start()
         soak.downs.append((gone_s, time.monotonic()))
-
-
-def _sample_of(pid: int) -> dict[str, Any]:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return {
-        "at": time.monotonic(),
-        "rss_kib": int(status.partition("VmRSS:")[2].split()[0]),
-        "fds": len(os.listdir(f"/proc/{pid}/fd")),
-        "threads": int(status.partition("Threads:")[2].split()[0]),
-    }
 
 
 def _read_everything(address: str) -> dict[int, list[int]]:
@@ -163,7 +149,7 @@ def _report(
     soak: Soak, stored: dict[int, list[int]], folder: Path, seconds: float
 ) -> dict[str, Any]:
     records = _judge_records(soak, stored, folder)
-    growth = {name: _judge_growth(soak, name, rows) for name, rows in soak.samples.items()}
+    growth = {name: judge(soak.problems, name, rows) for name, rows in soak.samples.items()}
     left = {face: _judge_end(soak, face) for face in FACES}
     for face, complaint in soak.complaints.items():
         if "Traceback" in complaint:
@@ -218,36 +204,6 @@ def _judge_records(soak: Soak, stored: dict[int, list[int]], folder: Path) -> di
 def _was_unknown(downs: Sequence[tuple[float, float]], given_s: float, known_s: float) -> bool:
     """Whether the node was gone at some time between the giving and the outcome."""
     return any(given_s <= back + DOWN_SLACK_S and gone <= known_s for gone, back in downs)
-
-
-def _judge_growth(soak: Soak, name: str, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Hold what a process took after its warm-up against the bounds."""
-    settled = rows[len(rows) // 4 :]
-    if len(settled) < 3:
-        soak.problems.append(f"{name} has {len(settled)} samples only")
-        return {}
-    rss_kib, fds = (_rise(settled, what) for what in ("rss_kib", "fds"))
-    mean_kib = sum(row["rss_kib"] for row in settled) / len(settled)
-    if rss_kib > max(GROWTH_KIB, GROWTH_PART * mean_kib):
-        soak.problems.append(f"{name} grew by {rss_kib:,.0f} KiB to {mean_kib:,.0f} KiB and more")
-    if fds > GROWTH_FDS:
-        soak.problems.append(f"{name} opened {fds:.1f} descriptors more and more")
-    return {
-        "rss_mib": round(mean_kib / 1024, 1),
-        "rss_rise_kib": round(rss_kib),
-        "fds_rise": round(fds, 1),
-        "threads_max": max(row["threads"] for row in settled),
-    }
-
-
-def _rise(rows: Sequence[dict[str, Any]], what: str) -> float:
-    """By how much the least-squares line through the samples rises from the first to the last."""
-    at = [row["at"] for row in rows]
-    values = [row[what] for row in rows]
-    mean_at, mean = sum(at) / len(at), sum(values) / len(values)
-    spread = sum((x - mean_at) ** 2 for x in at)
-    slope = sum((x - mean_at) * (y - mean) for x, y in zip(at, values, strict=True)) / spread
-    return float(slope * (at[-1] - at[0]))
 
 
 def _judge_end(soak: Soak, face: str) -> dict[str, int]:

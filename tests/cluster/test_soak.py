@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from . import soak
+from .growth import judge
 from .soak_client import CODES, OUTCOME
 
 SECONDS = 60.0
@@ -63,20 +64,20 @@ def test_a_record_without_an_outcome_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("step_kib", "is_growth"), [(0, False), (50, False), (1_000, True)])
 def test_memory_that_rises_without_end_is_found(step_kib: int, is_growth: bool) -> None:
-    run = soak.Soak()
+    problems: list[str] = []
     rows = [
         {"at": float(at), "rss_kib": 50_000 + at * step_kib + at % 3 * 500, "fds": 9, "threads": 4}
         for at in range(60)
     ]
-    soak._judge_growth(run, "node", rows)
-    assert bool(run.problems) is is_growth
+    judge(problems, "node", rows)
+    assert bool(problems) is is_growth
 
 
 def test_descriptors_that_are_never_closed_are_found() -> None:
-    run = soak.Soak()
+    problems: list[str] = []
     rows = [{"at": float(at), "rss_kib": 1, "fds": at, "threads": 4} for at in range(60)]
-    soak._judge_growth(run, "node", rows)
-    assert "descriptors" in run.problems[0]
+    judge(problems, "node", rows)
+    assert "descriptors" in problems[0]
 
 
 @pytest.mark.parametrize("what", ["tasks", "python_threads", "fds"])

@@ -1,0 +1,237 @@
+"""Minutes of everything a data directory does at once, in one process: nothing lost, nothing grows.
+
+`python -m tests.cluster.storage_soak --minutes 10` appends to logs of every kind (retained by size,
+compacted, fsynced, idempotent), reads them from end to end over and over, truncates one, deletes
+records of another, while retention and compaction run every half second and files are few enough
+to be closed and opened again. It fails when memory or descriptors grow, as `growth` judges, when a
+reader meets a record that was not appended at its offset, when something that should happen never
+did, or when `check` finds a problem in what is left.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quorumlog.errors import OffsetOutOfRange
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.compression import Codec
+from quorumlog.records.record import Record
+from quorumlog.runtime import Runtime, real
+from quorumlog.runtime.files import RealFiles
+from quorumlog.storage import FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.config import DirectoryConfig
+from quorumlog.storage.inspection.directory import check
+from quorumlog.storage.shell import Directory
+
+from .growth import judge, sample_of
+
+MIB = 1 << 20
+TOPIC = TopicId(b"soak" * 4)
+KEYS = 2_000
+LOGS_A_KIND = 3
+SAMPLE_S = 0.5
+PAUSE_S = 0.005  # so that nobody has the loop to himself
+
+KINDS = {
+    "kept": LogConfig(segment_bytes=MIB // 4, retention_bytes=MIB),
+    "keyed": LogConfig(
+        segment_bytes=MIB // 4, compacted=True, delete_enabled=False, min_cleanable_dirty_ratio=0.2
+    ),
+    "synced": LogConfig(
+        segment_bytes=MIB // 4, retention_bytes=MIB, flush_policy=FlushPolicy.FSYNC
+    ),
+    "cut": LogConfig(segment_bytes=MIB // 4, retention_bytes=MIB),
+    "purged": LogConfig(segment_bytes=MIB // 4),
+}
+CONFIG = DirectoryConfig(
+    open_files_max=16,
+    index_cache_bytes=64 * 1024,
+    retention_check_interval_ms=500,
+    clean_buffer_bytes=MIB,
+)
+
+
+@dataclass
+class Storage:
+    """What a run works on, and what it saw."""
+
+    directory: Directory
+    ends_s: float
+    draw: random.Random = field(default_factory=lambda: random.Random(1))
+    did: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is time left."""
+        return time.monotonic() < self.ends_s
+
+
+def value_of(name: str, offset: int) -> bytes:
+    """Return what the record at an offset of a log holds: readers know it without being told."""
+    return f"{name}:{offset}:".encode() * 8
+
+
+def batch_at(storage: Storage, log: Log, offset: int, sequence: int) -> bytes:
+    """Return the batch that is to lie at `offset`."""
+    count = storage.draw.randint(1, 400)
+    records = [
+        Record(
+            offset=0,
+            timestamp_ms=int(time.time() * 1000),
+            key=str(storage.draw.randrange(KEYS)).encode() if log.config.compacted else None,
+            value=value_of(log.name, offset + number),
+            headers=(),
+        )
+        for number in range(count)
+    ]
+    return encode_batch(
+        records,
+        codec=storage.draw.choice([Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD]),
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+
+
+async def write(storage: Storage, log: Log, kind: str) -> None:
+    """Append to one log, the only writer of it, and do what its kind asks for now and then."""
+    directory, sequence = storage.directory, 0
+    while storage.goes_on:
+        offset = log.log_end_offset
+        batch = batch_at(storage, log, offset, sequence)
+        appended = await directory.append(
+            log,
+            batch,
+            leader_epoch=0,
+            origin=Origin.CLIENT,
+            flush=log.config.flush_policy is FlushPolicy.FSYNC,
+        )
+        storage.did["appends"] += 1
+        if appended.base_offset != offset:
+            storage.problems.append(f"{log.name}: {appended.base_offset} instead of {offset}")
+        sequence += appended.next_offset - offset
+        log.note_high_watermark(log.log_end_offset)
+        chance = storage.draw.random()
+        if chance < 0.02:
+            again = await directory.append(
+                log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False
+            )
+            storage.did["duplicates"] += 1
+            if again.base_offset != offset:
+                storage.problems.append(f"{log.name}: a repeat of {offset} at {again.base_offset}")
+        elif chance < 0.03 and kind == "cut":
+            # No committed record goes: the next ones are appended, and cut before they count.
+            await directory.append(
+                log,
+                encode_batch([Record(0, 0, None, b"uncommitted", ())]),
+                leader_epoch=0,
+                origin=Origin.CLIENT,
+                flush=False,
+            )
+            await directory.truncate(log, log.high_watermark)
+            storage.did["truncations"] += 1
+        elif chance < 0.03 and kind == "purged":
+            start = max(log.log_start_offset, log.log_end_offset - 5_000)
+            await directory.delete_records(log, start)
+            storage.did["deletions"] += 1
+        await asyncio.sleep(PAUSE_S)
+
+
+async def read(storage: Storage, log: Log) -> None:
+    """Read a log from its start to its end, over and over."""
+    while storage.goes_on:
+        offset = log.log_start_offset
+        while offset < log.high_watermark:
+            try:
+                found = log.read(offset, max_bytes=256 * 1024, end_offset=log.high_watermark)
+                if found is None:
+                    break
+                content = await storage.directory.read(found)
+            except OffsetOutOfRange:  # retention, or a deletion, was faster
+                offset = log.log_start_offset
+                continue
+            for record in decode_all(content, start_offset=offset):
+                if record.value != value_of(log.name, record.offset):
+                    storage.problems.append(f"{log.name}: {record.value!r} at {record.offset}")
+                    return
+            storage.did["bytes read"] += len(content)
+            offset = found.next_offset
+        storage.did["rounds of reading"] += 1
+        await asyncio.sleep(10 * PAUSE_S)
+
+
+async def watch(storage: Storage) -> None:
+    """Sample this process."""
+    while storage.goes_on:
+        storage.samples.append(sample_of(os.getpid()))
+        await asyncio.sleep(SAMPLE_S)
+
+
+async def soak(runtime: Runtime, path: str, seconds: float) -> dict[str, Any]:
+    """Soak for so long and return the report; `problems` of it is empty when all held."""
+    await Directory.format(runtime, path, cluster_id=ClusterId("soak"), node_id=NodeId(1))
+    async with runtime.tasks.scope("soak") as scope:
+        directory = await Directory.open(runtime, scope, path, config=CONFIG)
+        storage = Storage(directory, ends_s=time.monotonic() + seconds)
+        async with runtime.tasks.scope("work") as work:
+            work.spawn(watch(storage), name="watch")
+            for kind, config in KINDS.items():
+                for number in range(LOGS_A_KIND):
+                    log = await directory.open_log(f"{kind}-{number}", config, topic_id=TOPIC)
+                    work.spawn(write(storage, log, kind), name=f"write {log.name}")
+                    work.spawn(read(storage, log), name=f"read {log.name}")
+        await directory.close()
+    return report(storage, path)
+
+
+def report(storage: Storage, path: str) -> dict[str, Any]:
+    """Hold what a run saw, and left, against what should be."""
+    growth = judge(storage.problems, "the process", storage.samples)
+    for what in ("truncations", "deletions", "duplicates", "rounds of reading"):
+        if not storage.did[what]:
+            storage.problems.append(f"no {what}")
+    sizes = Counter[str]()
+    for kind in KINDS:
+        for number in range(LOGS_A_KIND):
+            folder = Path(path) / f"{kind}-{number}"
+            segments = sorted(folder.glob("*.log"))
+            sizes[kind] += sum(segment.stat().st_size for segment in segments)
+            if kind in ("kept", "synced", "cut") and segments[0].name.strip("0.") == "log":
+                storage.problems.append(f"{folder.name}: retention removed nothing")
+    checked = check(RealFiles(), path)
+    if not checked.is_ok:
+        storage.problems.append(f"the check: {json.dumps(checked.as_dict())[:2_000]}")
+    return {
+        "did": dict(storage.did),
+        "mib": {kind: round(size / MIB, 1) for kind, size in sizes.items()},
+        "growth": growth,
+        "problems": storage.problems,
+    }
+
+
+def main() -> int:
+    """Soak, print the report; 1 when something did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        held = real.run(lambda rt: soak(rt, f"{folder}/data", options.minutes * 60))
+    print(json.dumps(held, indent=2))
+    print("all held" if not held["problems"] else f"{len(held['problems'])} PROBLEMS")
+    return 1 if held["problems"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
