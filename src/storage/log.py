@@ -411,11 +411,12 @@ class Log:
         """Return what retention asks of each segment, oldest first; the last one is active."""
         return self._segments.aged(self.log_end_offset)
 
-    def note_max_timestamp(self, segment_base: int, timestamp_ms: int) -> None:
-        """An inactive segment was found to have this largest timestamp (ms, below 0: none)."""
+    def note_times(self, segment_base: int, first_ms: int, largest_ms: int) -> None:
+        """An inactive segment was found to have these timestamps (ms, below 0: none)."""
         place = self._segments.place_of(segment_base)
         if place >= 0 and self._segments[place].base_offset == segment_base:
-            self._segments[place].max_timestamp = timestamp_ms
+            self._segments[place].first_timestamp = first_ms
+            self._segments[place].max_timestamp = largest_ms
 
     def roll(self, wall_ms: int) -> bool:
         """Start a new segment, unless the active one is empty; returns whether it did. Nothing may

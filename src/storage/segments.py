@@ -232,6 +232,7 @@ class Segments:
                     self.folder,
                     swap.base_offset,
                     size=swap.size,
+                    first_timestamp=old[0].first_timestamp,
                     max_timestamp=swap.index.max_timestamp,
                     created_ms=max(segment.created_ms for segment in old),
                 )
@@ -246,23 +247,20 @@ class Segments:
 
     def aged(self, log_end_offset: int) -> list[Aged]:
         """Return what retention asks of each segment."""
-        ends = [*self.bases[1:], log_end_offset]
+        ends = [*self.bases[1:], log_end_offset] if self._all else []
         return [
             Aged(
                 base_offset=segment.base_offset,
                 end_offset=end,
                 size=segment.size,
-                max_timestamp=self._max_timestamp(segment),
+                max_timestamp=segment.max_timestamp
+                if segment.index is None
+                else segment.index.max_timestamp,
                 created_ms=segment.created_ms,
+                first_timestamp=segment.first_timestamp,
             )
             for segment, end in zip(self._all, ends, strict=True)
         ]
-
-    def _max_timestamp(self, segment: Segment) -> int | None:
-        if segment.max_timestamp is None and segment.index is None:
-            kept = self._indexes.get(segment.path)
-            segment.max_timestamp = None if kept is None else kept.max_timestamp
-        return segment.max_timestamp if segment.index is None else segment.index.max_timestamp
 
     # --- forget --------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ class Aged:
     size: int  # bytes of its batches
     max_timestamp: int | None  # ms; below 0: its batches carry none; None: not known yet
     created_ms: int  # wall clock: its file was made, or opened, then
+    first_timestamp: int = -1  # ms, of its first batch; known where max_timestamp is; below 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from ...errors import DiskFull, QuorumlogError, StorageError
 from ...runtime.ports import Runtime, Scope
 from ..checkpoints import encode_epochs
 from ..flushes import OUT_OF_SPACE
-from ..layout import LEADER_EPOCHS, LOG_START_OFFSETS, join
+from ..layout import CLEANER_OFFSETS, LEADER_EPOCHS, LOG_START_OFFSETS, join
 from ..log import Log
 from ..premises import replace_all, replace_offsets
 from ..stored import Stored
@@ -107,6 +107,33 @@ class Checkpointing:
 
         await self._writer.run(begin, end)
         return planned[0][1]
+
+    async def store_cleaned(self, log: Log, offset: int) -> None:
+        """Have it be known that a log was compacted up to `offset`, unless it failed, or was
+        deleted; durable at the return. Raises OSError."""
+        planned: list[dict[str, int]] = []
+
+        def begin() -> Callable[[], None] | None:
+            if log.failure is not None:
+                return None
+            planned.append({**self.stored.cleaner_offsets, log.name: offset})
+            files = {CLEANER_OFFSETS: planned[0]}
+            return partial(replace_offsets, self._runtime.files, self._path, files)
+
+        def end(_: None) -> None:
+            if planned:
+                self.stored.cleaner_offsets = planned[0]
+
+        await self._writer.run(begin, end)
+
+    async def lower_cleaned(self, log: Log) -> None:
+        """A log was cut: what is appended behind its end is not clean."""
+        if self.stored.cleaner_offsets.get(log.name, 0) <= log.log_end_offset:
+            return
+        try:
+            await self.store_cleaned(log, log.log_end_offset)
+        except OSError as error:  # some records are compacted later than they could be
+            _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)
 
     async def store_log_start(self, channel: Channel, offset: int) -> None:
         """Have a log start at `offset`, unless it starts behind it already; durable at the return.

@@ -53,6 +53,7 @@ from .channel import Appended, Channel
 from .checkpointing import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max
 from .free_space import FreeSpace
+from .housekeeping import Housekeeping
 from .writer import Writer, release_after
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
@@ -101,6 +102,16 @@ class Directory:
             writer=self._writer,
             changes=self._changes,
             interval_ms=config.checkpoint_interval_ms,
+        )
+        self.housekeeping = Housekeeping(
+            runtime,
+            scope,
+            path,
+            config=config,
+            channels=self._channels,
+            writer=self._writer,
+            checkpoints=self._checkpoints,
+            space=self.space,
         )
 
     # --- life ----------------------------------------------------------------------------------
@@ -170,6 +181,7 @@ class Directory:
         never recovered.
         """
         self._writer.is_closing = True
+        await self.housekeeping.stop()
         self._checkpoints.stop()
         self.space.stop()
         channels = list(self._channels.values())
@@ -349,7 +361,9 @@ class Directory:
                 channel.moved()
 
         channel = self._channel(log)
+        self.housekeeping.drop(log)
         await self._writer.exclusive(channel, begin, end)
+        await self._checkpoints.lower_cleaned(log)
 
     async def delete_records(self, log: Log, offset: int) -> int:
         """Make what lies below `offset` (-1: below the high watermark) unreadable for good; returns
@@ -368,6 +382,7 @@ class Directory:
     async def delete_log(self, log: Log) -> None:
         """Delete a log with its folder; it takes no more appends. Raises StorageError."""
         channel = self._channel(log)
+        await self.housekeeping.leave(log)
         new = self._deleted_path(log.name)
 
         def begin() -> Callable[[], None]:

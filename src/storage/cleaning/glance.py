@@ -1,0 +1,142 @@
+"""A look at a log that nobody has opened: is it worth opening it to remove or clean something?
+
+From names and sizes, and the timestamps of its oldest segment where they decide; so an idle log is
+not opened, and nothing of it is kept in memory, before something of it may go. A wrong yes costs an
+opening and no data: what goes is decided anew then. Runs in the lane `clean:<dir>`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ...records.batch import HEADER_SIZE
+from ..config import LogConfig
+from ..layout import LOG_SUFFIX, join, segment_base, segment_file
+from ..segment import header_at, load_index, read_index
+from .dirt import Dirt, dirt_of
+from .retention import Aged, Verdict, removable
+
+if TYPE_CHECKING:
+    from ...runtime.ports import Files
+
+T = TypeVar("T", Verdict, Dirt)
+
+EVERY_OFFSET: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """What a look found."""
+
+    is_due: bool = False  # open it
+    due_ms: int | None = None  # wall time at which to look again; None: when its config changes
+
+
+def glance(
+    files: "Files",
+    folder: str,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    log_start_offset: int,
+    cleaned_to: int,
+    since_ms: int,
+) -> Glance:
+    """Look. `since_ms` is from when on segments age whose batches carry no timestamps. Raises
+    OSError, CorruptionError."""
+    segments = _segments(files, folder, since_ms)
+    interval = config.index_interval_bytes
+    verdict = _settled(
+        files,
+        folder,
+        segments,
+        interval,
+        lambda: removable(
+            segments,
+            config,
+            now_ms=now_ms,
+            limit_offset=EVERY_OFFSET,
+            log_start_offset=log_start_offset,
+        ),
+    )
+    if verdict.count:
+        return Glance(is_due=True)
+    dirt = _settled(
+        files,
+        folder,
+        segments,
+        interval,
+        lambda: dirt_of(
+            segments, config, now_ms=now_ms, limit_offset=EVERY_OFFSET, cleaned_to=cleaned_to
+        ),
+    )
+    if dirt.is_due or dirt.rolls:
+        return Glance(is_due=True)
+    return Glance(due_ms=now_ms if config.compacted and segments else verdict.due_ms)
+
+
+def read_times(
+    files: "Files", log_path: str, *, base_offset: int, size: int, interval_bytes: int
+) -> tuple[int, int]:
+    """Return an inactive segment's first and its largest timestamp (ms, below 0: none). Reads its
+    index, or its headers where that is missing; raises OSError, CorruptionError."""
+    index = load_index(
+        files, log_path, base_offset=base_offset, size=size, interval_bytes=interval_bytes
+    )
+    first = _first_timestamp(files, log_path, size)
+    return first, max(first, index.max_timestamp)
+
+
+def _segments(files: "Files", folder: str, since_ms: int) -> list[Aged]:
+    if not files.exists(folder):
+        return []
+    bases = [base for name in files.names(folder) if (base := segment_base(name)) is not None]
+    sizes = [files.size(join(folder, segment_file(base, LOG_SUFFIX))) for base in bases]
+    ends = [*bases[1:], EVERY_OFFSET]
+    return [
+        Aged(base_offset=base, end_offset=end, size=size, max_timestamp=None, created_ms=since_ms)
+        for base, end, size in zip(bases, ends, sizes, strict=True)
+    ]
+
+
+def _settled(
+    files: "Files", folder: str, segments: list[Aged], interval: int, decide: Callable[[], T]
+) -> T:
+    """Decide, with the timestamps that it takes."""
+    while (found := decide()).unknown is not None:
+        segment = segments[found.unknown]
+        path = join(folder, segment_file(segment.base_offset, LOG_SUFFIX))
+        first, largest = _times(files, path, segment, interval)
+        segments[found.unknown] = replace(segment, first_timestamp=first, max_timestamp=largest)
+    return found
+
+
+def _times(files: "Files", path: str, segment: Aged, interval: int) -> tuple[int, int]:
+    if segment.end_offset < EVERY_OFFSET:
+        return read_times(
+            files,
+            path,
+            base_offset=segment.base_offset,
+            size=segment.size,
+            interval_bytes=interval,
+        )
+    # The active one: where its index is not stored, its first batch says when to look again.
+    first = _first_timestamp(files, path, segment.size)
+    index = read_index(
+        files,
+        path,
+        base_offset=segment.base_offset,
+        size=segment.size,
+        interval_bytes=interval,
+    )
+    return first, first if index is None else max(first, index.max_timestamp)
+
+
+def _first_timestamp(files: "Files", path: str, size: int) -> int:
+    if size == 0:
+        return -1
+    file = files.open_readonly(path)
+    try:
+        return header_at(file.read(0, HEADER_SIZE), 0, path=path, position=0).max_timestamp
+    finally:
+        file.close()

@@ -1,0 +1,228 @@
+"""Runs rounds of compaction over one log: in slices, throttled, each group swapped in its turn.
+
+A round reads and writes in the lane `clean:<dir>`; what it made is swapped in as exclusive work of
+the log, each group as soon as it is whole, so that no more than one stands beside its sources. What
+it covers is flushed, and the stored recovery point lies behind it: a recovery never has to judge
+the gaps that compaction leaves. `cleaner-offset-checkpoint` is stored at the end. Whoever deletes,
+truncates or closes the log stops the round first; whatever ends a round, none of its files stay.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from ...errors import QuorumlogError
+from ...runtime.ports import Runtime
+from ..cleaning.dirt import Dirt
+from ..cleaning.rounds import CleanedGroup, CleaningRound, RoundPlan, SourceSegment
+from ..cleaning.swap import Swap, perform_swap
+from ..cleaning.throttle import Throttle
+from ..config import DirectoryConfig
+from ..layout import LOG_SUFFIX, join, segment_file
+from ..log import Log
+from .channel import Channel
+from .checkpointing import Checkpointing
+from .writer import Writer
+
+_LOG: Final = logging.getLogger("quorumlog.storage")
+
+
+class Stale(Exception):
+    """The log is not what the round was made for any more: it was cut, deleted, configured anew,
+    or is about to be. Nothing is wrong."""
+
+
+class Cleaner:
+    """Cleans the logs of one directory, one at a time. Meanwhile it can only be stopped."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        lane: str,
+        config: DirectoryConfig,
+        writer: Writer,
+        checkpoints: Checkpointing,
+        set_aside: Callable[[Log, list[str]], None],
+    ) -> None:
+        self._runtime = runtime
+        self._lane = lane
+        self._config = config
+        self._writer = writer
+        self._checkpoints = checkpoints
+        self._set_aside = set_aside  # told of files to be unlinked later
+        self._throttle = Throttle(config.clean_bytes_per_second)
+        self._seeds = runtime.entropy.stream("storage.cleaning")
+        self._channel: Channel | None = None  # whose log is cleaned
+        self._stopped = asyncio.Event()  # the round is asked to end
+        self._ended = asyncio.Event()  # no round is under way
+        self._ended.set()
+
+    def is_cleaning(self, log: Log) -> bool:
+        """Whether a round over this log is under way."""
+        return self._channel is not None and self._channel.log is log
+
+    def drop(self, log: Log | None = None) -> None:
+        """Have the round over this log, or any, end soon."""
+        if self._channel is not None and (log is None or self._channel.log is log):
+            self._stopped.set()
+
+    async def stop(self, log: Log | None = None) -> None:
+        """End the round over this log, or any; returns when none of its files are left."""
+        self.drop(log)
+        if self._stopped.is_set():
+            await self._ended.wait()
+
+    async def clean(
+        self, channel: Channel, dirt: Dirt, *, between: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Run one round over what is dirty of a log; `between` is called between two slices, and
+        awaited. Raises what is wrong with the log or its disk; Stale when the round was stopped.
+        """
+        assert self._channel is None, "two rounds at once"
+        self._channel = channel
+        self._stopped.clear()
+        self._ended.clear()
+        cleaning = CleaningRound(self._plan(channel.log, dirt))
+        try:
+            await self._run(channel, cleaning, between)
+        except (OSError, QuorumlogError):
+            self._check(channel)  # what it met may come of what ends it
+            raise
+        finally:
+            # A scope that ends takes its tasks along: what is left then, the next opening removes.
+            discard = partial(cleaning.discard, self._runtime.files)
+            try:
+                await self._runtime.tasks.offload(self._lane, discard)
+            except OSError as error:
+                _LOG.warning("storage.litter log=%s error=%s", channel.log.name, error)
+            finally:
+                self._channel = None
+                self._ended.set()
+
+    def _plan(self, log: Log, dirt: Dirt) -> RoundPlan:
+        config = log.config
+        segments = tuple(
+            SourceSegment(
+                path=join(log.folder, segment_file(segment.base_offset, LOG_SUFFIX)),
+                base_offset=segment.base_offset,
+                end_offset=segment.end_offset,
+                size=segment.size,
+            )
+            for segment in log.aged_segments()
+            if segment.end_offset <= dirt.end_offset
+        )
+        return RoundPlan(
+            segments=segments,
+            first_dirty_offset=dirt.first_dirty_offset,
+            end_offset=dirt.end_offset,
+            wall_ms=self._runtime.clock.wall_ms(),
+            seed=self._seeds.token(16),
+            map_bytes=self._config.clean_buffer_bytes,
+            segment_bytes=config.segment_bytes,
+            index_bytes_max=config.index_bytes_max,
+            index_interval_bytes=config.index_interval_bytes,
+            delete_retention_ms=config.delete_retention_ms,
+            inflate_bytes_max=config.inflate_bytes_max,
+            aborted=tuple(
+                log.aborted_transactions(segments[0].base_offset, segments[-1].end_offset)
+            ),
+            live_producers=log.producers.states.last_records(),
+        )
+
+    async def _run(
+        self,
+        channel: Channel,
+        cleaning: CleaningRound,
+        between: Callable[[], Awaitable[None]],
+    ) -> None:
+        log, plan = channel.log, cleaning.plan
+        await self._make_safe(channel, plan)
+        swapped = 0
+        while not cleaning.finished:
+            step = partial(
+                cleaning.step, self._runtime.files, budget_bytes=self._config.clean_slice_bytes
+            )
+            size = await self._runtime.tasks.offload(self._lane, step)
+            for group in cleaning.groups[swapped:]:
+                self._check(channel)
+                await self._swap(channel, group)
+                swapped += 1
+            pause = self._throttle.spend(size, self._runtime.clock.now_ms())
+            await self._pause(pause)
+            self._check(channel)
+            await between()
+            self._check(channel)
+        await self._checkpoints.store_cleaned(log, cleaning.cleaned_to)
+        stats = cleaning.stats
+        _LOG.info(
+            "storage.cleaned log=%s from=%d to=%d bytes_read=%d bytes_written=%d records_read=%d"
+            " records_kept=%d keys=%d",
+            log.name,
+            plan.first_dirty_offset,
+            cleaning.cleaned_to,
+            stats.bytes_read,
+            stats.bytes_written,
+            stats.records_read,
+            stats.records_kept,
+            stats.keys,
+        )
+
+    async def _make_safe(self, channel: Channel, plan: RoundPlan) -> None:
+        """See to it that a recovery knows of gaps, and does not meet them."""
+        log, stored = channel.log, self._checkpoints.stored
+        if stored.recovery_points.get(log.name, 0) < plan.end_offset:
+            await self._checkpoints.store([log])
+        if log.name not in stored.cleaner_offsets:
+            await self._checkpoints.store_cleaned(log, plan.first_dirty_offset)
+        self._check(channel)
+
+    def _check(self, channel: Channel) -> None:
+        log = channel.log
+        if self._stopped.is_set() or log.failure is not None or not log.config.compacted:
+            raise Stale
+
+    async def _pause(self, wait_ms: int) -> None:
+        """Wait, but no longer than until the round is to end."""
+        if wait_ms <= 0:
+            return
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._stopped.wait()
+        except TimeoutError:
+            return
+
+    async def _swap(self, channel: Channel, group: CleanedGroup) -> None:
+        """Put a group in the place of its sources. Raises OSError with the log as it was,
+        StorageError when it failed over it, Stale."""
+        log = channel.log
+        begun: list[Swap] = []
+        refused: list[Exception] = []
+
+        def begin() -> Callable[[], list[str] | OSError] | None:
+            try:
+                swap = log.begin_replace(group)
+            except OSError as error:  # no descriptor, as it may be
+                refused.append(error)
+                return None
+            if swap is None:
+                refused.append(Stale())
+                return None
+            begun.append(swap)
+            return partial(perform_swap, self._runtime.files, swap)
+
+        def end(result: list[str] | OSError | None) -> None:
+            if not begun:
+                return
+            is_done = isinstance(result, list)
+            log.complete_replace(begun[0], is_done=is_done)
+            if isinstance(result, list):
+                self._set_aside(log, result)
+            elif result is not None:
+                refused.append(result)
+
+        await self._writer.exclusive(channel, begin, end)
+        if refused:
+            raise refused[0]

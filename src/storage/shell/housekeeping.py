@@ -1,0 +1,448 @@
+"""Keeps the logs of one data directory small: removes old segments, compacts, unlinks.
+
+One task, one thing at a time. Every `retention_check_interval_ms` it looks at every log: at the
+open ones by their numbers, at the others by names and sizes in the lane `clean:<dir>`; those of
+which something may go are opened then, one after the other. Removals are exclusive work of their
+log, a few segments each. What was renamed is unlinked in the lane, one file a job, after
+`file.delete.delay.ms`, at once when space is short and at the close. Between two looks the dirtiest
+log is compacted, and the next; a look that is due comes between two slices.
+
+A log that cannot be kept in order is set aside for a while, longer each time, and a line in the
+journal says why; nothing here ends the node. It needs no space, but compaction does: that waits
+where little is free.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from ...errors import DiskFull, QuorumlogError
+from ...runtime.ports import Runtime, Scope
+from ..cleaning.dirt import Dirt, dirt_of
+from ..cleaning.glance import Glance, glance, read_times
+from ..cleaning.removal import REMOVED_AT_ONCE, Removal, perform_removal, unlink
+from ..cleaning.retention import Aged, Verdict, removable
+from ..config import DirectoryConfig, LogConfig
+from ..layout import LOG_SUFFIX, join, segment_file
+from ..log import Log
+from .channel import Channel
+from .checkpointing import Checkpointing
+from .cleaner import Cleaner, Stale
+from .free_space import FreeSpace
+from .writer import Writer
+
+_LOG: Final = logging.getLogger("quorumlog.storage")
+
+LOGS_AT_ONCE: Final = 64
+"""Open logs that are looked at before others get their turn on the loop: under a millisecond."""
+
+SET_ASIDE_MS_MIN: Final = 60_000
+SET_ASIDE_MS_MAX: Final = 3_600_000
+"""A log that could not be kept in order is left alone for so long, doubled each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLog:
+    """A log that this node keeps and has not opened."""
+
+    name: str
+    config: LogConfig
+    open: Callable[[], Awaitable[object]]  # raises QuorumlogError
+
+
+@dataclass(slots=True, kw_only=True)
+class _SetAside:
+    until_ms: int  # monotonic
+    times: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Looked:
+    config: LogConfig
+    due_ms: int | None  # UTC; None: not before its config changes
+
+
+class Housekeeping:
+    """The housekeeping of one directory; its task lives in `scope`. Made by `Directory`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        path: str,
+        *,
+        config: DirectoryConfig,
+        channels: Mapping[str, Channel],
+        writer: Writer,
+        checkpoints: Checkpointing,
+        space: FreeSpace,
+    ) -> None:
+        self.closed_logs: Callable[[], Iterable[ClosedLog]] = tuple  # set by who knows of them
+        self._path = path
+        self._runtime = runtime
+        self._config = config
+        self._channels = channels
+        self._writer = writer
+        self._checkpoints = checkpoints
+        self._space = space
+        self._lane = f"clean:{path}"
+        self._since_ms = runtime.clock.wall_ms()
+        self._looked: dict[str, _Looked] = {}
+        self._aside: dict[tuple[str, str], _SetAside] = {}  # by log name and what failed
+        self._warned: dict[str, int] = {}  # log name -> segment of whose future it was told
+        self._unlinks: dict[str, int] = {}  # path -> when (monotonic ms), in the order set aside
+        self._next_look_ms = runtime.clock.now_ms() + self._first_wait_ms()
+        self._wake = asyncio.Event()
+        self._is_stopping = False
+        self._cleaner = Cleaner(
+            runtime,
+            lane=self._lane,
+            config=config,
+            writer=writer,
+            checkpoints=checkpoints,
+            set_aside=self._later,
+        )
+        self._task = scope.spawn(self._work(), name=f"storage.housekeeping {path}")
+
+    def _first_wait_ms(self) -> int:
+        drawn = self._runtime.entropy.stream("storage.housekeeping")
+        return drawn.below(self._config.retention_check_interval_ms) + 1
+
+    # --- life ----------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """End what is under way, unlink what was set aside. Before the logs are closed."""
+        self._is_stopping = True
+        self._wake.set()
+        await self._cleaner.stop()
+        await self._task
+
+    def drop(self, log: Log) -> None:
+        """A log is about to be cut: what is being made of it is of no use any more."""
+        self._cleaner.drop(log)
+
+    async def leave(self, log: Log) -> None:
+        """A log is about to be deleted; returns when nothing here works on its files."""
+        await self._cleaner.stop(log)
+
+    def look_soon(self) -> None:
+        """Look at every log now, or as soon as what is under way has ended."""
+        self._next_look_ms = self._runtime.clock.now_ms()
+        self._wake.set()
+
+    async def _work(self) -> None:
+        while not self._is_stopping:
+            await self._look_if_due()
+            await self._unlink_due()
+            channel, dirt = await self._dirtiest()
+            if channel is not None and not self._is_stopping:
+                await self._clean(channel, dirt)
+            else:
+                await self._sleep()
+        await self._unlink_due(everything=True)
+
+    async def _sleep(self) -> None:
+        """Wait for the next look, or for a file that is to be unlinked."""
+        until_ms = min([self._next_look_ms, *self._unlinks.values()])
+        wait_ms = until_ms - self._runtime.clock.now_ms()
+        try:
+            async with asyncio.timeout(max(wait_ms, 1) / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _look_if_due(self) -> None:
+        now_ms = self._runtime.clock.now_ms()
+        if now_ms < self._next_look_ms:
+            return
+        self._next_look_ms = now_ms + self._config.retention_check_interval_ms
+        for number, channel in enumerate(list(self._channels.values())):
+            if number % LOGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            await self._guarded(channel.log, "retention", partial(self._retain, channel))
+        await self._look_at_closed()
+        forget_ms = now_ms - SET_ASIDE_MS_MAX
+        self._aside = {key: a for key, a in self._aside.items() if a.until_ms > forget_ms}
+
+    async def _guarded(
+        self, log: Log, what: str, work: Callable[[], Awaitable[None]], *, cures: bool = True
+    ) -> None:
+        """Do something about a log, unless it is set aside for that; set it aside when it fails.
+
+        `cures`: when it succeeds, earlier failures are forgotten.
+        """
+        is_gone = log.failure is not None or log.name not in self._channels
+        if self._is_stopping or is_gone or self._is_aside(log.name, what):
+            return
+        try:
+            await work()
+        except Stale:
+            return
+        except (OSError, QuorumlogError) as error:
+            if log.failure is None:  # else it was told of, and takes no more of anything
+                self._put_aside(log.name, what, error)
+        else:
+            if cures:
+                self._aside.pop((log.name, what), None)
+
+    def _is_aside(self, name: str, what: str) -> bool:
+        aside = self._aside.get((name, what))
+        return aside is not None and self._runtime.clock.now_ms() < aside.until_ms
+
+    def _put_aside(self, name: str, what: str, error: Exception) -> None:
+        aside = self._aside.get((name, what))
+        times = 0 if aside is None else aside.times
+        wait_ms = min(SET_ASIDE_MS_MIN << min(times, 10), SET_ASIDE_MS_MAX)
+        until_ms = self._runtime.clock.now_ms() + wait_ms
+        self._aside[name, what] = _SetAside(until_ms=until_ms, times=times + 1)
+        _LOG.warning(
+            "storage.set_aside log=%s what=%s for_ms=%d error=%s", name, what, wait_ms, error
+        )
+
+    # --- removal -------------------------------------------------------------------------------
+
+    async def _retain(self, channel: Channel) -> None:
+        """Remove the oldest segments of a log that may go."""
+        log = channel.log
+        while not self._is_stopping and not self._cleaner.is_cleaning(log):
+            verdict = await self._verdict(log)
+            if verdict.is_from_future:
+                self._warn_of_future(log, verdict.count)
+            count = verdict.count
+            if verdict.rolls and not await self._roll(channel):
+                count -= 1
+            if count <= 0 or not await self._remove(channel, min(count, REMOVED_AT_ONCE)):
+                return
+            reasons = sorted(set(verdict.reasons[:REMOVED_AT_ONCE]))
+            _LOG.info(
+                "storage.removed log=%s segments=%d start_offset=%d reason=%s",
+                log.name,
+                min(count, REMOVED_AT_ONCE),
+                log.log_start_offset,
+                ",".join(reasons),
+            )
+
+    async def _verdict(self, log: Log) -> Verdict:
+        """Decide what may go, with the timestamps that it takes."""
+        while True:
+            segments = log.aged_segments()
+            verdict = removable(
+                segments,
+                log.config,
+                now_ms=self._runtime.clock.wall_ms(),
+                limit_offset=_limit(log),
+                log_start_offset=log.log_start_offset,
+            )
+            if verdict.unknown is None:
+                return verdict
+            await self._learn_times(log, segments[verdict.unknown])
+
+    async def _learn_times(self, log: Log, segment: Aged) -> None:
+        replacements = log.replacements
+        job = partial(
+            read_times,
+            self._runtime.files,
+            join(log.folder, segment_file(segment.base_offset, LOG_SUFFIX)),
+            base_offset=segment.base_offset,
+            size=segment.size,
+            interval_bytes=log.config.index_interval_bytes,
+        )
+        first_ms, largest_ms = await self._runtime.tasks.offload(self._lane, job)
+        if log.failure is not None or log.replacements != replacements:
+            raise Stale
+        log.note_times(segment.base_offset, first_ms, largest_ms)
+
+    def _warn_of_future(self, log: Log, place: int) -> None:
+        segment = log.aged_segments()[place]
+        if self._warned.get(log.name) != segment.base_offset:
+            self._warned[log.name] = segment.base_offset
+            _LOG.warning(
+                "storage.future_timestamp log=%s segment=%d timestamp_ms=%s: kept until then",
+                log.name,
+                segment.base_offset,
+                segment.max_timestamp,
+            )
+
+    async def _roll(self, channel: Channel) -> bool:
+        """Start a new segment and make it durable; returns whether what was active may go."""
+        log = channel.log
+        rolled: list[bool] = []
+
+        def begin() -> None:
+            try:
+                rolled.append(log.roll(self._runtime.clock.wall_ms()))
+            except DiskFull:
+                rolled.append(False)
+
+        await self._writer.exclusive(channel, begin, _nothing)
+        if not rolled or not rolled[0]:
+            return False
+        await self._writer.flush(channel)
+        return True
+
+    async def _remove(self, channel: Channel, count: int) -> bool:
+        """Remove a log's oldest segments, as far as they may go when it is its turn; returns
+        whether they did."""
+        log = channel.log
+        begun: list[Removal] = []
+
+        def begin() -> Callable[[], list[str]] | None:
+            bases = log.segment_bases
+            if log.failure is not None or count >= len(bases) or bases[count] > _limit(log):
+                return None
+            begun.append(log.begin_remove(count))
+            return partial(perform_removal, self._runtime.files, begun[0])
+
+        def end(renamed: list[str] | None) -> None:
+            if renamed is not None:
+                log.complete_remove(begun[0])
+                self._later(log, renamed)
+                self._writer.dirty[channel] = None  # its log start is to be stored
+                self._writer.dirtied.set()
+
+        await self._writer.exclusive(channel, begin, end)
+        return bool(begun)
+
+    # --- logs that are not open ----------------------------------------------------------------
+
+    async def _look_at_closed(self) -> None:
+        there: dict[str, _Looked] = {}
+        for number, closed in enumerate(list(self.closed_logs())):
+            if number % LOGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if self._is_stopping:
+                return
+            looked = self._looked.get(closed.name)
+            wall_ms = self._runtime.clock.wall_ms()
+            is_due = looked is None or looked.config != closed.config or _is_past(looked, wall_ms)
+            if is_due and closed.name not in self._channels:
+                looked = await self._look_at(closed, wall_ms)
+            if looked is not None:
+                there[closed.name] = looked
+        self._looked = there
+
+    async def _look_at(self, closed: ClosedLog, wall_ms: int) -> _Looked | None:
+        if self._is_aside(closed.name, "look"):
+            return None
+        stored = self._checkpoints.stored
+        job = partial(
+            glance,
+            self._runtime.files,
+            join(self._path, closed.name),
+            closed.config,
+            now_ms=wall_ms,
+            log_start_offset=stored.log_starts.get(closed.name, 0),
+            cleaned_to=stored.cleaner_offsets.get(closed.name, 0),
+            since_ms=self._since_ms,
+        )
+        try:
+            found: Glance = await self._runtime.tasks.offload(self._lane, job)
+            if not found.is_due:
+                return _Looked(config=closed.config, due_ms=found.due_ms)
+            await closed.open()
+        except FileNotFoundError:
+            return None  # it was deleted meanwhile
+        except (OSError, QuorumlogError) as error:
+            self._put_aside(closed.name, "look", error)
+            return None
+        channel = self._channels.get(closed.name)
+        if channel is not None:
+            await self._guarded(channel.log, "retention", partial(self._retain, channel))
+        return None
+
+    # --- compaction ----------------------------------------------------------------------------
+
+    async def _dirtiest(self) -> tuple[Channel | None, Dirt]:
+        """Return the log to compact next, if any, and what of it."""
+        best: Channel | None = None
+        most = Dirt()
+        for number, channel in enumerate(list(self._channels.values())):
+            if number % LOGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if not channel.log.config.compacted:
+                continue
+            found: list[Dirt] = []
+            look = partial(self._find_dirt, channel, found)
+            await self._guarded(channel.log, "compaction", look, cures=False)
+            if found and found[0].is_due and (best is None or found[0].urgency > most.urgency):
+                best, most = channel, found[0]
+        return best, most
+
+    async def _find_dirt(self, channel: Channel, found: list[Dirt]) -> None:
+        """Add what is dirty of a log, with the timestamps and the roll that it takes."""
+        log = channel.log
+        while True:
+            segments = log.aged_segments()
+            dirt = dirt_of(
+                segments,
+                log.config,
+                now_ms=self._runtime.clock.wall_ms(),
+                limit_offset=_limit(log),
+                cleaned_to=self._checkpoints.stored.cleaner_offsets.get(log.name, 0),
+            )
+            if dirt.unknown is not None:
+                await self._learn_times(log, segments[dirt.unknown])
+            elif not dirt.rolls or not await self._roll(channel):
+                found.append(dirt)
+                return
+
+    async def _clean(self, channel: Channel, dirt: Dirt) -> None:
+        async def run() -> None:
+            self._check_space(channel.log, dirt)
+            await self._cleaner.clean(channel, dirt, between=self._between)
+
+        await self._guarded(channel.log, "compaction", run)
+
+    def _check_space(self, log: Log, dirt: Dirt) -> None:
+        """Raise DiskFull where the largest segment that a round may write would use the reserve."""
+        free = self._runtime.files.free_bytes(self._path)
+        needed = min(log.size_bytes, log.config.segment_bytes)
+        reserve = self._space.reserve.bytes
+        if self._space.is_low or free < needed + reserve:
+            raise DiskFull(
+                f"{free} bytes are free, cleaning {dirt.dirty_bytes} bytes of {log.name} may take "
+                f"{needed} and {reserve} are kept in reserve; it waits until there is room"
+            )
+
+    async def _between(self) -> None:
+        """What is due between two slices of a round."""
+        await self._look_if_due()
+        await self._unlink_due()
+
+    # --- unlinking -----------------------------------------------------------------------------
+
+    def _later(self, log: Log, paths: list[str]) -> None:
+        """Files of a log were set aside: unlink them after its delay."""
+        until_ms = self._runtime.clock.now_ms() + log.config.file_delete_delay_ms
+        for path in paths:
+            self._unlinks[path] = until_ms
+
+    async def _unlink_due(self, *, everything: bool = False) -> None:
+        now_ms = self._runtime.clock.now_ms()
+        everything = everything or self._space.is_low
+        due = [path for path, at_ms in self._unlinks.items() if everything or at_ms <= now_ms]
+        for path in due:
+            self._unlinks.pop(path, None)
+            try:
+                await self._runtime.tasks.offload(
+                    self._lane, partial(unlink, self._runtime.files, path)
+                )
+            except OSError as error:  # the next opening of the log does it
+                _LOG.warning("storage.unlink_failed path=%s error=%s", path, error)
+
+
+def _limit(log: Log) -> int:
+    """Return the offset that nothing removed or cleaned may reach."""
+    return min(log.last_stable_offset, log.recovery_point)
+
+
+def _is_past(looked: _Looked, wall_ms: int) -> bool:
+    return looked.due_ms is not None and looked.due_ms <= wall_ms
+
+
+def _nothing(_: object) -> None:
+    """The end of work that leaves nothing to be taken in."""
