@@ -4,101 +4,6 @@
 # in front of any other, and of any that is wrong in whatever way: the caller looks at that one by
 # itself, and says what is wrong with it.
 
-cdef extern from *:
-    """
-    #include <string.h>
-    static uint64_t ql_load64(const uint8_t *p) { /* little endian; one instruction where it can be */
-        return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24
-            | (uint64_t)p[4] << 32 | (uint64_t)p[5] << 40 | (uint64_t)p[6] << 48
-            | (uint64_t)p[7] << 56;
-    }
-
-    /* CRC-32C (Castagnoli, reflected 0x82F63B78): by the processor, else by eight tables. */
-    static uint32_t ql_crc_tables[8][256];
-    static void ql_crc_prepare(void) {
-        for (uint32_t n = 0; n < 256; n++) {
-            uint32_t crc = n;
-            for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
-            ql_crc_tables[0][n] = crc;
-        }
-        for (int t = 1; t < 8; t++)
-            for (uint32_t n = 0; n < 256; n++) {
-                uint32_t crc = ql_crc_tables[t - 1][n];
-                ql_crc_tables[t][n] = crc >> 8 ^ ql_crc_tables[0][crc & 0xFF];
-            }
-    }
-    static uint32_t ql_crc_by_tables(uint32_t crc, const uint8_t *p, int64_t size) {
-        for (; size >= 8; size -= 8, p += 8) {
-            uint64_t word = ql_load64(p) ^ crc;
-            crc = ql_crc_tables[7][word & 0xFF] ^ ql_crc_tables[6][word >> 8 & 0xFF]
-                ^ ql_crc_tables[5][word >> 16 & 0xFF] ^ ql_crc_tables[4][word >> 24 & 0xFF]
-                ^ ql_crc_tables[3][word >> 32 & 0xFF] ^ ql_crc_tables[2][word >> 40 & 0xFF]
-                ^ ql_crc_tables[1][word >> 48 & 0xFF] ^ ql_crc_tables[0][word >> 56];
-        }
-        while (size-- > 0) crc = crc >> 8 ^ ql_crc_tables[0][(crc ^ *p++) & 0xFF];
-        return crc;
-    }
-    #if defined(__x86_64__) && defined(__GNUC__) && !defined(QUORUMLOG_PORTABLE_C)
-    #include <nmmintrin.h>
-    __attribute__((target("sse4.2")))
-    static uint32_t ql_crc_by_processor(uint32_t crc, const uint8_t *p, int64_t size) {
-        uint64_t wide = crc;
-        for (; size >= 8; size -= 8, p += 8) wide = _mm_crc32_u64(wide, ql_load64(p));
-        crc = (uint32_t)wide;
-        while (size-- > 0) crc = _mm_crc32_u8(crc, *p++);
-        return crc;
-    }
-    static int ql_crc_in_processor(void) { return __builtin_cpu_supports("sse4.2"); }
-    #elif defined(__ARM_FEATURE_CRC32) && !defined(QUORUMLOG_PORTABLE_C)
-    #include <arm_acle.h>
-    static uint32_t ql_crc_by_processor(uint32_t crc, const uint8_t *p, int64_t size) {
-        for (; size >= 8; size -= 8, p += 8) crc = __crc32cd(crc, ql_load64(p));
-        while (size-- > 0) crc = __crc32cb(crc, *p++);
-        return crc;
-    }
-    static int ql_crc_in_processor(void) { return 1; }
-    #else
-    #define ql_crc_by_processor ql_crc_by_tables
-    static int ql_crc_in_processor(void) { return 0; }
-    #endif
-    static int ql_crc_fast = 0;
-    static void ql_crc_start(void) { ql_crc_prepare(); ql_crc_fast = ql_crc_in_processor(); }
-    static uint32_t ql_crc32c(const uint8_t *p, int64_t size) {
-        return ~(ql_crc_fast ? ql_crc_by_processor(~0u, p, size) : ql_crc_by_tables(~0u, p, size));
-    }
-
-    /* SipHash-2-4 with 128 bits (Aumasson, Bernstein): keyed, so that nobody can make collisions. */
-    #define QL_TURN(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
-    #define QL_SIP(v) do { \\
-        v[0] += v[1]; v[2] += v[3]; v[1] = QL_TURN(v[1], 13) ^ v[0]; v[3] = QL_TURN(v[3], 16) ^ v[2]; \\
-        v[0] = QL_TURN(v[0], 32); v[2] += v[1]; v[0] += v[3]; \\
-        v[1] = QL_TURN(v[1], 17) ^ v[2]; v[3] = QL_TURN(v[3], 21) ^ v[0]; v[2] = QL_TURN(v[2], 32); \\
-    } while (0)
-    static void ql_siphash(const uint8_t *p, int64_t size, const uint64_t *key, uint64_t *hash) {
-        uint64_t v[4] = {0x736f6d6570736575u ^ key[0], 0x646f72616e646f6du ^ key[1] ^ 0xee,
-                         0x6c7967656e657261u ^ key[0], 0x7465646279746573u ^ key[1]};
-        uint64_t last = (uint64_t)size << 56;
-        int64_t left = size;
-        for (; left >= 8; left -= 8, p += 8) {
-            uint64_t word = ql_load64(p);
-            v[3] ^= word; QL_SIP(v); QL_SIP(v); v[0] ^= word;
-        }
-        while (left > 0) { left--; last |= (uint64_t)p[left] << (8 * left); }
-        v[3] ^= last; QL_SIP(v); QL_SIP(v); v[0] ^= last;
-        v[2] ^= 0xee; QL_SIP(v); QL_SIP(v); QL_SIP(v); QL_SIP(v);
-        hash[0] = v[0] ^ v[1] ^ v[2] ^ v[3];
-        v[1] ^= 0xdd; QL_SIP(v); QL_SIP(v); QL_SIP(v); QL_SIP(v);
-        hash[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
-    }
-    """
-    uint64_t ql_load64(bytes_t p) noexcept nogil
-    void ql_crc_start() noexcept nogil
-    uint32_t ql_crc32c(bytes_t p, int64_t size) noexcept nogil
-    uint32_t ql_crc_by_tables(uint32_t crc, bytes_t p, int64_t size) noexcept nogil
-    void ql_siphash(bytes_t p, int64_t size, const uint64_t* key, uint64_t* hash) noexcept nogil
-
-ql_crc_start()
-
 # What the header of a batch says, and where; `batch.py` explains it, and a test compares.
 cdef enum:
     HEADER_BYTES = 61
@@ -136,27 +41,6 @@ cdef inline void put_be(uint8_t* p, int size, uint64_t raw) noexcept nogil:
         size -= 1
         p[size] = <uint8_t> raw
         raw >>= 8
-
-
-def crc32c_both(object data):
-    """Return the CRC-32C of `data` in both ways that it can be computed; for tests."""
-    cdef Held held = Held()
-    cdef Py_ssize_t size
-    cdef bytes_t start = held.hold(data, 0, &size)
-    return ql_crc32c(start, size), <uint32_t> ~ql_crc_by_tables(0xFFFFFFFF, start, size)
-
-
-def siphash(object key, object data):
-    """Return the hash of `data` under a key of 16 bytes, as its 16 bytes; for tests."""
-    cdef Held held = Held()
-    cdef Py_ssize_t size, key_size
-    cdef bytes_t secret = held.hold(key, 16, &key_size)
-    cdef bytes_t start = held.hold(data, 0, &size)
-    cdef uint64_t[2] words
-    cdef uint64_t[2] hash
-    words[0], words[1] = ql_load64(secret), ql_load64(secret + 8)
-    ql_siphash(start, size, words, hash)
-    return hash[0].to_bytes(8, "little") + hash[1].to_bytes(8, "little")
 
 
 # --- the map --------------------------------------------------------------------------------------
@@ -200,30 +84,26 @@ cdef class KeyMap:
         cdef Held held = Held()
         cdef Py_ssize_t size
         cdef bytes_t start = held.hold(key, 0, &size)
-        return self.get(start, size)
+        cdef uint64_t[2] hash
+        ql_siphash(start, size, self.secret, hash)
+        return self.find(hash).offset_end - 1
 
-    cdef inline Slot* find(self, bytes_t key, int64_t size, uint64_t* hash) noexcept nogil:
+    cdef inline Slot* first_slot(self, const uint64_t* hash) noexcept nogil:
+        return &self.slots[(hash[0] >> 32) * self.slot_count >> 32]
+
+    cdef inline Slot* find(self, const uint64_t* hash) noexcept nogil:
         """Return the slot that has the key, else the free one where it belongs."""
-        cdef uint64_t at
-        cdef Slot* slot
-        ql_siphash(key, size, self.secret, hash)
-        at = (hash[0] >> 32) * self.slot_count >> 32
-        while True:
-            slot = &self.slots[at]
-            if slot.offset_end == 0 or (slot.first == hash[0] and slot.second == hash[1]):
-                return slot
-            at += 1
-            if at == self.slot_count:
-                at = 0
+        cdef Slot* slot = self.first_slot(hash)
+        cdef Slot* end = self.slots + self.slot_count
+        while slot.offset_end and (slot.first != hash[0] or slot.second != hash[1]):
+            slot += 1
+            if slot == end:
+                slot = self.slots
+        return slot
 
-    cdef inline int64_t get(self, bytes_t key, int64_t size) noexcept nogil:
-        cdef uint64_t[2] hash
-        return self.find(key, size, hash).offset_end - 1
-
-    cdef inline bint put(self, bytes_t key, int64_t size, int64_t offset) noexcept nogil:
+    cdef inline bint put(self, const uint64_t* hash, int64_t offset) noexcept nogil:
         """Note an offset; False when the map has no room for another key."""
-        cdef uint64_t[2] hash
-        cdef Slot* slot = self.find(key, size, hash)
+        cdef Slot* slot = self.find(hash)
         if slot.offset_end == 0:
             if self.count >= self.capacity:
                 return False
@@ -279,6 +159,20 @@ cdef bint open_usual(
     bounds.is_append_time = batch.attributes & APPEND_TIME_BIT
     bounds.append_timestamp = batch.max_timestamp
     return ql_crc32c(p + CRC_FROM, batch.size - CRC_FROM) == <uint32_t> get_be(p + CRC_AT, 4)
+
+
+cdef enum:
+    AHEAD = 16  # records whose slots are fetched at once: a slot is seldom in a cache
+
+
+cdef struct Ahead:
+    uint64_t[2] hash
+    bytes_t start
+    bytes_t end
+    int64_t offset
+    int64_t timestamp
+    bint has_key
+    bint is_tombstone
 
 
 cdef struct Kept:
@@ -370,23 +264,57 @@ cdef class Sieve:
     ) noexcept nogil:
         """Note the keys; `full` is the offset of the record for which there was no room."""
         cdef bytes_t p = bounds.start
-        cdef int64_t last_delta = -1, timestamp = 0, offset
-        cdef int wrong
-        cdef View view
+        cdef int64_t last_delta = -1
+        cdef int wrong, count = 0, each
+        cdef Ahead[AHEAD] ahead
         index[0] = 0
         while index[0] < bounds.record_count:
-            wrong = get_record(&p, bounds.end, &view)
-            if not wrong:
-                wrong = place(bounds, &view, last_delta, &timestamp)
+            wrong = self.look_ahead(bounds, &p, &last_delta, index, ahead, &count)
             if wrong:
                 return wrong
-            last_delta = view.offset_delta
-            offset = bounds.base_offset + last_delta
-            if view.key_size >= 0 and self.first_offset <= offset < self.end_offset:
-                if full[0] == NO_OFFSET and not self.keys.put(view.key, view.key_size, offset):
-                    full[0] = offset
-            index[0] += 1
+            for each in range(count):
+                if (
+                    ahead[each].has_key
+                    and full[0] == NO_OFFSET
+                    and self.first_offset <= ahead[each].offset < self.end_offset
+                    and not self.keys.put(ahead[each].hash, ahead[each].offset)
+                ):
+                    full[0] = ahead[each].offset
         return FINE if p == bounds.end else LEFTOVER
+
+    cdef inline int look_ahead(
+        self,
+        const Bounds* bounds,
+        bytes_t* at,
+        int64_t* last_delta,
+        int64_t* index,
+        Ahead* ahead,
+        int* count,
+    ) noexcept nogil:
+        """Read some records, hash their keys and have the map's slots fetched meanwhile."""
+        cdef Ahead* one
+        cdef int wrong
+        cdef View view
+        count[0] = 0
+        while count[0] < AHEAD and index[0] < bounds.record_count:
+            one = &ahead[count[0]]
+            one.start = at[0]
+            wrong = get_record(at, bounds.end, &view)
+            if not wrong:
+                wrong = place(bounds, &view, last_delta[0], &one.timestamp)
+            if wrong:
+                return wrong
+            last_delta[0] = view.offset_delta
+            one.end = at[0]
+            one.offset = bounds.base_offset + view.offset_delta
+            one.has_key = view.key_size >= 0
+            one.is_tombstone = view.value_size < 0
+            if one.has_key:
+                ql_siphash(view.key, view.key_size, self.keys.secret, one.hash)
+                ql_fetch(self.keys.first_slot(one.hash))
+            count[0] += 1
+            index[0] += 1
+        return FINE
 
     # --- filtering ---
 
@@ -439,32 +367,29 @@ cdef class Sieve:
         """Copy what stays to `kept.place`, unless everything does."""
         cdef bytes_t p = bounds.start
         cdef bytes_t run = p  # what stays and is not copied yet
-        cdef bytes_t start
         cdef char* output = kept.place
-        cdef int64_t last_delta = -1, timestamp = 0
-        cdef int wrong
-        cdef View view
+        cdef int64_t last_delta = -1
+        cdef int wrong, count = 0, each
+        cdef Ahead[AHEAD] ahead
+        cdef Ahead* one
         kept.size = kept.count = kept.tombstones = 0
         kept.max_timestamp = -1
         index[0] = 0
         while index[0] < bounds.record_count:
-            start = p
-            wrong = get_record(&p, bounds.end, &view)
-            if not wrong:
-                wrong = place(bounds, &view, last_delta, &timestamp)
+            wrong = self.look_ahead(bounds, &p, &last_delta, index, ahead, &count)
             if wrong:
                 return wrong
-            last_delta = view.offset_delta
-            if self.keeps(&view, bounds.base_offset + last_delta, is_due):
-                if kept.count == 0 or timestamp > kept.max_timestamp:
-                    kept.max_timestamp = timestamp
-                kept.count += 1
-                kept.tombstones += view.value_size < 0
-            else:
-                memcpy(output + kept.size, run, start - run)
-                kept.size += start - run
-                run = p
-            index[0] += 1
+            for each in range(count):
+                one = &ahead[each]
+                if self.keeps(one, is_due):
+                    if kept.count == 0 or one.timestamp > kept.max_timestamp:
+                        kept.max_timestamp = one.timestamp
+                    kept.count += 1
+                    kept.tombstones += one.is_tombstone
+                else:
+                    memcpy(output + kept.size, run, one.start - run)
+                    kept.size += one.start - run
+                    run = one.end
         if p != bounds.end:
             return LEFTOVER
         if kept.count < bounds.record_count:
@@ -472,14 +397,14 @@ cdef class Sieve:
             kept.size += p - run
         return FINE
 
-    cdef inline bint keeps(self, const View* view, int64_t offset, bint is_due) noexcept nogil:
-        if offset >= self.end_offset:
+    cdef inline bint keeps(self, const Ahead* one, bint is_due) noexcept nogil:
+        if one.offset >= self.end_offset:
             return True
-        if view.key_size < 0:
+        if not one.has_key:
             return False
-        if view.value_size < 0 and is_due and offset < self.first_offset:
+        if one.is_tombstone and is_due and one.offset < self.first_offset:
             return False
-        return self.keys.get(view.key, view.key_size) <= offset
+        return self.keys.find(one.hash).offset_end <= one.offset + 1
 
     cdef void put_whole(self, const Usual* batch) noexcept nogil:
         memcpy(self.output.data + self.output.used, batch.start, batch.size)
