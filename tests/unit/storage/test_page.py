@@ -3,24 +3,64 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from quorumlog.ids import ClusterId, DirectoryId, Epoch, NodeId, TopicId
+from quorumlog.raftlog.config import QUORUM_STATE_NAME, Voter
+from quorumlog.raftlog.quorum_state import encode_quorum_state
+from quorumlog.raftlog.ready import HardState
 from quorumlog.records import Record
 from quorumlog.records.batch import PREFIX_SIZE, check_crc, parse_header, stamp
 from quorumlog.records.codec import decode_batch, encode_batch
+from quorumlog.records.control import MarkerType, encode_marker
+from quorumlog.records.sieve import KeyMap
 from quorumlog.storage import layout
-from quorumlog.storage.checkpoints import decode_offsets
+from quorumlog.storage.checkpoints import (
+    DirectoryMeta,
+    encode_epochs,
+    encode_meta,
+    encode_offsets,
+    encode_partition_metadata,
+)
+from quorumlog.storage.cleaning.compaction import Compactor, KeyScan, Rules
 from quorumlog.storage.index import SegmentIndex
+from quorumlog.storage.inspection.small_files import strict_marker, strict_meta, strict_partition
+from quorumlog.storage.producers.snapshots import Snapshot, encode_snapshot
+from quorumlog.storage.producers.states import ProducerEntry, StoredBatch
+from quorumlog.storage.producers.transactions import AbortedTransaction, encode_aborted
 
 PAGE = (Path(__file__).parents[3] / "docs" / "storage_format.md").read_text()
 BYTE_ROW = re.compile(r"^\| (\d+) \| `([0-9a-f ]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+BATCH, MARKER = "### One batch, byte by byte", "### A marker, byte by byte"
+HORIZON, ABORTED = "### A delete horizon, byte by byte", "## Aborted transactions"
+SNAPSHOT = "## Snapshots of producers"
+TABLES = {BATCH: 92, MARKER: 78, HORIZON: 73, ABORTED: 34, SNAPSHOT: 133}
+TOPIC = TopicId(bytes(range(16)))
 RECORDS = [
     Record(0, 1_735_689_600_000, b"UA", b"ORD", (("trace", b"7"),)),
     Record(0, 1_735_689_600_250, None, b"LAX"),
 ]
 
 
+def section(heading: str) -> str:
+    """What stands under a heading, up to the next one."""
+    text = PAGE.partition(f"{heading}\n")[2]
+    return re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def shown(heading: str) -> bytes:
+    """The bytes of the table under a heading."""
+    return bytes.fromhex("".join(row[1] for row in BYTE_ROW.findall(section(heading))))
+
+
+def blocks(heading: str) -> list[str]:
+    """The blocks of text under a heading."""
+    return re.findall(r"^```text\n(.*?)^```", section(heading), re.MULTILINE | re.DOTALL)
+
+
 def shown_batch() -> bytes:
     """The batch of the page, from its table."""
-    return bytes.fromhex("".join(row[1] for row in BYTE_ROW.findall(PAGE)))
+    return shown(BATCH)
 
 
 def test_the_batch_of_the_page_is_what_the_encoder_makes() -> None:
@@ -36,12 +76,64 @@ def test_the_batch_of_the_page_holds_the_two_records_of_the_page() -> None:
     assert found == [(42, b"UA", b"ORD"), (43, None, b"LAX")]
 
 
-def test_every_field_of_the_page_is_at_its_position() -> None:
+@pytest.mark.parametrize("heading", TABLES)
+def test_every_field_of_the_page_is_at_its_position(heading: str) -> None:
     position = 0
-    for at, content, field, _ in BYTE_ROW.findall(PAGE):
+    for at, content, field, _ in BYTE_ROW.findall(section(heading)):
         assert int(at) == position, f"{field} is at {position}"
         position += len(bytes.fromhex(content))
-    assert position == 92
+    assert position == TABLES[heading]
+
+
+def test_the_marker_of_the_page_is_what_the_encoder_makes() -> None:
+    made = encode_marker(
+        producer_id=9,
+        producer_epoch=0,
+        kind=MarkerType.ABORT,
+        coordinator_epoch=5,
+        timestamp_ms=1_735_689_601_000,
+        leader_epoch=3,
+        base_offset=48,
+    )
+    assert shown(MARKER).hex(" ") == made.hex(" ")
+
+
+def test_the_delete_horizon_of_the_page_is_what_a_round_writes() -> None:
+    tombstone = Record(50, 1_735_689_600_000, b"UA", None)
+    batch = encode_batch([tombstone], base_offset=50, leader_epoch=3, keep_offsets=True)
+    rules = Rules(
+        first_dirty_offset=0,
+        end_offset=60,
+        wall_ms=1_735_689_601_000,
+        delete_retention_ms=86_400_000,
+        inflate_bytes_max=1 << 20,
+        live_producers={},
+    )
+    keys = KeyMap(16, bytes(16))
+    KeyScan(rules, keys, base_offset=0).feed(batch)
+    round_ = Compactor(rules, keys, base_offset=0, mapped_end=60, kept_empty=())
+    round_.feed(batch)
+    assert shown(HORIZON).hex(" ") == bytes(round_.take()[0]).hex(" ")
+    assert decode_batch(shown(HORIZON)) == [tombstone]
+
+
+def test_the_aborted_transaction_of_the_page_is_what_the_index_encodes() -> None:
+    entry = AbortedTransaction(9, 46, 48, 49)
+    assert shown(ABORTED).hex(" ") == encode_aborted([entry]).hex(" ")
+
+
+def test_the_snapshot_of_the_page_is_what_the_encoder_makes() -> None:
+    batches = (
+        StoredBatch(0, 1, 44, 45, 1_735_689_600_000),
+        StoredBatch(2, 2, 47, 47, 1_735_689_600_500),
+    )
+    snapshot = Snapshot(
+        end_offset=49,
+        entries=((9, ProducerEntry(0, 5, 3, -1, 1_000, batches)),),
+        unreplicated=((46, 48),),
+        age_ms=1_500,
+    )
+    assert shown(SNAPSHOT).hex(" ") == encode_snapshot(snapshot).hex(" ")
 
 
 def test_the_index_entries_of_the_page_are_what_the_index_encodes() -> None:
@@ -52,10 +144,46 @@ def test_the_index_entries_of_the_page_are_what_the_index_encodes() -> None:
     assert re.search(rf"^\.timeindex +{index.encode_times().hex(' ')} ", PAGE, re.MULTILINE)
 
 
-def test_the_checkpoint_of_the_page_parses() -> None:
-    block = PAGE.partition("## Checkpoints")[2].split("```")[1].removeprefix("text\n")
-    content = "".join(f"{line.split('  ')[0]}\n" for line in block.splitlines())
-    assert decode_offsets(content.encode()) == {"flights-0": 8128, "flights-1": 496}
+def test_the_checkpoints_of_the_page_are_what_the_encoders_make() -> None:
+    offsets, epochs = blocks("## Checkpoints")
+    content = "".join(f"{line.split('  ')[0]}\n" for line in offsets.splitlines())
+    assert content.encode() == encode_offsets({"flights-0": 8128, "flights-1": 496})
+    assert epochs.encode() == encode_epochs([(3, 42), (4, 104)])
+    first = encode_offsets({"flights-0": 8128})
+    assert first.replace(b"\n1\n", b"\n2\n").hex(" ") in section("## Checkpoints")
+
+
+def test_the_small_files_of_the_page_are_what_the_encoders_make() -> None:
+    partition, meta, one_line = blocks("## The other small files")
+    assert partition.encode() == encode_partition_metadata(TOPIC, 2_097_176)
+    directory = DirectoryMeta(
+        cluster_id=ClusterId("Y2NjY2NjY2NjY2NjY2NjYw"),
+        node_id=NodeId(1),
+        directory_id=DirectoryId(bytes(range(16))),
+    )
+    assert meta.encode() == encode_meta(directory)
+    quorum_state, marker = one_line.splitlines()
+    vote = Voter(NodeId(1), DirectoryId(bytes(range(16))))
+    assert quorum_state.encode() == encode_quorum_state(HardState(Epoch(4), vote))
+    strict_marker(marker.encode(), "marker")
+    strict_meta(meta.encode(), "meta.properties")
+    strict_partition(partition.encode(), "partition.metadata")
+
+
+def test_the_swap_of_the_page_has_the_names_that_a_swap_gives() -> None:
+    (names,) = blocks("## Unfinished work")
+    assert names.splitlines() == [
+        layout.swap_file(0, 104, layout.LOG_SUFFIX),
+        layout.swap_file(0, 104, layout.INDEX_SUFFIX),
+    ]
+    suffixes = (
+        layout.TEMPORARY_SUFFIX,
+        layout.DELETED_SUFFIX,
+        layout.CLEANED_SUFFIX,
+        layout.SWAP_SUFFIX,
+        layout.DELETED_FOLDER_SUFFIX,
+    )
+    assert not [suffix for suffix in suffixes if suffix not in section("## Unfinished work")]
 
 
 def test_the_page_names_every_file() -> None:
@@ -66,11 +194,16 @@ def test_the_page_names_every_file() -> None:
         layout.CLEAN_MARKER,
         layout.RECOVERY_POINTS,
         layout.LOG_START_OFFSETS,
+        layout.HIGH_WATERMARKS,
+        layout.CLEANER_OFFSETS,
+        QUORUM_STATE_NAME,
         layout.LEADER_EPOCHS,
         layout.PARTITION_METADATA,
         layout.segment_file(0, layout.LOG_SUFFIX),
         layout.segment_file(0, layout.INDEX_SUFFIX),
         layout.segment_file(0, layout.TIME_INDEX_SUFFIX),
+        layout.segment_file(0, layout.TXN_INDEX_SUFFIX),
+        layout.segment_file(42, layout.SNAPSHOT_SUFFIX),
         layout.log_name("flights", 0),
         layout.deleted_folder("flights-1", "3f9c0a5b7d21e648"),
     )
