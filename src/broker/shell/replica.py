@@ -21,6 +21,7 @@ from ...ids import Epoch, Offset, TopicId
 from ...runtime import Scope
 from ...storage import FlushPolicy, Log, LogConfig
 from ...storage.shell.directory import Directory
+from ...storage.shell.housekeeping import ClosedLog
 from ..partition import LeaderState, Partition, Wait
 
 _LOG = logging.getLogger("quorumlog.broker")
@@ -76,6 +77,13 @@ class Replica:
     def is_open(self) -> bool:
         """Whether `opened` answers at once: with the log, or why the replica was given up."""
         return self._log is not None or self._error is not None
+
+    @property
+    def closed_log(self) -> ClosedLog | None:
+        """The log while nobody has asked for it, for who keeps house."""
+        if self._opened is not None or self._error is not None:
+            return None
+        return ClosedLog(name=self.partition.name, config=self._config, open=self.opened)
 
     @property
     def log(self) -> Log:

@@ -32,6 +32,7 @@ from ...runtime import Buffer, Runtime, Scope
 from ...storage import FlushPolicy, Log, LogConfig, Origin
 from ...storage.shell.channel import Appended
 from ...storage.shell.directory import Directory
+from ...storage.shell.housekeeping import ClosedLog
 from ..partition import Acks, LeaderState, Partition
 from ..requests import (
     AppendResult,
@@ -74,6 +75,7 @@ class ReplicaManager:
         self._replicas: dict[tuple[str, int], Replica] = {}
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
         self._reads = Reads(runtime.clock, directory, self.replica_of, waits_max=fetch_waits_max)
+        directory.housekeeping.closed_logs = self._closed_logs
 
     # --- the image ----------------------------------------------------------------------------
 
@@ -159,6 +161,11 @@ class ReplicaManager:
                 _LOG.warning("broker.not_deleted log=%s error=%s", name, error)
             else:
                 _LOG.info("broker.stray_deleted log=%s topic_id=%s", name, topic_id.hex())
+
+    def _closed_logs(self) -> list[ClosedLog]:
+        """Return the logs that no request has opened: old records leave them too."""
+        found = (replica.closed_log for replica in self._replicas.values())
+        return [closed for closed in found if closed is not None]
 
     def _is_known(self, name: str) -> bool:
         topic, _, index = name.rpartition("-")
