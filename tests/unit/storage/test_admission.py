@@ -13,6 +13,8 @@ from quorumlog.records import Codec, Record, decode_all, encode_batch, iterate_b
 from quorumlog.runtime import Runtime
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.shell import Appended, Directory
+from quorumlog.storage.shell.admission import Admission
+from quorumlog.storage.shell.channel import Channel, PendingAppend
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
@@ -132,6 +134,57 @@ def test_what_a_batch_may_become_counts_while_a_lane_has_it(kit: Kit, run: Run) 
                 with pytest.raises(CorruptionError):
                     await second
                 assert (await queued(directory, log, bomb)).base_offset == number
+
+    run(main)
+
+
+def test_what_a_batch_became_is_what_counts_until_it_is_written(
+    run: Run, bench: Callable[..., Any]
+) -> None:
+    config = LogConfig(compression_type=Codec.NONE, message_bytes_max=20_000)
+
+    async def main(runtime: Runtime, _: str) -> None:
+        channel = Channel(bench(compression_type=Codec.NONE, message_bytes_max=20_000).log)
+        assert channel.log.config == config
+        ready = asyncio.Event()
+        async with runtime.tasks.scope("admission") as scope:
+            admission = Admission(
+                runtime, scope, config=SMALL, on_admitted=lambda channel: ready.set()
+            )
+            waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+            sent = one(b"z", size=9_000, codec=Codec.ZSTD) * 20
+            item = PendingAppend(sent, 0, Origin.CLIENT, False, waiter)
+            admission.enter(channel, item)
+            assert not admission.is_admitted(channel, item)
+            assert (channel.queued_bytes, admission.held_bytes) == (len(sent), 400_000)
+            await ready.wait()
+            assert admission.is_admitted(channel, item)
+            size = len(item.batches)
+            assert size > 180_000
+            assert (channel.queued_bytes, admission.held_bytes) == (size, size)
+            admission.leave(channel, item)
+            assert (channel.queued_bytes, admission.held_bytes) == (0, 0)
+
+    run(main)
+
+
+def test_a_batch_queued_before_a_change_of_the_config_obeys_the_old_one(kit: Kit, run: Run) -> None:
+    """Also a change that is taken at once, while a lane has the batch."""
+    configs = [LogConfig(compression_type=Codec.GZIP, log_append_time=True), LogConfig()]
+
+    async def main(runtime: Runtime, path: str) -> None:
+        async with kit.opened(runtime, path, config=SMALL) as directory:
+            log = await directory.open_log("t-0", LogConfig(), topic_id=TOPIC)
+            batch = one(random.Random(1).randbytes(3_000), codec=Codec.LZ4)
+            waiters = []
+            for config in configs:
+                waiters.append(queued(directory, log, batch))
+                directory.configure(log, config)
+                assert log.config == config
+            placed = await asyncio.gather(*waiters)
+            assert [appended.log_append_time_ms > 0 for appended in placed] == [False, True]
+            headers = [header for _, header in iterate_batches(await stored(directory, log))]
+            assert [header.codec for header in headers] == [Codec.LZ4, Codec.GZIP]
 
     run(main)
 
