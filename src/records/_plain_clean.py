@@ -197,10 +197,10 @@ def _records(body: Body) -> Iterator[_Found]:
 def rebase_records(body: Body, by: int) -> memoryview:
     """Return the records of a body with `by` added to each timestamp delta; raises Malformed,
     OverflowError when a delta or a record's length leaves its range."""
-    reader = _Reader(body)
-    output = bytearray()
     if not INT64_MIN <= by <= INT64_MAX:
         raise _no_fit(0, by)
+    reader = _Reader(body)
+    output = bytearray()
     for reader.index in range(body.record_count):
         start = reader.position
         delta = reader.record()[0] + by

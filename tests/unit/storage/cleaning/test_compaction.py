@@ -1,0 +1,308 @@
+"""What compaction keeps, drops and marks."""
+
+import pytest
+
+from quorumlog.errors import CorruptionError
+from quorumlog.records.batch import iterate_batches, parse_header
+from quorumlog.records.codec import decode_batch, encode_batch
+from quorumlog.records.compression import Codec
+from quorumlog.records.control import MarkerType
+from quorumlog.records.record import Record
+from quorumlog.storage.producers.states import LastRecord
+
+from .shelf import Shelf, pairs
+
+
+def test_the_newest_record_of_each_key_stays_at_its_offset(shelf: Shelf) -> None:
+    shelf.append((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    shelf.append((b"c", b"1"), (b"b", b"2"))
+    shelf.roll()
+    shelf.append((b"a", b"3"))
+    shelf.clean()
+    assert shelf.offsets() == [2, 3, 4, 5], "the active segment is not looked at"
+    assert shelf.first_dirty == 5
+
+
+def test_a_batch_keeps_what_its_header_said_but_for_what_left(shelf: Shelf) -> None:
+    shelf.append(*pairs(b"a", b"b", b"c"), timestamp=700, step=-100, producer=9, leader_epoch=4)
+    shelf.append(*pairs(b"a", b"c"), leader_epoch=4)
+    shelf.roll()
+    before = shelf.headers()[0]
+    shelf.clean()
+    after = shelf.headers()[0]
+    expected = before._replace(
+        batch_length=after.batch_length, crc=after.crc, record_count=1, max_timestamp=600
+    )
+    assert after == expected
+    assert after.last_offset == 2, "the sequences up to it count as used"
+    assert next((r.offset, r.timestamp_ms) for r in shelf.records()) == (1, 600)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_rewritten_batch_keeps_its_codec(shelf: Shelf, codec: Codec) -> None:
+    shelf.append(*pairs(b"a", b"b", value=b"v" * 100), codec=codec)
+    shelf.append(*pairs(b"a"))
+    shelf.roll()
+    shelf.clean()
+    assert shelf.headers()[0].codec is codec
+    assert shelf.headers()[0].record_count == 1
+    assert shelf.offsets() == [1, 2]
+
+
+def test_a_batch_of_which_all_stays_is_copied(shelf: Shelf) -> None:
+    for codec in Codec:
+        shelf.append(*pairs(*(b"%d-%d" % (codec, n) for n in range(9))), codec=codec)
+    shelf.append(*pairs(b"x", b"x"))
+    batches = shelf.active[:-1]
+    shelf.roll()
+    shelf.clean()
+    assert shelf.content().startswith(b"".join(batches))
+
+
+def test_records_without_a_key_leave(shelf: Shelf) -> None:
+    shelf.append((None, b"1"), (b"a", b"1"), (None, b"2"))
+    shelf.roll()
+    shelf.clean()
+    assert shelf.offsets() == [1]
+
+
+def test_the_last_batch_of_a_round_stays_as_a_header(shelf: Shelf) -> None:
+    """Else the end of the cleaned part would be forgotten."""
+    shelf.append(*pairs(b"a"))
+    shelf.append((None, b"1"), (None, b"2"), codec=Codec.ZSTD)
+    shelf.roll()
+    shelf.clean()
+    last = shelf.headers()[-1]
+    assert (last.base_offset, last.last_offset, last.record_count, last.size) == (1, 2, 0, 61)
+    assert last.codec is Codec.NONE
+    assert decode_batch(shelf.content(), shelf.segments[0].size - 61) == []
+    shelf.append(*pairs(b"b"))
+    shelf.roll()
+    shelf.clean()
+    assert [header.base_offset for header in shelf.headers()] == [0, 3], "another one is last now"
+
+
+def test_the_last_batch_of_a_live_producer_stays_as_a_header(shelf: Shelf) -> None:
+    shelf.append(*pairs(b"a"), producer=5)
+    shelf.append(*pairs(b"a", b"a"), producer=5)
+    shelf.append(*pairs(b"a"), producer=6)
+    shelf.append(*pairs(b"a"))
+    shelf.roll()
+    del shelf.live[6]
+    shelf.clean()
+    kept = shelf.headers()[0]
+    assert (kept.producer_id, kept.base_sequence, kept.last_offset_delta) == (5, 7, 1)
+    assert [header.base_offset for header in shelf.headers()] == [1, 4]
+
+
+# --- tombstones ----------------------------------------------------------------------------------
+
+
+def test_a_tombstone_stays_until_its_horizon_and_goes_then(shelf: Shelf) -> None:
+    shelf.append((b"a", b"1"), (b"b", b"1"))
+    shelf.append((b"a", None), (b"c", b"1"), timestamp=700, step=5)
+    shelf.roll()
+    shelf.clean(delete_retention_ms=1_000)
+    header = shelf.headers()[1]
+    assert header.has_delete_horizon
+    assert header.base_timestamp == shelf.wall_ms + 1_000
+    assert [(r.offset, r.timestamp_ms) for r in shelf.records()] == [
+        (1, 5_001),
+        (2, 700),
+        (3, 705),
+    ], "timestamps count from the horizon, and are the same"
+    for wait, offsets in ((999, [1, 2, 3]), (1, [1, 3])):
+        shelf.wall_ms += wait
+        shelf.append(*pairs(b"z"))
+        shelf.roll()
+        shelf.clean()
+        assert shelf.offsets()[:-1] == offsets
+    assert shelf.headers()[1].has_delete_horizon, "its base timestamp is one still"
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_log_append_time_survives_a_horizon(shelf: Shelf, codec: Codec) -> None:
+    shelf.append((b"a", None), (b"b", b"1"), timestamp=700, log_append_time=True, codec=codec)
+    shelf.roll()
+    times = [record.timestamp_ms for record in shelf.records()]
+    shelf.clean()
+    assert shelf.headers()[0].has_delete_horizon
+    assert [record.timestamp_ms for record in shelf.records()] == times
+
+
+def test_a_tombstone_that_arrived_with_a_passed_horizon_outlives_the_round_that_meets_it(
+    shelf: Shelf,
+) -> None:
+    """A replica that lagged still has the value: both at once would hide the deletion."""
+    shelf.append((b"a", b"1"))
+    shelf.append((b"a", None))
+    shelf.roll()
+    shelf.clean()
+    cleaned = shelf.content()
+    late = Shelf(shelf.files, shelf.folder + "/late")
+    shelf.files.make_folder(late.folder)
+    late.wall_ms = shelf.wall_ms + 10**6
+    late.append((b"a", b"1"))
+    for position, header in iterate_batches(cleaned):
+        late.put(cleaned[position : position + header.size])
+    late.roll()
+    late.clean()
+    assert late.offsets() == [1]
+    late.append(*pairs(b"b"))
+    late.roll()
+    late.clean()
+    assert late.offsets() == [2]
+
+
+def test_a_time_that_cannot_be_counted_from_the_horizon_leaves_the_tombstone(shelf: Shelf) -> None:
+    shelf.append((b"a", None), timestamp=-(2**63))
+    before = shelf.active[0]
+    shelf.append(*pairs(b"b", b"b"))
+    shelf.roll()
+    shelf.clean()
+    assert shelf.content().startswith(before)
+
+
+# --- transactions --------------------------------------------------------------------------------
+
+
+def test_aborted_records_leave_at_once_and_never_win(shelf: Shelf) -> None:
+    shelf.append(*pairs(b"a", value=b"kept"))
+    shelf.append(*pairs(b"a", b"b"), producer=3, is_transactional=True)
+    shelf.end(3, MarkerType.ABORT)
+    shelf.append(*pairs(b"c"))
+    shelf.roll()
+    shelf.live.clear()
+    shelf.clean()
+    assert shelf.offsets() == [0, 4]
+    assert [entry.last_offset for entry in shelf.aborted] == [3], "old readers will ask for it"
+    shelf.append(*pairs(b"c"))
+    shelf.roll()
+    shelf.clean()
+    assert shelf.aborted == []
+
+
+@pytest.mark.parametrize("kind", list(MarkerType))
+def test_a_marker_goes_after_its_records_and_a_horizon(shelf: Shelf, kind: MarkerType) -> None:
+    shelf.append(*pairs(b"a"), producer=3, is_transactional=True)
+    marker = shelf.end(3, kind)
+    shelf.live.clear()
+
+    def next_round(wait: int) -> bool:
+        shelf.wall_ms += wait
+        shelf.append(*pairs(b"a"))
+        shelf.roll()
+        shelf.clean(delete_retention_ms=1_000)
+        markers = [header for header in shelf.headers() if header.is_control]
+        assert all(header.base_offset == marker for header in markers)
+        return markers[0].has_delete_horizon if markers else None  # type: ignore[return-value]
+
+    assert next_round(0) is False, "a batch was there when the round came"
+    assert next_round(10**6) is True
+    assert next_round(999) is True
+    assert next_round(1) is None
+
+
+def test_a_marker_matches_no_key(shelf: Shelf) -> None:
+    """R25: the key of an abort marker is four bytes of zeros, which data may have too."""
+    shelf.append((b"\0\0\0\0", b"data"), producer=3, is_transactional=True)
+    marker = shelf.end(3, MarkerType.COMMIT)
+    shelf.append((b"\0\0\0\1", b"data"), (b"\0\0\0\0", None))
+    shelf.roll()
+    shelf.clean()
+    assert marker in [header.base_offset for header in shelf.headers()]
+    assert shelf.offsets() == [2, 3]
+
+
+def test_the_marker_of_a_producer_without_data_stays_while_it_lives(shelf: Shelf) -> None:
+    marker = shelf.end(3, MarkerType.COMMIT)
+    for _ in range(3):
+        shelf.append(*pairs(b"a"))
+        shelf.roll()
+        shelf.live[3] = LastRecord(-1, 0)
+        shelf.clean()
+        shelf.wall_ms += 10**6
+        assert marker in [header.base_offset for header in shelf.headers()]
+    shelf.live.clear()
+    shelf.append(*pairs(b"a"))
+    shelf.roll()
+    shelf.clean()
+    assert marker not in [header.base_offset for header in shelf.headers()]
+
+
+def test_an_abort_that_the_index_does_not_know_is_damage(shelf: Shelf) -> None:
+    """Its records would pass for committed, and supersede others."""
+    shelf.append(*pairs(b"a"))
+    shelf.append(*pairs(b"a"), producer=3, is_transactional=True)
+    shelf.end(3, MarkerType.ABORT)
+    shelf.roll()
+    shelf.aborted.clear()
+    before = shelf.content()
+    cleaning = shelf.round()
+    with pytest.raises(CorruptionError, match="not in the transaction index"):
+        cleaning.step(shelf.files, budget_bytes=10**6)
+    cleaning.discard(shelf.files)
+    assert shelf.content() == before
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_any_flipped_bit_behind_the_prefix_is_damage(shelf: Shelf, codec: Codec) -> None:
+    shelf.append(*pairs(b"a", b"b"), codec=codec)
+    batch = shelf.active[0]
+    for at in range(16, len(batch)):
+        spoiled = Shelf(shelf.files, shelf.folder)
+        flipped = bytearray(batch)
+        flipped[at] ^= 0x10
+        spoiled.active, spoiled.next_offset = [bytes(flipped)], 2
+        spoiled.roll()
+        cleaning = spoiled.round()
+        with pytest.raises(CorruptionError) as failure:
+            cleaning.step(shelf.files, budget_bytes=10**6)
+        assert failure.value.path == spoiled.segments[0].path
+        assert failure.value.position == 0
+        cleaning.discard(shelf.files)
+        assert shelf.files.names(shelf.folder) == ["00000000000000000000.log"]
+
+
+def test_batches_that_do_not_follow_each_other_are_damage(shelf: Shelf) -> None:
+    def batch(offset: int, epoch: int, count: int = 2) -> bytes:
+        records = [Record(0, 1, b"k", b"v")] * count
+        return encode_batch(records, base_offset=offset, leader_epoch=epoch)
+
+    for first, second, text in (
+        (batch(0, 3), batch(1, 3), "a batch of offsets 1 to 2 follows offset 1"),
+        (batch(0, 3), batch(2, 2), "epoch 2 follows epoch 3"),
+        (batch(0, 3), batch(9, 3), "the next segment starts at 4"),
+        (batch(0, 3), batch(2, 3)[:-1], "reaches beyond"),
+        (batch(0, 3), batch(2, 3)[:40], "a batch header has 61"),
+    ):
+        spoiled = Shelf(shelf.files, shelf.folder)
+        spoiled.active, spoiled.next_offset = [first, second], 4
+        spoiled.roll()
+        with pytest.raises(CorruptionError, match=text):
+            spoiled.clean()
+
+
+def test_a_batch_that_inflates_beyond_the_limit_cannot_be_compacted(shelf: Shelf) -> None:
+    shelf.append((b"a", bytes(10_000)), codec=Codec.GZIP)
+    shelf.roll()
+    with pytest.raises(CorruptionError, match="offset 0 cannot be compacted: the batch inflates"):
+        shelf.clean(inflate_bytes_max=5_000)
+
+
+def test_a_header_that_was_rewritten_parses_as_before(shelf: Shelf) -> None:
+    shelf.append(*pairs(b"a", b"b"), producer=2, is_transactional=True)
+    shelf.end(2, MarkerType.COMMIT)
+    shelf.append(*pairs(b"a"))
+    shelf.roll()
+    before = parse_header(shelf.content())
+    shelf.clean()
+    after = parse_header(shelf.content())
+    assert after.is_transactional
+    assert not after.is_control
+    assert after[:3:2] == before[:3:2]
+    assert after[9:12] == before[9:12]

@@ -1,0 +1,206 @@
+"""A round: sliced, bounded, merged, without litter."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import CorruptionError
+from quorumlog.storage.cleaning import pieces
+from quorumlog.storage.contents import read_file
+from quorumlog.storage.segment import build_index
+
+from .shelf import Shelf, pairs
+
+KEYS = [b"key-%d" % number for number in range(40)]
+
+
+def fill(shelf: Shelf, *, segments: int = 4, batches: int = 10) -> None:
+    """Write 40 keys again and again, ten to a batch."""
+    for segment in range(segments):
+        for at in range(batches):
+            chosen = [KEYS[(7 * at + segment + 3 * n) % len(KEYS)] for n in range(10)]
+            shelf.append(*pairs(*chosen), timestamp=1_000 * segment + at)
+        shelf.roll()
+
+
+def last_offsets(shelf: Shelf) -> set[int]:
+    return set({record.key: record.offset for record in shelf.records()}.values())
+
+
+def test_what_stays_of_many_segments_is_merged_into_one(shelf: Shelf) -> None:
+    fill(shelf)
+    expected = last_offsets(shelf)
+    before = [segment.base_offset for segment in shelf.segments]
+    cleaning = shelf.clean()
+    assert set(shelf.offsets()) == expected
+    assert [s.base_offset for s in cleaning.groups[0].sources] == before
+    assert [(s.base_offset, s.end_offset) for s in shelf.segments] == [(0, 400)]
+    assert cleaning.stats.keys == len(KEYS)
+    assert cleaning.stats.records_read == 400
+    assert cleaning.stats.records_kept == len(KEYS)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [{"segment_bytes": 4_000}, {"index_bytes_max": 450, "index_interval_bytes": 0}],
+    ids=["segment.bytes", "segment.index.bytes"],
+)
+def test_a_merged_segment_keeps_to_the_bounds_of_one(shelf: Shelf, bound: dict[str, Any]) -> None:
+    for at in range(40):
+        shelf.append(*pairs(b"%d" % at, value=b"v" * 300), (None, b"x"))
+        if at % 4 == 3:
+            shelf.roll()
+    cleaning = shelf.clean(**bound)
+    assert 1 < len(cleaning.groups) < 10
+    for group in cleaning.groups:
+        assert group.size <= bound.get("segment_bytes", 10**6)
+        assert group.index.size <= bound.get("index_bytes_max", 10**6)
+
+
+def test_offsets_of_a_merged_segment_fit_its_index(shelf: Shelf) -> None:
+    shelf.append(*pairs(b"a", b"a"))
+    shelf.roll()
+    shelf.next_offset = shelf.active_base = 2**31 - 1
+    shelf.append(*pairs(b"b", b"b"))
+    shelf.roll()
+    cleaning = shelf.clean()
+    assert [group.base_offset for group in cleaning.groups] == [0, 2**31 - 1]
+
+
+@pytest.mark.parametrize("budget", [1, 500, 10**6])
+def test_slices_of_any_size_come_to_the_same(
+    shelf: Shelf, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(shelf, segments=2)
+    whole = Shelf(shelf.files, shelf.folder + "/whole")
+    shelf.files.make_folder(whole.folder)
+    fill(whole, segments=2)
+    whole.clean()
+    monkeypatch.setattr(pieces, "READ_SIZE", 400)
+    monkeypatch.setattr(pieces, "READ_SIZE_MIN", 100)
+    shelf.clean(budget_bytes=budget)
+    assert shelf.content() == whole.content()
+
+
+def test_a_step_does_about_as_much_as_its_budget(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "READ_SIZE_MIN", 100)
+    fill(shelf)
+    cleaning = shelf.round()
+    largest = max(header.size for header in shelf.headers())
+    total = 0
+    while not cleaning.finished:
+        done = cleaning.step(shelf.files, budget_bytes=1_000)
+        assert done <= 2 * (1_000 + largest) + 1_000  # read and written, and a group's indexes
+        total += done
+    stats = cleaning.stats
+    assert total >= stats.bytes_read + stats.bytes_written
+    cleaning.discard(shelf.files)
+
+
+def test_a_full_map_ends_the_round_where_it_is_full(shelf: Shelf) -> None:
+    fill(shelf, segments=2)
+    expected = last_offsets(shelf)
+    rounds = 0
+    while shelf.first_dirty < 200:
+        before = shelf.first_dirty
+        cleaning = shelf.clean(map_bytes=24 * 20)
+        assert cleaning.stats.keys <= 18
+        assert before < shelf.first_dirty
+        rounds += 1
+    assert rounds > 5
+    assert set(shelf.offsets()) == expected
+
+
+def test_a_map_has_no_more_slots_than_its_bytes_hold(shelf: Shelf) -> None:
+    fill(shelf)
+    assert shelf.round(map_bytes=24 * 100).plan.slots == 100
+    assert shelf.round(map_bytes=2**30).plan.slots == 4096, "few bytes need no large one"
+
+
+def test_a_segment_of_which_all_stays_is_left_alone(shelf: Shelf) -> None:
+    shelf.append(*pairs(*KEYS))
+    shelf.roll()
+    shelf.append(*pairs(b"x", b"x", value=b"v" * 300))
+    shelf.roll()
+    names = shelf.files.names(shelf.folder)
+    cleaning = shelf.round(segment_bytes=900)
+    while not cleaning.finished:
+        cleaning.step(shelf.files, budget_bytes=10**6)
+    assert [group.base_offset for group in cleaning.groups] == [40]
+    made = set(shelf.files.names(shelf.folder)) - set(names)
+    assert {name[:20] for name in made} == {f"{40:020d}"}
+
+
+def test_the_indexes_of_a_cleaned_segment_are_those_of_its_log(shelf: Shelf) -> None:
+    fill(shelf)
+    cleaning = shelf.clean(index_interval_bytes=100)
+    group = cleaning.groups[0]
+    stem = f"{shelf.folder}/{0:020d}"
+    file = shelf.files.open_readonly(f"{stem}.log")
+    built = build_index(file, base_offset=0, end=file.size(), interval_bytes=100)
+    file.close()
+    built.seal()
+    assert built.entries() == group.index.entries() != []
+    assert built.time_entries() == group.index.time_entries() != []
+    for suffix, content in (
+        ("index", built.encode_offsets()),
+        ("timeindex", built.encode_times()),
+    ):
+        assert read_file(shelf.files, f"{stem}.{suffix}.cleaned") == content
+    assert max(record.timestamp_ms for record in shelf.records()) == built.max_timestamp
+
+
+def test_discarding_a_round_at_any_step_leaves_no_litter(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "READ_SIZE_MIN", 100)
+    fill(shelf, segments=2)
+    names, content = shelf.files.names(shelf.folder), shelf.content()
+    steps = 0
+    is_finished = False
+    while not is_finished:
+        steps += 1
+        cleaning = shelf.round(segment_bytes=1_000)
+        for _ in range(steps):
+            cleaning.step(shelf.files, budget_bytes=1_500)
+        is_finished = cleaning.finished
+        cleaning.discard(shelf.files)
+        assert shelf.files.names(shelf.folder) == names
+        assert shelf.content() == content
+        assert cleaning.step(shelf.files, budget_bytes=1) == 0, "it is over"
+    assert steps > 4
+
+
+def test_leftovers_of_an_earlier_round_are_written_over(shelf: Shelf) -> None:
+    fill(shelf, segments=2)
+    interrupted = shelf.round()
+    while not interrupted.finished:
+        interrupted.step(shelf.files, budget_bytes=10**6)
+    expected = last_offsets(shelf)
+    shelf.clean()
+    assert set(shelf.offsets()) == expected
+
+
+def test_a_file_that_ends_too_early_is_damage(shelf: Shelf) -> None:
+    fill(shelf, segments=1)
+    file = shelf.files.open(shelf.segments[0].path)
+    file.truncate(shelf.segments[0].size - 5)
+    file.close()
+    with pytest.raises(CorruptionError):
+        shelf.clean()
+
+
+def test_a_segment_without_batches_is_merged_away(shelf: Shelf) -> None:
+    shelf.append(*pairs(b"a"))
+    shelf.roll()
+    shelf.roll()
+    shelf.append(*pairs(b"a"))
+    shelf.roll()
+    shelf.segments[1] = type(shelf.segments[1])(
+        path=shelf.segments[1].path + "empty", base_offset=1, end_offset=1, size=0
+    )
+    shelf.files.open(shelf.segments[1].path, create=True).close()
+    shelf.clean()
+    assert shelf.offsets() == [1]
