@@ -1,0 +1,152 @@
+"""One real Kafka: broker and controller in one process, on loopback, with a data folder of its own.
+
+Everything that it has to say goes to one log file, which tests read: it tells there when it finds
+fault with an index or recovers a segment.
+"""
+
+import contextlib
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from .kafka_jars import java_command
+
+CLUSTER_ID = "cXVvcnVtbG9nIGludGVybw"
+START_S = 60.0
+STOP_S = 60.0
+TOOL_S = 60.0
+PAUSE_S = 0.05  # between two looks at another process
+
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://{broker},CONTROLLER://{controller}
+advertised.listeners=PLAINTEXT://{broker},CONTROLLER://{controller}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers={controller}
+log.dirs={data}
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+log.cleaner.backoff.ms=50
+log.cleaner.dedupe.buffer.size=2097152
+log.cleaner.threads=1
+log.index.size.max.bytes=102400
+log.retention.ms=-1
+log.initial.task.delay.ms=0
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+"""
+LOGGING = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %p %c{1}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+logger.log.name = org.apache.kafka.storage
+logger.log.level = info
+logger.unified.name = kafka.log
+logger.unified.level = info
+"""
+
+
+def _free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+class Kafka:
+    """A Kafka of `folder`, formatted at once; started on entering, killed on leaving."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.address = _free_address()
+        self.data = folder / "data"
+        self._log = folder / "kafka.log"
+        self._properties = folder / "server.properties"
+        self._logging = folder / "log4j2.properties"
+        self._logging.write_text(LOGGING)
+        self._properties.write_text(
+            PROPERTIES.format(broker=self.address, controller=_free_address(), data=self.data)
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        tool(
+            "kafka.tools.StorageTool",
+            "format",
+            "--standalone",
+            f"--cluster-id={CLUSTER_ID}",
+            f"--config={self._properties}",
+        )
+
+    def __enter__(self) -> "Kafka":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections."""
+        assert self._process is None, "Kafka is up"
+        command = [*java_command(), "-Xmx512m", f"-Dlog4j2.configurationFile={self._logging}"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "kafka.Kafka", str(self._properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        host, port = self.address.split(":")
+        end = time.monotonic() + START_S
+        while time.monotonic() < end and self._process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
+                return
+            time.sleep(PAUSE_S)
+        self.kill()
+        raise AssertionError(f"Kafka does not start: {self.said()[-2000:]}")
+
+    def stop(self) -> None:
+        """An orderly stop, with the marker of a clean one."""
+        assert self._process is not None, "Kafka is down"
+        self._process.terminate()
+        self._process.wait(STOP_S)
+        self._process = None
+        assert (self.data / ".kafka_cleanshutdown").exists(), self.said()[-2000:]
+
+    def kill(self) -> None:
+        """SIGKILL; one that is down stays so."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def said(self) -> str:
+        """What it logged, in all its lives."""
+        return self._log.read_text(errors="replace")
+
+
+def tool(name: str, *arguments: str) -> str:
+    """Run one of Kafka's tools; returns what it printed."""
+    finished = subprocess.run(
+        [*java_command(), "-Xmx256m", name, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TOOL_S,
+        check=False,
+    )
+    assert finished.returncode == 0, f"{name}: {finished.stdout}{finished.stderr}"
+    return finished.stdout + finished.stderr
+
+
+def dump(*files: Path, deep: bool = True, sanity: bool = False) -> str:
+    """What Kafka's dump tool says of these files of one kind."""
+    flags = ["--deep-iteration", "--print-data-log"] if deep else []
+    flags += ["--index-sanity-check"] if sanity else []
+    joined = ",".join(str(path) for path in files)
+    return tool("org.apache.kafka.tools.DumpLogSegments", f"--files={joined}", *flags)

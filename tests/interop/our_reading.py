@@ -1,0 +1,48 @@
+"""A data folder opened by our own storage, and what it finds in the logs."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from quorumlog.runtime import Runtime, real
+from quorumlog.storage import Log, LogConfig
+from quorumlog.storage.shell import Directory
+
+T = TypeVar("T")
+READ_BYTES = 1 << 20
+
+
+def opened(folder: Path, work: Callable[[Directory], Awaitable[T]]) -> T:
+    """Open the folder, do the work, close it in order."""
+
+    async def main(runtime: Runtime) -> T:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await Directory.open(runtime, scope, str(folder))
+            try:
+                result = await work(directory)
+                await directory.close()
+            finally:
+                scope.cancel()
+        return result
+
+    return real.run(main)
+
+
+async def open_log(directory: Directory, name: str) -> Log:
+    """Open a log under whatever topic id its folder says."""
+    config = LogConfig(compacted=name.startswith("compacted"))
+    return await directory.open_log(name, config, topic_id=await directory.topic_of_folder(name))
+
+
+async def content(directory: Directory, log: Log) -> bytes:
+    """Every batch from the log's start to its end, as it is stored."""
+    parts = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        found = log.read(offset, max_bytes=READ_BYTES)
+        if found is None:
+            break
+        parts.append(await directory.read(found))
+        assert found.next_offset > offset, f"{log.name} does not go on at {offset}"
+        offset = found.next_offset
+    return b"".join(parts)
