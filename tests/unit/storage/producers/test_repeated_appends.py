@@ -129,6 +129,12 @@ class Client:
     stored: dict[int, int] = field(default_factory=dict)  # sequence -> offset, acknowledged
     following: int = 0
 
+    def lose_answers(self) -> None:
+        """Forget the answers to the newest batches, as far as a producer may still repeat them."""
+        first = min(self.unanswered, default=self.following)
+        again = UNDER_WAY - len(self.unanswered)
+        self.unanswered = [*range(max(0, first - again), first), *self.unanswered]
+
     async def send(self, directory: Directory, log: Log) -> None:
         """Repeat what is unanswered, fill up to five, and take the answers in."""
         while len(self.unanswered) < UNDER_WAY:
@@ -153,7 +159,10 @@ async def live(runtime: Runtime, clients: list[Client], rounds: int) -> None:
         directory = await Directory.open(runtime, scope, DATA, config=SMALL)
         log = await directory.open_log("t-0", SEGMENTS, topic_id=TOPIC)
         await check(directory, log, clients)
+        for client in clients:
+            client.lose_answers()
         for _ in range(rounds):
+            await asyncio.sleep(0.01)  # a checkpoint comes between, and its fsync
             await asyncio.gather(*(client.send(directory, log) for client in clients))
         await directory.close()
 
