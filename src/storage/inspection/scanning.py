@@ -8,7 +8,7 @@ handed out as one `Bad`; the next good batch behind it is searched for. Memory i
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
@@ -31,7 +31,7 @@ from ...records.record import INT64_MIN, Malformed
 if TYPE_CHECKING:
     from ...runtime.ports import File
 
-WINDOW_SIZE: Final = 1024 * 1024
+WINDOW_SIZE: Final = 4 * 1024 * 1024
 """Bytes read at a time."""
 
 STREAMED_SIZE: Final = 16 * 1024 * 1024
@@ -42,11 +42,11 @@ OFFSETS_AHEAD: Final = 2**31
 """Offsets that a bad stretch may have held."""
 
 
-@dataclass(frozen=True, slots=True)
-class Good:
+class Good(NamedTuple):
     """A batch that is what its writer wrote, as far as it can be told from itself.
 
-    `content[at : at + header.size]` are its bytes; they are not kept beyond the next step.
+    `content[at : at + header.size]` are its bytes; they are not kept beyond the next step. A tuple
+    and no dataclass: one is made for every batch.
     """
 
     position: int
@@ -87,21 +87,46 @@ def scan(
     """
     window = _Window(file, end)
     while position < end:
-        reason, header = _prove(window, position, end)
-        if reason is None and header is not None:
-            content, at = window.take(position, header.size)
-            if len(content) - at >= header.size:
-                fault, is_unproven = None, False
-                if with_records:
-                    fault, is_unproven = check_records(content, at, header, inflate_limit)
-                yield Good(position, header, content, at, fault, is_unproven)
-                position += header.size
-                next_offset = max(next_offset, header.next_offset)
-                continue
-            reason = f"the file ends within a batch of {header.size} bytes"
-        following = _next_good(window, position, end, header, next_offset)
-        yield Bad(position, following, reason or "", header)
+        for good in _goods(window.content, position - window.start, position):
+            header = good.header
+            position = good.position + header.batch_length + LENGTH_END
+            next_offset = max(next_offset, header.base_offset + header.last_offset_delta + 1)
+            yield _proven(good, inflate_limit) if with_records else good
+        if position >= end:
+            return
+        reason, found = _prove(window, position, end)
+        if reason is None and found is not None:
+            content, at = window.take(position, found.size)
+            if len(content) - at >= found.size:
+                continue  # it is in the window now
+            reason = f"the file ends within a batch of {found.size} bytes"
+        following = _next_good(window, position, end, found, next_offset)
+        yield Bad(position, following, reason or "", found)
         position = following
+
+
+def _goods(content: bytes, at: int, position: int) -> Iterator[Good]:
+    """Yield the batches from content[at] on whose headers and CRCs are right, as far as they are
+    there whole; what comes then is for `_prove` to say."""
+    view, limit, unpack = memoryview(content), len(content), HEADER.unpack_from
+    while 0 <= at <= limit - HEADER_SIZE:
+        header = BatchHeader._make(unpack(content, at))
+        size = header.batch_length + LENGTH_END
+        if header.magic != MAGIC or size < HEADER_SIZE or size > limit - at:
+            return
+        if crc32c(view[at + CRC_START : at + size]) != header.crc:
+            return
+        yield Good(position, header, content, at)
+        at += size
+        position += size
+
+
+def _proven(good: Good, inflate_limit: int) -> Good:
+    """Return the batch with what is to say of its records."""
+    fault, is_unproven = check_records(good.content, good.at, good.header, inflate_limit)
+    if fault is None and not is_unproven:
+        return good
+    return good._replace(fault=fault, is_unproven=is_unproven)
 
 
 class _Window:
@@ -110,23 +135,23 @@ class _Window:
     def __init__(self, file: "File", end: int) -> None:
         self._file = file
         self._end = end
-        self._content = b""
-        self._start = 0
+        self.content = b""
+        self.start = 0  # where it lies in the file
 
     def take(self, position: int, size: int) -> tuple[bytes, int]:
         """Return (content, at): `size` bytes from `position` on are content[at:], fewer at the
         end."""
-        at = position - self._start
-        if at < 0 or at + size > len(self._content):
+        at = position - self.start
+        if at < 0 or at + size > len(self.content):
             wanted = min(max(size, WINDOW_SIZE), self._end - position)
-            self._content = self._file.read(position, wanted)
-            while len(self._content) < min(size, wanted):  # short reads
-                more = self._file.read(position + len(self._content), wanted - len(self._content))
+            self.content = self._file.read(position, wanted)
+            while len(self.content) < min(size, wanted):  # short reads
+                more = self._file.read(position + len(self.content), wanted - len(self.content))
                 if not more:
                     break  # the file became shorter
-                self._content += more
-            self._start, at = position, 0
-        return self._content, at
+                self.content += more
+            self.start, at = position, 0
+        return self.content, at
 
     def crc(self, position: int, end: int) -> int:
         """Return the CRC-32C of [position, end), never more than a window in memory."""
