@@ -57,8 +57,13 @@ def encode_offsets(offsets: Mapping[str, int]) -> bytes:
 
 
 def decode_offsets(content: bytes, path: str = "") -> dict[str, int]:
-    """Decode log name -> offset; raises CorruptionError."""
+    """Decode log name -> offset; raises CorruptionError.
+
+    No bytes are no entries: the field makes the files of a new directory before it has any.
+    """
     offsets: dict[str, int] = {}
+    if not content:
+        return offsets
     for number, row in enumerate(_decode_rows(content, path), start=3):
         parts = row.split(" ")
         if len(parts) != 3:

@@ -1,4 +1,4 @@
-"""A folder that our storage wrote, read by Kafka's own dump tool: file by file, record by record."""
+"""A folder of ours under Kafka's own dump tool: file by file, record by record."""
 
 import re
 from dataclasses import dataclass, replace

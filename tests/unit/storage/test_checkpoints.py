@@ -38,7 +38,6 @@ def test_an_epoch_checkpoint_has_epoch_and_start_offset() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"0\n",
         b"1\n0\n",
         b"0\n2\na 0 7\n",
