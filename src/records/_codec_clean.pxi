@@ -409,11 +409,7 @@ cdef class Sieve:
     cdef void put_whole(self, const Usual* batch) noexcept nogil:
         memcpy(self.output.data + self.output.used, batch.start, batch.size)
         self.output.used += batch.size
-        self.note(
-            batch.size,
-            batch.last_offset,
-            batch.max_timestamp if batch.bounds.record_count else -1,
-        )
+        self.note(batch.size, batch.last_offset, batch.max_timestamp)
 
     cdef void put_kept(self, const Usual* batch, const Kept* kept) noexcept nogil:
         """Put the batch with the records that stay, which lie where they belong already."""
@@ -433,13 +429,11 @@ cdef class Sieve:
         if kept.count == 0:
             put_be(p + CRC_FROM, 2, batch.attributes & ~HORIZON_BIT)
             put_be(p + BASE_TIMESTAMP_AT, 8, <uint64_t> -1)
-        elif not batch.bounds.is_append_time:
+        elif not batch.bounds.is_append_time:  # a header alone keeps the time of its producer
             put_be(p + MAX_TIMESTAMP_AT, 8, kept.max_timestamp)
         put_be(p + CRC_AT, 4, ql_crc32c(p + CRC_FROM, size - CRC_FROM))
         self.output.used += size
-        self.note(
-            size, batch.last_offset, get_be(p + MAX_TIMESTAMP_AT, 8) if kept.count else -1
-        )
+        self.note(size, batch.last_offset, get_be(p + MAX_TIMESTAMP_AT, 8))
 
     def stays_empty(self, int64_t last_offset):
         return bool(self.stays_without(last_offset))

@@ -153,7 +153,7 @@ class Sieve:
 
     def take(self) -> tuple[memoryview, memoryview]:
         """Return the batches put out since the last call, and (size, last offset, max timestamp)
-        of each as int64; a batch without records has the timestamp -1."""
+        of each as int64."""
         output, notes = self._output, self._notes
         self._output, self._notes = bytearray(), array("q")
         return memoryview(output), memoryview(notes)

@@ -52,9 +52,19 @@ class TimeLookup:
 
     def run(self, files: "Files") -> TimedOffset | None:
         """Look. May wait for the device; raises OSError, CorruptionError."""
-        target = self.timestamp if self.timestamp is not None else self._largest(files)
-        if target is None:
-            return None
+        if self.timestamp is not None:
+            return self._first_from(files, self.timestamp)
+        largest = max((self._max_timestamp(files, s) for s in self.segments), default=NO_TIMESTAMP)
+        found = None
+        if largest != NO_TIMESTAMP:
+            found = self._first_from(files, largest)
+        if found is None and largest != NO_TIMESTAMP:  # of a batch that compaction has emptied
+            largest = self._largest_left(files)
+            found = None if largest == NO_TIMESTAMP else self._first_from(files, largest)
+        return found
+
+    def _first_from(self, files: "Files", target: int) -> TimedOffset | None:
+        """Return the first record whose timestamp is `target` or later."""
         for segment in self.segments:
             floor = self._floor(files, segment, target)
             if floor is None:
@@ -64,11 +74,23 @@ class TimeLookup:
                 return found
         return None
 
-    def _largest(self, files: "Files") -> int | None:
+    def _largest_left(self, files: "Files") -> int:
+        """Return the largest timestamp of the batches that have records, reading no more headers
+        than that takes."""
         largest = NO_TIMESTAMP
-        for segment in self.segments:
-            largest = max(largest, self._max_timestamp(files, segment))
-        return None if largest == NO_TIMESTAMP else largest
+        most = {s.base_offset: self._max_timestamp(files, s) for s in self.segments}
+        for segment in sorted(self.segments, key=lambda s: most[s.base_offset], reverse=True):
+            if most[segment.base_offset] <= largest:
+                break
+            file = files.open_readonly(segment.path)
+            try:
+                for _, header in walk(file, 0, segment.size):
+                    is_inside = self.start_offset <= header.last_offset < self.end_offset
+                    if header.record_count and is_inside:
+                        largest = max(largest, header.max_timestamp)
+            finally:
+                file.close()
+        return largest
 
     def _max_timestamp(self, files: "Files", segment: TimedSegment) -> int:
         if segment.max_timestamp is not None:

@@ -191,7 +191,7 @@ class Compactor:
 
     def take(self) -> tuple[memoryview, memoryview]:
         """Return what was put out since the last call, and (size, last offset, max timestamp) of
-        each batch in it as int64; the timestamp is -1 where no records are."""
+        each batch in it as int64."""
         return self._sieve.take()
 
     def is_left(self, entry: AbortedTransaction) -> bool:
@@ -261,7 +261,7 @@ class Compactor:
         self._sieve.add(
             memoryview(piece)[position : position + header.size],
             header.last_offset,
-            header.max_timestamp if header.record_count else NO_TIMESTAMP,
+            header.max_timestamp,
         )
 
     def _put_empty(self, piece: Buffer, position: int, header: BatchHeader) -> None:
@@ -308,7 +308,7 @@ class Compactor:
         self._sieve.add(
             batch,
             header.last_offset,
-            header.max_timestamp if header.record_count else NO_TIMESTAMP,
+            header.max_timestamp,
         )
 
 

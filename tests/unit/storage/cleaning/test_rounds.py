@@ -8,6 +8,7 @@ from quorumlog.errors import CorruptionError
 from quorumlog.storage.cleaning import pieces
 from quorumlog.storage.contents import read_file
 from quorumlog.storage.segment import build_index
+from quorumlog.storage.times import TimedSegment, TimeLookup
 
 from .shelf import Shelf, pairs
 
@@ -204,3 +205,31 @@ def test_a_segment_without_batches_is_merged_away(shelf: Shelf) -> None:
     shelf.files.open(shelf.segments[1].path, create=True).close()
     shelf.clean()
     assert shelf.offsets() == [1]
+
+
+def test_the_largest_timestamp_is_found_though_its_batch_was_emptied(shelf: Shelf) -> None:
+    """The header that stays for a live producer keeps the time of what left, as the field's."""
+    shelf.append(*pairs(b"a", b"b"), timestamp=900, producer=4)
+    shelf.append(*pairs(b"a"), timestamp=9_000, producer=5)
+    shelf.append(*pairs(b"a", b"c"), timestamp=800)
+    shelf.roll()
+    cleaning = shelf.clean()
+    assert [header.record_count for header in shelf.headers()] == [1, 0, 2]
+    index = cleaning.groups[0].index
+    assert index.max_timestamp == 9_000
+    (segment,) = shelf.segments
+    for known in (index.max_timestamp, None):
+        lookup = TimeLookup(
+            timestamp=None,
+            start_offset=0,
+            end_offset=5,
+            interval_bytes=64,
+            segments=(
+                TimedSegment(
+                    path=segment.path, base_offset=0, size=segment.size, max_timestamp=known
+                ),
+            ),
+        )
+        found = lookup.run(shelf.files)
+        assert found is not None
+        assert (found.offset, found.timestamp) == (1, 901)
