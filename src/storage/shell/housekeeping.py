@@ -163,6 +163,7 @@ class Housekeeping:
         for number, channel in enumerate(list(self._channels.values())):
             if number % LOGS_AT_ONCE == 0:
                 await asyncio.sleep(0)
+            channel.log.producers.states.expire(self._runtime.clock.wall_ms())
             await self._guarded(channel.log, "retention", partial(self._retain, channel))
         await self._look_at_closed()
         forget_ms = now_ms - SET_ASIDE_MS_MAX

@@ -109,6 +109,20 @@ def test_a_log_stamps_a_copy_with_the_time_of_the_original(kit: Kit) -> None:
     simulation.run(main)
 
 
+def test_a_producer_is_forgotten_in_a_log_that_nobody_writes_to(kit: Kit) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = DirectoryConfig(producer_expiration_ms=10_000, retention_check_interval_ms=1_000)
+        async with kit.opened(runtime, "/data", config=config) as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=None)
+            await kit.append(directory, log, data(0))
+            await asyncio.sleep(8)
+            assert len(log.producers.states) == 1
+            await asyncio.sleep(4)
+            assert len(log.producers.states) == 0
+
+    simulation.run(main)
+
+
 # --- crashes -----------------------------------------------------------------------------------
 
 DATA = "/data"
