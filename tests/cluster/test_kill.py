@@ -20,7 +20,9 @@ from quorumlog.errors import Lost, StreamBroken
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Channel, Runtime, real
+from quorumlog.runtime.files import RealFiles
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
+from quorumlog.storage.inspection.directory import check as check_files
 
 RECORDS = 100_000
 RECORDS_A_BATCH = 50
@@ -156,6 +158,15 @@ async def check(run: Run, channel: Channel) -> None:
                 )
 
 
+def prove(folder: Path) -> None:
+    """Nothing in the directory of a killed node contradicts anything else in it."""
+    report = check_files(RealFiles(), str(folder))
+    found = [finding.as_dict() for finding in report.all_findings()]
+    assert report.is_ok, found
+    assert report.is_clean is False
+    assert not report.is_in_use
+
+
 @pytest.mark.slow
 def test_every_acknowledged_record_is_where_it_was_acknowledged(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
@@ -163,6 +174,7 @@ def test_every_acknowledged_record_is_where_it_was_acknowledged(tmp_path: Path) 
     run = Run(seed)
     for until in run.kills:
         live(run, tmp_path / "data", until=max(until, run.sent + 1), kill=True)
+        prove(tmp_path / "data")
     live(run, tmp_path / "data", until=run.batches, kill=False)
     assert run.sent >= run.batches
     unknown = run.sent - len(run.acknowledged)
