@@ -452,7 +452,8 @@ class Log:
         """Plan to put a cleaned segment in the place of its sources; None when these are not there
         any more as they were read. Raises StorageError, OSError."""
         self._check_usable()
-        assert group.sources[-1].end_offset <= self.recovery_point, f"{self.name}: not flushed"
+        if group.end_offset > self.recovery_point:
+            return None  # it was cut: what is flushed was to be cleaned, and no more
         swap = self._segments.plan_swap(group)
         self.replacements += swap is not None
         return swap

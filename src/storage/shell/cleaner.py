@@ -203,7 +203,11 @@ class Cleaner:
 
         def begin() -> Callable[[], list[str] | OSError] | None:
             try:
+                self._check(channel)
                 swap = log.begin_replace(group)
+            except Stale as stale:
+                refused.append(stale)
+                return None
             except OSError as error:  # no descriptor, as it may be
                 refused.append(error)
                 return None

@@ -1,0 +1,101 @@
+"""What of a compacted log is dirty, and when that is worth a round; the throttle of rounds."""
+
+from typing import Any
+
+from quorumlog.storage import LogConfig
+from quorumlog.storage.cleaning.dirt import Dirt, dirt_of
+from quorumlog.storage.cleaning.retention import Aged
+from quorumlog.storage.cleaning.throttle import Throttle
+
+NOW = 1_000_000
+
+
+def segments(*sizes: int, times: tuple[int | None, ...] = ()) -> list[Aged]:
+    """Segments of ten offsets each; first and largest timestamp are the same."""
+    times = times or (0,) * len(sizes)
+    return [
+        Aged(
+            base_offset=at * 10,
+            end_offset=at * 10 + 10,
+            size=size,
+            max_timestamp=time,
+            created_ms=0,
+            first_timestamp=-1 if time is None else time,
+        )
+        for at, (size, time) in enumerate(zip(sizes, times, strict=True))
+    ]
+
+
+def judge(found: list[Aged], *, limit: int = 1_000, cleaned_to: int = 0, **config: Any) -> Dirt:
+    return dirt_of(
+        found,
+        LogConfig(compacted=True, **config),
+        now_ms=NOW,
+        limit_offset=limit,
+        cleaned_to=cleaned_to,
+    )
+
+
+def test_the_dirty_share_of_what_is_inactive_decides() -> None:
+    found = segments(50, 30, 20, 999)
+    dirt = judge(found, cleaned_to=10)
+    assert (dirt.first_dirty_offset, dirt.end_offset, dirt.dirty_bytes) == (10, 30, 50)
+    assert (dirt.ratio, dirt.is_due) == (0.5, True)
+    assert not judge(found, cleaned_to=20).is_due
+    assert judge(found, cleaned_to=20, min_cleanable_dirty_ratio=0.2).is_due
+
+
+def test_a_clean_log_is_never_due() -> None:
+    dirt = judge(segments(50, 30, 1), cleaned_to=20, min_cleanable_dirty_ratio=0.0)
+    assert (dirt.is_due, dirt.dirty_bytes) == (False, 0)
+    assert not judge(segments(50), min_cleanable_dirty_ratio=0.0).is_due, "all of it is active"
+    assert dirt_of([], LogConfig(), now_ms=0, limit_offset=0, cleaned_to=0) == Dirt()
+
+
+def test_what_is_not_stable_is_not_cleaned() -> None:
+    assert judge(segments(1, 1, 1, 1), limit=29).end_offset == 20
+
+
+def test_a_checkpoint_that_is_not_of_this_log_counts_as_none() -> None:
+    found = [*segments(1, 1, 1)][1:]
+    assert judge(found, cleaned_to=9).first_dirty_offset == 10
+    assert judge(found, cleaned_to=31).first_dirty_offset == 10
+    assert judge(found, cleaned_to=20).first_dirty_offset == 20
+
+
+def test_young_records_hold_up_what_lies_behind_them() -> None:
+    found = segments(1, 1, 1, 1, times=(0, NOW - 99, 0, 0))
+    assert judge(found, min_compaction_lag_ms=100).end_offset == 10
+    assert judge(found, min_compaction_lag_ms=99).end_offset == 30
+    assert judge(found, min_compaction_lag_ms=100, cleaned_to=20).end_offset == 30
+
+
+def test_an_overdue_record_is_cleaned_however_few_are_dirty() -> None:
+    found = segments(1_000, 1, 1, times=(0, NOW - 101, NOW))
+    dirt = judge(found, cleaned_to=10, max_compaction_lag_ms=100)
+    assert (dirt.is_due, dirt.is_overdue, dirt.rolls) == (True, True, False)
+    assert not judge(found, cleaned_to=10, max_compaction_lag_ms=101).is_due
+    due = judge(segments(1, 1), min_cleanable_dirty_ratio=0.0)
+    assert dirt.urgency > due.urgency
+
+
+def test_an_overdue_record_in_the_active_segment_has_it_rolled() -> None:
+    found = segments(1_000, 1, times=(0, NOW - 101))
+    assert judge(found, cleaned_to=10, max_compaction_lag_ms=100).rolls
+    assert not judge(found, cleaned_to=10, max_compaction_lag_ms=101).rolls
+    stuck = segments(1_000, 1, 1, times=(0, NOW - 101, NOW - 101))
+    assert not judge(stuck, cleaned_to=10, limit=19, max_compaction_lag_ms=100).rolls
+
+
+def test_timestamps_are_asked_for_only_where_a_lag_is_set() -> None:
+    found = segments(1, 1, 1, times=(None, None, None))
+    assert judge(found, cleaned_to=10).unknown is None
+    assert judge(found, cleaned_to=10, max_compaction_lag_ms=5).unknown == 1
+
+
+def test_the_throttle_spreads_bytes_over_time_and_saves_nothing_up() -> None:
+    throttle = Throttle(1_000)
+    assert throttle.spend(500, now_ms=10_000) == 500
+    assert throttle.spend(500, now_ms=10_000) == 1_000
+    assert throttle.spend(1, now_ms=99_000) == 1
+    assert Throttle(0).spend(10**12, now_ms=0) == 0

@@ -1,0 +1,170 @@
+"""Which of the oldest segments may go."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorumlog.storage import LogConfig
+from quorumlog.storage.cleaning.retention import FUTURE_MS, Aged, Reason, Verdict, removable
+
+NOW = 1_000_000
+
+
+def segments(*sizes_and_times: tuple[int, int | None], created_ms: int = NOW) -> list[Aged]:
+    """Segments of ten offsets each."""
+    return [
+        Aged(
+            base_offset=at * 10,
+            end_offset=at * 10 + 10,
+            size=size,
+            max_timestamp=time,
+            created_ms=created_ms,
+        )
+        for at, (size, time) in enumerate(sizes_and_times)
+    ]
+
+
+def judge(
+    found: Sequence[Aged], *, limit: int = 1_000, start: int = 0, now_ms: int = NOW, **config: Any
+) -> Verdict:
+    return removable(
+        found,
+        LogConfig(**config),
+        now_ms=now_ms,
+        limit_offset=limit,
+        log_start_offset=start,
+    )
+
+
+def test_a_segment_goes_once_its_newest_record_is_older_than_the_retention() -> None:
+    found = segments((1, NOW - 101), (1, NOW - 100), (1, NOW))
+    verdict = judge(found, retention_ms=100)
+    assert verdict == Verdict(reasons=(Reason.AGE,), due_ms=NOW + 1)
+    assert judge(found, retention_ms=100, now_ms=NOW + 1).count == 2
+
+
+def test_an_old_segment_behind_a_young_one_stays() -> None:
+    assert judge(segments((1, NOW), (1, 0), (1, NOW)), retention_ms=100).count == 0
+
+
+def test_the_size_that_stays_is_never_below_the_retention() -> None:
+    found = segments((50, NOW), (50, NOW), (50, NOW))
+    assert judge(found, retention_bytes=101).count == 0
+    assert judge(found, retention_bytes=100).reasons == (Reason.SIZE,)
+    assert judge(found, retention_bytes=50).count == 2
+    assert judge(found, retention_bytes=49).count == 2, "the active one is larger than that alone"
+
+
+def test_minus_one_keeps_everything() -> None:
+    found = segments((50, 0), (50, 0), (50, 0))
+    assert judge(found, retention_ms=-1, retention_bytes=-1) == Verdict()
+
+
+def test_an_idle_log_is_emptied_by_rolling_its_active_segment() -> None:
+    found = segments((1, 0), (1, 0))
+    assert judge(found, retention_ms=100) == Verdict(reasons=(Reason.AGE,) * 2, rolls=True)
+    assert judge([*found, *segments((0, -1))], retention_ms=100).rolls is False
+    assert judge(found, retention_bytes=0).rolls
+
+
+def test_an_empty_active_segment_stays() -> None:
+    assert judge(segments((0, -1), created_ms=0), retention_ms=0) == Verdict()
+    assert judge([], retention_ms=0) == Verdict()
+
+
+def test_deleted_records_go_whatever_the_policy_is() -> None:
+    found = segments((1, NOW), (1, NOW), (1, NOW))
+    for config in ({"delete_enabled": False, "compacted": True}, {}):
+        assert judge(found, start=19, **config).reasons == (Reason.DELETED,)
+        assert judge(found, start=20, **config).count == 2
+        assert judge(found, start=30, **config).rolls
+
+
+def test_compaction_alone_knows_neither_age_nor_size() -> None:
+    found = segments((50, 0), (50, 0), (50, 0))
+    config = {"delete_enabled": False, "compacted": True, "retention_ms": 1, "retention_bytes": 1}
+    assert judge(found, **config) == Verdict()
+    assert judge(found, **{**config, "delete_enabled": True}).count == 3
+
+
+def test_a_segment_without_timestamps_has_the_age_of_its_file() -> None:
+    found = segments((1, -1), (1, -1), created_ms=NOW - 100)
+    assert judge(found, retention_ms=100) == Verdict(due_ms=NOW + 1)
+    assert judge(found, retention_ms=99).count == 2
+
+
+def test_a_timestamp_that_decides_is_asked_for_and_no_other() -> None:
+    found = segments((50, None), (50, None), (50, None))
+    assert judge(found, retention_ms=100) == Verdict(unknown=0)
+    by_size = judge(found, retention_ms=100, retention_bytes=100)
+    assert by_size == Verdict(reasons=(Reason.SIZE,), unknown=1)
+    assert judge(found, retention_bytes=100) == Verdict(reasons=(Reason.SIZE,))
+
+
+def test_a_record_of_the_future_keeps_its_segment_and_is_told_of() -> None:
+    verdict = judge(segments((1, NOW + FUTURE_MS + 1), (1, NOW)), retention_ms=100)
+    assert (verdict.count, verdict.is_from_future) == (0, True)
+    assert verdict.due_ms == NOW + FUTURE_MS + 102
+    assert not judge(segments((1, NOW + FUTURE_MS), (1, NOW)), retention_ms=100).is_from_future
+
+
+@pytest.mark.parametrize(("limit", "count"), [(0, 0), (9, 0), (10, 1), (19, 1), (29, 2), (30, 3)])
+def test_what_is_not_stable_stays(limit: int, count: int) -> None:
+    found = segments((1, 0), (1, 0), (1, 0))
+    assert judge(found, limit=limit, retention_ms=1).count == count
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Aged]:
+    bases = sorted(draw(st.sets(st.integers(0, 200), min_size=2, max_size=12)))
+    times = st.none() | st.integers(-1, 2 * NOW)
+    return [
+        Aged(
+            base_offset=base,
+            end_offset=end,
+            size=draw(st.integers(0, 100)),
+            max_timestamp=draw(times),
+            created_ms=draw(st.integers(0, 2 * NOW)),
+        )
+        for base, end in pairwise(bases)
+    ]
+
+
+@given(
+    logs(),
+    st.integers(-1, 300),
+    st.integers(-1, 300),
+    st.integers(-1, 2 * NOW),
+    st.integers(-1, 500),
+    st.booleans(),
+)
+def test_nothing_at_or_above_the_limit_ever_goes(
+    found: list[Aged], limit: int, start: int, age_ms: int, size: int, deletes: bool
+) -> None:
+    verdict = judge(
+        found,
+        limit=limit,
+        start=start,
+        retention_ms=age_ms,
+        retention_bytes=size,
+        delete_enabled=deletes,
+    )
+    gone, stay = found[: verdict.count], found[verdict.count :]
+    assert all(segment.end_offset <= limit for segment in gone)
+    assert verdict.rolls == (not stay)
+    assert all(segment.size for segment in gone if segment is found[-1])
+    for segment, reason in zip(gone, verdict.reasons, strict=True):
+        match reason:
+            case Reason.DELETED:
+                assert segment.end_offset <= start
+            case Reason.AGE:
+                assert deletes
+                assert segment.max_timestamp is not None
+            case Reason.SIZE:
+                assert deletes
+                behind = found[found.index(segment) + 1 :]
+                assert sum(other.size for other in behind) >= size >= 0
