@@ -83,8 +83,11 @@ soak: setup ## real clients and restarts for MINUTES=10: nothing lost, nothing g
 	$(BIN)/python -m tests.cluster.soak --minutes $(MINUTES)
 
 bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: ratios beside a peer in the same run
-	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)) benchmarks/page.py; do \
+	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)); do \
 	  echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+	@for name in $(filter-out subject,$(basename $(notdir $(wildcard benchmarks/storage/[a-z]*.py)))); do \
+	  echo "== benchmarks.storage.$$name"; $(BIN)/python -m "benchmarks.storage.$$name" || exit 1; done
+	$(BIN)/python benchmarks/page.py
 
 dist: setup ## build the source distribution, and from it the wheel, into dist/
 	rm -rf dist build .pkg/quorumlog.egg-info

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
+STORAGE = "storage_"  # what the results of benchmarks/storage begin with
 
 Result: TypeAlias = dict[str, Any]
 
@@ -34,6 +35,13 @@ class Section:
     name: str  # of its script and of its result
     about: str
     rows: Callable[[Result], Iterator[str]]  # the lines of its tables
+
+    @property
+    def command(self) -> str:
+        """What runs it."""
+        if self.name.startswith(STORAGE):
+            return f"python -m benchmarks.storage.{self.name.removeprefix(STORAGE)}"
+        return f"python benchmarks/{self.name}.py"
 
 
 def clients(result: Result) -> Iterator[str]:
@@ -125,6 +133,35 @@ def startup(result: Result) -> Iterator[str]:
     yield line("memory when idle", f"{result['idle_mb_max']:.0f} MB")
 
 
+def storage(result: Result) -> Iterator[str]:
+    """A table of the rows as they were kept; a row without a figure leaves its cell empty."""
+    facts = {
+        key.replace("_", " "): value
+        for key, value in result.items()
+        if key not in ("rows", "machine", "cores", "python", "codec")
+    }
+    yield (
+        ", ".join(
+            [
+                f"{result['cores']} cores of {result['machine']}, Python {result['python']}",
+                f"{result['codec']} codec",
+                *(f"{name} {value:,}" for name, value in facts.items()),
+            ]
+        )
+        + "."
+    )
+    yield ""
+    rows = result["rows"]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    yield from head(*(name.replace("_", " ") for name in columns))
+    for row in rows:
+        yield line(*(_shown(row.get(name)) for name in columns))
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else f"{value:,}"
+
+
 SECTIONS = (
     Section(
         title="Python clients",
@@ -160,6 +197,45 @@ SECTIONS = (
         rows=append,
     ),
     Section(
+        title="Storage: sequential",
+        name="storage_sequential",
+        about="One log from end to end, beside bare `pwrite` and `pread` of the same bytes.",
+        rows=storage,
+    ),
+    Section(
+        title="Storage: codec beside aiokafka",
+        name="storage_codec_beside_aiokafka",
+        about=(
+            "Building batches and reading them into Arrow and into records, beside aiokafka's C "
+            "extension and kafka-python: keys of 8 bytes, uncompressed, CRC included, on one core."
+        ),
+        rows=storage,
+    ),
+    Section(
+        title="Storage: lookup by offset",
+        name="storage_lookup",
+        about="Finding an offset in a log of many segments; *anywhere* meets closed files too.",
+        rows=storage,
+    ),
+    Section(
+        title="Storage: opening",
+        name="storage_opening",
+        about="A data directory of many partitions after a clean stop, and one partition of it.",
+        rows=storage,
+    ),
+    Section(
+        title="Storage: recovery",
+        name="storage_recovery",
+        about="After an unclean stop: what is read of a log by how far its recovery point is.",
+        rows=storage,
+    ),
+    Section(
+        title="Storage: group commit",
+        name="storage_group_commit",
+        about="Durable appends of so many callers, beside bare `fdatasync`.",
+        rows=storage,
+    ),
+    Section(
         title="Spark",
         name="spark_read",
         about=(
@@ -181,7 +257,7 @@ def page(results: dict[str, Result]) -> str:
     """Return the page for the results that there are, by benchmark."""
     parts = [HEAD]
     for section in SECTIONS:
-        command = f"`python benchmarks/{section.name}.py`"
+        command = f"`{section.command}`"
         result = results.get(section.name)
         rows = [f"*Not measured here yet: {command} does.*"]
         if result is not None:
