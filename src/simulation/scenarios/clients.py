@@ -20,13 +20,14 @@ from ...errors import QuorumlogError, UnknownTopicOrPartition
 from ...runtime import Runtime
 from ..chaos import draw_troubles, run_with_troubles
 from ..checkers import Place, Stored, anomalies, report
+from ..inspecting import prove_directory
 from ..network import SimNetwork
 from ..world import SimNode, SimWorld
 from .books import Books, within
 from .client_plan import CHURNED, ClientsPlan, draw_clients_plan
 from .client_producers import Sending
 from .client_readers import Reading, follow_churned
-from .node import ADDRESS, SentRecords, serve
+from .node import ADDRESS, CONFIG, SentRecords, serve
 
 TROUBLES_MAX: Final = 4
 WORKLOAD_MS_MAX: Final = 1_200_000
@@ -255,7 +256,9 @@ def play(world: SimWorld) -> dict[str, int]:
     assert server.alive, f"the node went down by itself: {server.stops} {server.exit_error!r}"
     books = applications[0].books
     judge(books, reading.result(), was_calm=not happened and not world.fabric.links_broken)
-    return facts_of(books, happened, world)
+    facts = facts_of(books, happened, world)
+    prove_directory(server, CONFIG.data_dir)
+    return facts
 
 
 def judge(books: Books, stored: Stored, *, was_calm: bool) -> None:

@@ -27,6 +27,7 @@ from ..checkers import Ledger, Place, anomalies, report
 from ..entropy import SimEntropy
 from ..fabric import End
 from ..frames import Data, Open
+from ..inspecting import prove_directory
 from ..loop import NS_PER_MS
 from ..world import SimNode, SimWorld
 
@@ -280,6 +281,8 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
     )
     world.weather.calm()
     server.crash() if is_replicated else server.power_cut()  # nothing may live in memory alone
+    if not lying_disk:
+        prove_directory(server, CONFIG.data_dir)
     server.restart()
     proof = application.attach(lambda runtime: clients[0].prove_alive(), name="proof")
     world.run_until(
@@ -288,6 +291,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
     assert server.alive, f"the node went down by itself: {server.stops} {server.exit_error!r}"
     found = anomalies(ledger, proof.result())
     assert not found, report(found)
+    prove_directory(server, CONFIG.data_dir)
     return {
         "deaths": happened,
         "partitions": len(plan.places),
