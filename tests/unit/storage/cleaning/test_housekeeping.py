@@ -1,0 +1,374 @@
+"""The housekeeping of a data directory, on the simulated runtime: what goes, when, and what not."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.record import Record
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimWorld
+from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell.housekeeping import ClosedLog
+
+DATA = "/data"
+TOPIC = TopicId(b"t" * 16)
+INTERVAL_MS = 1_000
+CONFIG = DirectoryConfig(retention_check_interval_ms=INTERVAL_MS, clean_slice_bytes=2_000)
+SMALL = LogConfig(segment_bytes=300, index_interval_bytes=60, flush_policy=FlushPolicy.FSYNC)
+COMPACT = replace(SMALL, compacted=True, delete_enabled=False, min_cleanable_dirty_ratio=0.1)
+
+
+@asynccontextmanager
+async def opened(runtime: Runtime, config: DirectoryConfig = CONFIG) -> AsyncIterator[Directory]:
+    await Directory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
+    async with runtime.tasks.scope("life") as scope:
+        directory = await Directory.open(runtime, scope, DATA, config=config)
+        yield directory
+        await directory.close()
+        scope.cancel()
+
+
+async def fill(
+    runtime: Runtime,
+    directory: Directory,
+    log: Log,
+    count: int,
+    *,
+    keys: int = 2,
+    age_ms: int = 0,
+    commit: bool = True,
+) -> None:
+    """Append records, each in a batch of its own; two or three fill a segment."""
+    for number in range(count):
+        record = Record(
+            0, runtime.clock.wall_ms() - age_ms, b"k%d" % (number % keys), b"v%d" % number, ()
+        )
+        await directory.append(
+            log, encode_batch([record]), leader_epoch=0, origin=Origin.CLIENT, flush=True
+        )
+    if commit:
+        log.note_high_watermark(log.log_end_offset)
+
+
+async def values(directory: Directory, log: Log) -> dict[int, bytes | None]:
+    found: dict[int, bytes | None] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        taken = log.read(offset, max_bytes=5_000)
+        if taken is None:
+            break
+        content = await directory.read(taken)
+        found |= {record.offset: record.value for record in decode_all(content)}
+        offset = taken.next_offset
+    return found
+
+
+async def until(claim: Callable[[], bool], *, within_ms: int = 10 * INTERVAL_MS) -> None:
+    """Wait on the virtual clock."""
+    for _ in range(within_ms // 50):
+        if claim():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not come true")
+
+
+def names(runtime: Runtime, ending: str, log: str = "t-0") -> list[str]:
+    return [name for name in runtime.files.names(f"{DATA}/{log}") if name.endswith(ending)]
+
+
+def run(main: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
+    simulation.run(main)
+
+
+# --- retention ---------------------------------------------------------------------------------
+
+
+def test_old_segments_go_and_an_idle_log_becomes_empty() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            config = replace(SMALL, retention_ms=60_000, file_delete_delay_ms=5_000)
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            await fill(runtime, directory, log, 8, age_ms=120_000)
+            await fill(runtime, directory, log, 2)
+            await until(lambda: log.log_start_offset > 0)
+            assert (await values(directory, log))[9] == b"v1"
+            assert names(runtime, ".deleted"), "files stay for their delay"
+            await until(lambda: not names(runtime, ".deleted"))
+            await until(lambda: log.log_start_offset == 10, within_ms=90_000)
+            assert log.size_bytes == 0
+            assert log.segment_bases == [10]
+            await fill(runtime, directory, log, 1)
+            assert await values(directory, log) == {10: b"v0"}
+        async with opened(runtime) as directory:
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            assert (log.log_start_offset, log.log_end_offset) == (10, 11)
+
+    run(main)
+
+
+def test_a_log_is_kept_to_its_size_and_takes_another_config_while_it_runs() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
+            await fill(runtime, directory, log, 20)
+            await asyncio.sleep(5 * INTERVAL_MS / 1000)
+            assert log.log_start_offset == 0, "nothing was said of a limit"
+            directory.configure(log, replace(SMALL, retention_bytes=900))
+            await until(lambda: log.size_bytes < 1_200)
+            assert log.size_bytes >= 900
+
+    run(main)
+
+
+def test_nothing_above_the_high_watermark_goes() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            config = replace(SMALL, retention_ms=0, retention_bytes=0)
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            await fill(runtime, directory, log, 12, age_ms=10_000, commit=False)
+            base = log.segment_bases[2]
+            log.note_high_watermark(base + 1)
+            await until(lambda: log.log_start_offset == base)
+            await asyncio.sleep(5 * INTERVAL_MS / 1000)
+            assert log.log_start_offset == base
+
+    run(main)
+
+
+def test_deleted_records_give_their_space_back_whatever_the_policy() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            config = replace(COMPACT, min_cleanable_dirty_ratio=1.0)
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            await fill(runtime, directory, log, 9, keys=100)
+            await directory.delete_records(log, log.segment_bases[2])
+            await until(lambda: log.segment_bases[0] == log.log_start_offset)
+            assert len(await values(directory, log)) == 9 - log.log_start_offset
+
+    run(main)
+
+
+def test_a_log_that_nobody_opens_is_opened_when_something_of_it_may_go_and_not_before() -> None:
+    async def main(runtime: Runtime) -> None:
+        config = replace(SMALL, retention_ms=60_000)
+        async with opened(runtime) as directory:
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            await fill(runtime, directory, log, 6)
+        async with opened(runtime) as directory:
+            logs: list[Log] = []
+
+            async def open_it() -> None:
+                log = await directory.open_log("t-0", config, topic_id=TOPIC)
+                logs.append(log)
+                log.note_high_watermark(log.log_end_offset)
+
+            closed = ClosedLog(name="t-0", config=config, open=open_it)
+            never = ClosedLog(name="never-0", config=config, open=open_it)
+            directory.housekeeping.closed_logs = lambda: [never] if logs else [never, closed]
+            await asyncio.sleep(30)
+            assert logs == []
+            await until(lambda: bool(logs) and logs[0].log_start_offset == 6, within_ms=90_000)
+            assert logs[0].size_bytes == 0
+
+    run(main)
+
+
+def test_a_record_of_the_future_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            config = replace(SMALL, retention_ms=1_000, timestamp_after_max_ms=2**62)
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            await fill(runtime, directory, log, 6, age_ms=-(10**9))
+            await asyncio.sleep(10 * INTERVAL_MS / 1000)
+            assert log.log_start_offset == 0
+
+    run(main)
+    assert sum("storage.future_timestamp" in line for line in caplog.messages) == 1
+
+
+# --- compaction --------------------------------------------------------------------------------
+
+
+def test_a_dirty_log_is_compacted_and_its_checkpoint_says_so() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            log = await directory.open_log("t-0", COMPACT, topic_id=TOPIC)
+            await fill(runtime, directory, log, 24)
+            before = await values(directory, log)
+            active = log.segment_bases[-1]
+            await until(lambda: log.size_bytes < 500)
+            after = await values(directory, log)
+            assert set(after) == {active - 2, active - 1, *range(active, 24)}
+            assert all(before[offset] == value for offset, value in after.items())
+            assert not names(runtime, ".cleaned")
+        stored = runtime.files.open_readonly(f"{DATA}/cleaner-offset-checkpoint").read(0, 100)
+        assert f"t 0 {active}".encode() in stored
+        async with opened(runtime) as directory:
+            log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
+            assert await values(directory, log) == after, "the gaps stay, whatever the policy is"
+            assert names(runtime, ".deleted") == []
+
+    run(main)
+
+
+def test_compact_and_delete_does_both() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            config = replace(COMPACT, delete_enabled=True, retention_ms=5_000)
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            await fill(runtime, directory, log, 12)
+            await until(lambda: log.size_bytes < 500)
+            assert log.log_start_offset == 0
+            await until(lambda: log.log_start_offset == 12)
+
+    run(main)
+
+
+def test_an_idle_log_is_compacted_when_its_oldest_record_is_overdue() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            config = replace(
+                COMPACT,
+                min_cleanable_dirty_ratio=1.0,
+                max_compaction_lag_ms=4_000,
+                segment_ms=10**9,
+            )
+            log = await directory.open_log(
+                "t-0", replace(config, segment_bytes=10_000), topic_id=TOPIC
+            )
+            await fill(runtime, directory, log, 12)
+            assert log.segment_bases == [0]
+            await until(lambda: log.segment_bases[-1] == 12)
+            await until(lambda: log.size_bytes < 300)
+            assert await values(directory, log) == {10: b"v10", 11: b"v11"}
+
+    run(main)
+
+
+def test_a_log_whose_cleaning_fails_is_set_aside_and_retention_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with SimWorld(0) as world:
+        node = world.node("n")
+
+        async def main(runtime: Runtime) -> None:
+            async with opened(runtime) as directory:
+                config = replace(COMPACT, delete_enabled=True, retention_ms=30_000)
+                log = await directory.open_log("t-0", config, topic_id=TOPIC)
+                await fill(runtime, directory, log, 12)
+                node.device.fail("write", errno.EIO, path_part=".cleaned", times=1_000)
+                await until(lambda: "storage.set_aside" in caplog.text)
+                assert names(runtime, ".cleaned") == []
+                assert len(await values(directory, log)) == 12
+                await fill(runtime, directory, log, 1)
+                assert log.failure is None
+                await until(lambda: log.log_start_offset == 13, within_ms=60_000)
+                assert log.size_bytes == 0
+
+        node.spawn(main)
+        world.run_until(lambda: not node.alive, virtual_ms=600_000)
+        assert node.exit_error is None, node.exit_error
+
+
+def test_on_a_full_disk_retention_works_and_compaction_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with SimWorld(0) as world:
+        node = world.node("n")
+
+        async def main(runtime: Runtime) -> None:
+            async with opened(runtime) as directory:
+                log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
+                keyed = await directory.open_log("k-0", SMALL, topic_id=TOPIC)
+                await fill(runtime, directory, log, 12)
+                await fill(runtime, directory, keyed, 24)
+                await directory.checkpoint()
+                node.device.disk.capacity_bytes = 1
+                directory.configure(log, replace(SMALL, retention_ms=5_000))
+                directory.configure(keyed, COMPACT)
+                await until(lambda: log.segment_bases[0] > 8)
+                assert (log.failure, keyed.failure) == (None, None)
+                assert names(runtime, ".cleaned", "k-0") == []
+                assert len(await values(directory, keyed)) == 24
+                assert "what=compaction" in caplog.text
+                node.device.disk.capacity_bytes = None
+                await until(lambda: keyed.size_bytes < 500, within_ms=4 * 3_600_000)
+
+        node.spawn(main)
+        world.run_until(lambda: not node.alive, virtual_ms=24 * 3_600_000)
+        assert node.exit_error is None, node.exit_error
+
+
+@pytest.mark.parametrize("what", ["delete", "truncate", "close", "policy"])
+def test_a_round_ends_cleanly_when_its_log_is_taken_away(what: str) -> None:
+    """The throttle keeps the round going until then."""
+    slow = replace(CONFIG, clean_bytes_per_second=100, clean_slice_bytes=200)
+
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime, slow) as directory:
+            log = await directory.open_log("t-0", COMPACT, topic_id=TOPIC)
+            await fill(runtime, directory, log, 40)
+            cleaner = directory.housekeeping._cleaner
+            await until(lambda: cleaner.is_cleaning(log))
+            await until(lambda: bool(names(runtime, ".cleaned")), within_ms=120_000)
+            match what:
+                case "delete":
+                    await directory.delete_log(log)
+                    again = await directory.open_log("t-0", COMPACT, topic_id=TOPIC)
+                    await fill(runtime, directory, again, 1)
+                case "truncate":
+                    await directory.truncate(log, 2)
+                case "policy":
+                    directory.configure(log, replace(COMPACT, compacted=False))
+                case _:
+                    return
+            await until(lambda: not cleaner.is_cleaning(log), within_ms=60_000)
+            assert names(runtime, ".cleaned") == []
+            assert names(runtime, ".swap") == []
+
+    async def whole(runtime: Runtime) -> None:
+        await main(runtime)
+        assert [*names(runtime, ".cleaned"), *names(runtime, ".swap")] == []
+
+    run(whole)
+
+
+def test_the_throttle_bounds_bytes_a_second() -> None:
+    async def main(runtime: Runtime) -> None:
+        slow = replace(CONFIG, clean_bytes_per_second=1_000, clean_slice_bytes=200)
+        async with opened(runtime, slow) as directory:
+            log = await directory.open_log("t-0", COMPACT, topic_id=TOPIC)
+            await fill(runtime, directory, log, 40)
+            size = log.size_bytes
+            cleaner = directory.housekeeping._cleaner
+            await until(lambda: cleaner.is_cleaning(log))
+            began = runtime.clock.now_ms()
+            await until(lambda: not cleaner.is_cleaning(log), within_ms=120_000)
+            took_ms = runtime.clock.now_ms() - began
+            assert took_ms > 2 * (size - 300) * 0.9, "it reads everything twice"
+
+    run(main)
+
+
+def test_a_lookup_by_time_goes_on_while_segments_are_replaced_and_removed() -> None:
+    async def main(runtime: Runtime) -> None:
+        config = replace(COMPACT, delete_enabled=True, retention_bytes=1_500)
+        async with opened(runtime, replace(CONFIG, retention_check_interval_ms=20)) as directory:
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            for _ in range(30):
+                await fill(runtime, directory, log, 4, keys=50)
+                found = await directory.offset_for_time(log, 0)
+                assert found is not None
+                assert found.offset >= 0
+            assert log.replacements > 10
+
+    run(main)
