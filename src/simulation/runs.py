@@ -76,8 +76,12 @@ def scenario_of(level: str) -> Play:
             from .scenarios.evil import play as play_evil
 
             return play_evil
+        case "storage":
+            from .scenarios.storage import play as play_storage
+
+            return play_storage
         case _:
             raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
 
 
-LEVELS: Final = ("node", "clients", "evil", "mini")
+LEVELS: Final = ("node", "clients", "evil", "storage", "mini")

@@ -11,7 +11,7 @@ operations too.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from ...errors import QuorumlogError
 from ...ids import ClusterId, NodeId, TopicId
@@ -99,7 +99,7 @@ async def live(runtime: Runtime, story: Story, *, life: int) -> None:
             name = sorted(logs)[story.entropy.below(len(logs))]
             try:
                 await step(directory, story, logs, name)
-            except QuorumlogError:
+            except (QuorumlogError, OSError):  # a checkpoint's errors are the disk's own
                 story.errors += 1
                 if not story.is_hindered:
                     raise
@@ -185,7 +185,7 @@ async def append(directory: Directory, story: Story, log: Log, *, size: int) -> 
     origin = Origin.REPLICATED if log.name == "gaps-0" else Origin.CLIENT
     is_sure = log.config.flush_policy is FlushPolicy.FSYNC or entropy.chance(0.2)
     topic_id = book.now.topic_id
-    book.asked(story.moment, [None] * gap + kept)
+    book.asked(story.moment, [*[None] * gap, *kept])
     try:
         appended = await directory.append(
             log, content, leader_epoch=story.epoch, origin=origin, flush=is_sure
@@ -276,6 +276,8 @@ class Look:
                 owed = book.at(moment)
                 assert owed.life is not Life.GONE or name not in names, f"{name} came back"
                 log = await directory.open_log(name, CONFIGS[name], topic_id=owed.topic_id)
+                if owed.life is Life.DELETING:
+                    continue  # what a deletion left of it is nobody's any more
                 found = await read_all(directory, log)
                 check_kept(name, owed, found, is_power_cut=self.is_power_cut)
                 opened.append((log, found))
@@ -453,9 +455,32 @@ def explain(recording: Recording, operation: Operation, wreck: Wreck) -> str:
     return f"wreck: {wreck.name}, after operation\n{recording.around(operation.number)}"
 
 
-def hinder(device: Any, number: int, fault: str) -> None:
-    """Let the operation of a number fail: "short", or an errno's number."""
-    if fault == "short":
-        device.short_at = number
+def play_hindered(
+    world: SimWorld, *, number: int, fault: int, is_short: bool = False, steps: int = 12
+) -> int:
+    """Play one life whose operation of this number fails with an errno, or writes a part only;
+    then look at what may be left. Returns how many errors the life was told.
+
+    A log may refuse what comes after it, but what it had promised is there.
+    """
+    node = world.node("node")
+    story = Story(node, world.entropy.stream("story"), steps, is_hindered=True)
+    recording = Recording.attach(node.device)
+    if is_short:
+        node.device.short_at = number
     else:
-        device.faults_at[number] = int(fault)
+        node.device.faults_at[number] = fault
+    play_life(world, node, story, life=0)
+    if node.exit_error is not None:
+        if not isinstance(node.exit_error, QuorumlogError):
+            raise node.exit_error
+        story.errors += 1  # it could not even be formatted or opened
+    last = recording.operations[-1]
+    for wreck in wrecks(last.disk, world.entropy.stream("wrecks"), draws=2, choices_max=2):
+        try:
+            look_at(Look(story, last.number, wreck.is_power_cut, is_used=True), wreck.disk)
+        except Exception as error:
+            error.add_note(f"fault {fault} at {recording.around(number)}\n")
+            error.add_note(explain(recording, last, wreck))
+            raise
+    return story.errors

@@ -1,0 +1,184 @@
+"""Crashing the storage everywhere can fail: each bug planted into it is found within its seeds."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+from quorumlog.simulation import SimWorld
+from quorumlog.simulation.runs import play_seed
+from quorumlog.simulation.scenarios.storage import Effort, play
+from quorumlog.storage import contents, flushes, premises, recovery, truncation
+from quorumlog.storage.epochs import EpochCache
+from quorumlog.storage.log import Log
+from quorumlog.storage.segment import remove_index
+from quorumlog.storage.shell import checkpointing, directory, writer
+from quorumlog.storage.stored import Stored
+
+Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+QUICK = Effort(steps=8, draws=2, choices_max=3, every=4, used=3, deeper=0)
+SEEDS_MAX = 8
+
+
+def files_are_renamed_before_they_are_synced(patch: pytest.MonkeyPatch) -> None:
+    def write_file(files: Any, path: str, content: bytes) -> None:
+        file = files.open(path, create=True)
+        contents.fill(file, content)
+        file.close()
+
+    patch.setattr(contents, "write_file", write_file)
+
+
+def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """A replaced file's rename is left to chance."""
+
+    def replace_file(files: Any, folder: str, name: str, content: bytes) -> None:
+        contents.write_file(files, f"{folder}/{name}.tmp", content)
+        files.rename(f"{folder}/{name}.tmp", f"{folder}/{name}")
+
+    for module in (contents, premises):
+        patch.setattr(module, "replace_file", replace_file)
+
+
+def answers_come_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writer, "perform_flush", lambda files, flush: None)
+
+
+def a_flush_forgets_the_names_of_new_segments(patch: pytest.MonkeyPatch) -> None:
+    def perform_flush(files: Any, flush: flushes.Flush) -> None:
+        for file, _ in flush.synced:
+            file.sync()
+
+    patch.setattr(writer, "perform_flush", perform_flush)
+
+
+def the_clean_marker_stays_during_a_life(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(directory, "remove_marker", lambda files, path: None)
+
+
+def checksums_are_not_read_in_a_recovery(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "check_crc", lambda batch, position, header: None)
+
+
+def a_torn_tail_is_left_in_the_file(patch: pytest.MonkeyPatch) -> None:
+    """The log ends before it, and the next append overwrites a part of it."""
+    honest = recovery._Scan._cut
+
+    def cut(self: Any, segment: Any, bad: Any, later: list[int]) -> None:
+        files, self.files = self.files, Untruncated(self.files)
+        honest(self, segment, bad, later)
+        self.files = files
+
+    patch.setattr(recovery._Scan, "_cut", cut)
+
+
+class Untruncated:
+    """Files that cannot be cut."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def open(self, path: str) -> Any:
+        file = self._files.open(path)
+        file.truncate = lambda size: None
+        return file
+
+
+def the_recovery_point_runs_ahead_of_the_sync(patch: pytest.MonkeyPatch) -> None:
+    async def checkpoint(self: checkpointing.Checkpointing) -> None:
+        await self.store([channel.log for channel in self._writer.dirty])
+
+    patch.setattr(Log, "recovery_point", property(lambda log: log.log_end_offset))
+    patch.setattr(checkpointing.Checkpointing, "checkpoint", checkpoint)
+
+
+def a_recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
+    """What it found after a dead process is taken for durable, and never synced."""
+    patch.setattr(recovery._Scan, "_finish", lambda scan: scan._activate())
+
+
+def a_new_log_start_is_answered_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
+    async def store_log_start(self: Any, channel: Any, offset: int) -> None:
+        channel.log.advance_log_start(offset)
+
+    patch.setattr(checkpointing.Checkpointing, "store_log_start", store_log_start)
+
+
+def a_truncation_leaves_the_recovery_point_above(patch: pytest.MonkeyPatch) -> None:
+    def truncate_log(files: Any, path: str, points: Any, name: str, planned: Any) -> Any:
+        cut = truncation.find_cut(planned)
+        truncation.perform_truncation(files, planned, cut)
+        return cut
+
+    patch.setattr(directory, "truncate_log", truncate_log)
+
+
+def a_truncation_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    def perform(files: Any, planned: truncation.Truncation, cut: truncation.Cut) -> None:
+        for path in planned.removed:
+            truncation.remove_segment(files, path)
+        remove_index(files, planned.file.path)
+        planned.file.truncate(cut.size)
+
+    for module in (truncation, premises):
+        patch.setattr(module, "perform_truncation", perform)
+
+
+def a_truncation_keeps_the_epochs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EpochCache, "truncate_end", lambda cache, end_offset: False)
+
+
+def a_deleted_logs_checkpoints_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Stored, "forget", lambda stored, name: {})
+
+
+PLANTS: tuple[Plant, ...] = (
+    files_are_renamed_before_they_are_synced,
+    names_are_not_synced,
+    answers_come_before_the_sync,
+    a_flush_forgets_the_names_of_new_segments,
+    the_clean_marker_stays_during_a_life,
+    checksums_are_not_read_in_a_recovery,
+    a_torn_tail_is_left_in_the_file,
+    the_recovery_point_runs_ahead_of_the_sync,
+    a_recovery_trusts_the_page_cache,
+    a_new_log_start_is_answered_before_it_is_stored,
+    a_truncation_leaves_the_recovery_point_above,
+    a_truncation_is_not_synced,
+    a_truncation_keeps_the_epochs,
+    a_deleted_logs_checkpoints_stay,
+)
+
+
+FIRST_SEEDS: dict[Plant, int] = {
+    a_truncation_leaves_the_recovery_point_above: 2,
+    a_truncation_is_not_synced: 2,
+    a_truncation_keeps_the_epochs: 2,
+    a_deleted_logs_checkpoints_stay: 3,
+}
+"""Where to begin, to be quick: the seed that found the bug when it was planted."""
+
+
+def first_failure(first: int) -> str:
+    """The failure of the first seed from `first` on that has one, "" when none has."""
+
+    def scenario(world: SimWorld) -> dict[str, int]:
+        return play(world, effort=QUICK)
+
+    for seed in range(first, first + SEEDS_MAX):
+        outcome = play_seed("storage", seed, scenario)
+        if outcome.failure:
+            return f"seed {seed}: {outcome.failure}"
+    return ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    failure = first_failure(FIRST_SEEDS.get(plant, 0))
+    assert failure, f"not found within {SEEDS_MAX} seeds"
