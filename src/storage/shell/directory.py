@@ -294,8 +294,9 @@ class Directory:
             topic_id=topic_id,
             state=state,
         )
-        stored = self._checkpoints.stored.high_watermarks.get(name, 0)
-        log.note_high_watermark(min(stored, log.log_end_offset))
+        stored = self._checkpoints.stored
+        log.note_high_watermark(min(stored.high_watermarks.get(name, 0), log.log_end_offset))
+        log.was_compacted = log.was_compacted or name in stored.cleaner_offsets
         self._channels[name] = Channel(log)
         for warning in log.producers.warnings:
             _LOG.warning("storage.producers_rebuilt log=%s reason=%s", name, warning)
