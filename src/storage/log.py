@@ -97,6 +97,7 @@ class Log:
         self.flushed_end_offset = state.log_end_offset  # durable appends
         self.high_watermark = state.log_start_offset  # committed, as far as this node was told
         self.was_compacted = config.compacted  # now or ever: offsets may have gaps
+        self._cut_from: int | None = None  # base of the segment that a truncation is cutting
         self.replacements = 0  # of what its files' names stand for; odd: one is under way
         self.failure: StorageError | None = None
         self._pool = pool
@@ -290,7 +291,7 @@ class Log:
         min_one: bool = True,
     ) -> Range | None:
         """Return whole batches of [start_offset, end_offset), from the one that holds
-        `start_offset` on; None when there are none.
+        `start_offset` on; None when there are none, or a truncation of their segment is under way.
 
         The range ends with its segment; at most `max_bytes`, but the first batch in any case when
         `min_one`. Raises OffsetOutOfRange, CorruptionError, StorageError. Release the range.
@@ -301,6 +302,8 @@ class Log:
                 f"offset {start_offset} is outside [{self.log_start_offset}, {log_end}]"
             )
         end = log_end if end_offset is None or end_offset > log_end else end_offset
+        if self._cut_from is not None:
+            end = min(end, self._cut_from)
         return self._places.find(
             start_offset,
             end_offset=end,
@@ -358,10 +361,14 @@ class Log:
         assert offset >= self.log_start_offset, f"{offset} < log start {self.log_start_offset}"
         planned = self._segments.plan_cut(offset)
         kept = list(self._segments)[: len(self._segments) - len(planned.removed)]
+        self._cut_from = kept[-1].base_offset
+        self.replacements += 1
         return replace(planned, producers=self.producers.begin_truncate(kept))
 
     def complete_truncate(self, truncation: Truncation, cut: Cut) -> None:
         """The truncation was performed, durably."""
+        self._cut_from = None
+        self.replacements += 1
         self._places.forget()
         self._segments.cut(truncation, cut, self.config)
         self.log_end_offset = cut.end_offset

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..runtime.ports import File, Lease
 
 PROBE_SIZE: Final = 4096
+_CUT_SHORT: Final = "the log was truncated while it was read"
 _PLACE: Final = Struct(">qi11xi")
 """Base offset, batch length, last offset delta: what finding a batch needs of its header."""
 
@@ -30,6 +31,10 @@ Probe: TypeAlias = Callable[[int, int], "bytes | None"]
 
 class WouldWait(Exception):
     """A probe was not in the page cache."""
+
+
+class CutShort(Exception):
+    """A probe met the end of the file before the end of the segment."""
 
 
 @dataclass(slots=True)  # these three are not frozen: each read makes them, and it costs 2 us
@@ -159,7 +164,7 @@ class Range:
             self._locate(self._floors, self.file.read_cached)
         except WouldWait:
             return
-        except CorruptionError:
+        except (CorruptionError, StorageError):
             self.release()
             raise
         except OSError as error:
@@ -167,14 +172,17 @@ class Range:
             raise StorageError(f"{self.file.path}: {error.strerror}") from error
 
     def _locate(self, floors: Floors, probe: Probe) -> None:
-        self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
+        try:
+            self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
+        except CutShort as missing:
+            raise StorageError(f"{self.file.path}: {missing}; {_CUT_SHORT}") from None
         self.is_located = True
 
     def _whole(self, content: bytes) -> bytes:
         if len(content) != self.size:
             raise StorageError(
                 f"{self.file.path}: {len(content)} of {self.size} bytes at {self.position} are "
-                "left; the log was truncated while it was read"
+                f"left; {_CUT_SHORT}"
             )
         return content
 
@@ -236,9 +244,12 @@ def _cut(
 
 
 def _probe(probe: Probe, position: int, end: int) -> bytes:
-    window = probe(position, min(PROBE_SIZE, end - position))
+    size = min(PROBE_SIZE, end - position)
+    window = probe(position, size)
     if window is None:
         raise WouldWait
+    if len(window) < size:
+        raise CutShort(f"{len(window)} of {size} bytes at {position} are left")
     if len(window) < HEADER_SIZE:
         raise CorruptionError(f"{len(window)} bytes are no batch header", position=position)
     return window

@@ -194,6 +194,39 @@ def test_only_the_crc_of_an_internal_batch_is_checked(bench: MakeBench, batch: M
         b.append(content[:-1] + b"?", origin=Origin.INTERNAL)
 
 
+def test_readers_meet_no_cut_that_is_under_way(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(segment_bytes=700)
+    for _ in range(6):
+        b.append(batch(10))
+    whole = b.read(0)
+    first, cut_from = b.log.segment_bases[0], b.log.segment_bases[-1]
+    b.append(batch(1))
+    truncation = b.log.begin_truncate(b.log.log_end_offset - 1)
+    perform_truncation(b.place.files, truncation, cut := find_cut(truncation))
+    assert b.log.read(cut_from, max_bytes=1 << 20, end_offset=cut.end_offset) is None, "for now"
+    found = b.log.read(first, max_bytes=1 << 20)
+    assert found is not None
+    assert found.read() == whole[: found.size], "segments that stay are read meanwhile"
+    found.release()
+    b.log.complete_truncate(truncation, cut)
+    assert b.read(0)[: len(whole)] == whole
+
+
+def test_a_range_that_was_cut_away_is_no_damage(bench: MakeBench, batch: MakeBatch) -> None:
+    b = bench(index_interval_bytes=100)
+    for _ in range(6):
+        b.append(batch(10))
+    wanted = b.log.read(0, max_bytes=1 << 20, end_offset=50)
+    assert wanted is not None
+    b.log.truncate_to(5)
+    with pytest.raises(StorageError, match="truncated while it was read"):
+        wanted.read()
+    wanted.is_located = False
+    with pytest.raises(StorageError, match="truncated while it was read"):
+        wanted.locate()
+    wanted.release()
+
+
 # --- roll --------------------------------------------------------------------------------------
 
 
@@ -453,3 +486,16 @@ def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_i
     found = b.log.offset_for_time(5_000)
     assert found is not None
     assert found.offset == 0
+
+
+def test_a_folder_with_later_epochs_than_the_leaders_is_not_appended_to(
+    place: Place, batch: MakeBatch
+) -> None:
+    """Another cluster wrote it: that is no fault of the program, and nothing is stored."""
+    bench = Bench(place, LogConfig())
+    bench.append(batch(), epoch=7)
+    with pytest.raises(StorageError, match="leader epoch 7, the partition's is 3"):
+        bench.append(batch(), epoch=3)
+    assert bench.log.log_end_offset == 1
+    bench.append(batch(), epoch=7)
+    assert bench.log.log_end_offset == 2
