@@ -14,6 +14,7 @@ It must not know who leads, what is committed, or when it is called.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -414,20 +415,16 @@ class Log:
 
     # --- remove and replace --------------------------------------------------------------------
 
-    def aged_segments(self) -> list[Aged]:
-        """Return what retention asks of each segment, oldest first; the last one is active."""
+    def aged_segments(self) -> Iterator[Aged]:
+        """Yield what retention asks of each segment, oldest first, for use at once."""
         return self._segments.aged(self.log_end_offset)
 
     def note_times(self, segment_base: int, first_ms: int, largest_ms: int) -> None:
         """An inactive segment was found to have these timestamps (ms, below 0: none)."""
-        place = self._segments.place_of(segment_base)
-        if place >= 0 and self._segments[place].base_offset == segment_base:
-            self._segments[place].first_timestamp = first_ms
-            self._segments[place].max_timestamp = largest_ms
+        self._segments.note_times(segment_base, first_ms, largest_ms)
 
     def roll(self, wall_ms: int) -> bool:
-        """Start a new segment, unless the active one is empty; returns whether it did. Nothing may
-        be outstanding. Raises DiskFull, StorageError."""
+        """Start a new segment, unless the active one is empty; returns whether. Raises DiskFull."""
         self._check_usable()
         assert not self._outstanding, f"{self.name}: rolled during a write"
         if not self._segments or self._segments.active.size == 0:
@@ -459,9 +456,8 @@ class Log:
         """Plan to put a cleaned segment in the place of its sources; None when these are not there
         any more as they were read. Raises StorageError, OSError."""
         self._check_usable()
-        if group.end_offset > self.recovery_point:
-            return None  # it was cut: what is flushed was to be cleaned, and no more
-        swap = self._segments.plan_swap(group)
+        is_cut = group.end_offset > self.recovery_point
+        swap = None if is_cut else self._segments.plan_swap(group)
         self.replacements += swap is not None
         return swap
 

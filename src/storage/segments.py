@@ -245,22 +245,26 @@ class Segments:
         if is_done:
             self._indexes.put(new[0].path, swap.index)
 
-    def aged(self, log_end_offset: int) -> list[Aged]:
-        """Return what retention asks of each segment."""
-        ends = [*self.bases[1:], log_end_offset] if self._all else []
-        return [
-            Aged(
-                base_offset=segment.base_offset,
-                end_offset=end,
-                size=segment.size,
-                max_timestamp=segment.max_timestamp
-                if segment.index is None
-                else segment.index.max_timestamp,
-                created_ms=segment.created_ms,
-                first_timestamp=segment.first_timestamp,
+    def note_times(self, base_offset: int, first_ms: int, largest_ms: int) -> None:
+        """An inactive segment was found to have these timestamps, if it is still there."""
+        place = self.place_of(base_offset)
+        if place >= 0 and self.bases[place] == base_offset:
+            self._all[place].first_timestamp = first_ms
+            self._all[place].max_timestamp = largest_ms
+
+    def aged(self, log_end_offset: int) -> Iterator[Aged]:
+        """Yield what retention asks of each segment, for use at once."""
+        for place, segment in enumerate(self._all, start=1):
+            is_active = place == len(self._all)
+            index = segment.index
+            yield Aged(
+                segment.base_offset,
+                log_end_offset if is_active else self.bases[place],
+                segment.size,
+                segment.max_timestamp if index is None else index.max_timestamp,
+                segment.created_ms,
+                segment.first_timestamp,
             )
-            for segment, end in zip(self._all, ends, strict=True)
-        ]
 
     # --- forget --------------------------------------------------------------------------------
 

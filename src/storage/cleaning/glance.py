@@ -6,7 +6,7 @@ opening and no data: what goes is decided anew then. Runs in the lane `clean:<di
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...records.batch import HEADER_SIZE
@@ -54,6 +54,8 @@ def glance(
         lambda: removable(
             segments,
             config,
+            count=len(segments),
+            size_bytes=sum(segment.size for segment in segments),
             now_ms=now_ms,
             limit_offset=EVERY_OFFSET,
             log_start_offset=log_start_offset,
@@ -107,7 +109,7 @@ def _settled(
         segment = segments[found.unknown]
         path = join(folder, segment_file(segment.base_offset, LOG_SUFFIX))
         first, largest = _times(files, path, segment, interval)
-        segments[found.unknown] = replace(segment, first_timestamp=first, max_timestamp=largest)
+        segments[found.unknown] = segment._replace(first_timestamp=first, max_timestamp=largest)
     return found
 
 

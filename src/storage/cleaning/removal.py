@@ -19,7 +19,6 @@ from ..layout import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
@@ -27,8 +26,9 @@ from ..layout import (
 if TYPE_CHECKING:
     from ...runtime.ports import Files
 
-BESIDE: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
-"""What a segment has beside its .log."""
+BESIDE: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+"""What a segment has beside its .log. Snapshots of producers are no segment's: who takes a new one
+removes the oldest."""
 
 REMOVED_AT_ONCE: Final = 16
 """Segments in one job: each waits for a sync of the folder, and appends wait for the job."""

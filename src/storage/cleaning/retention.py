@@ -15,10 +15,10 @@ stable offset, below the high watermark). When even the active segment may go, i
 first: an idle log becomes empty. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..config import KEEP, LogConfig
 
@@ -34,9 +34,8 @@ class Reason(StrEnum):
     SIZE = "retention.bytes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aged:
-    """What is asked of one segment."""
+class Aged(NamedTuple):
+    """What is asked of one segment. Not a dataclass: a log may have 10,000."""
 
     base_offset: int
     end_offset: int  # exclusive: where the next one starts, or the log ends
@@ -63,20 +62,23 @@ class Verdict:
 
 
 def removable(
-    segments: Sequence[Aged],
+    segments: Iterable[Aged],
     config: LogConfig,
     *,
+    count: int,
+    size_bytes: int,
     now_ms: int,
     limit_offset: int,
     log_start_offset: int,
 ) -> Verdict:
-    """Decide. `segments` are all of the log's, ascending, the last one active; `now_ms` is UTC."""
+    """Decide. `segments` are the log's, ascending, and are taken as far as they go; there are
+    `count` of them, the last one active, with `size_bytes` in all. `now_ms` is UTC."""
     reasons: list[Reason] = []
-    left = sum(segment.size for segment in segments)
+    left = size_bytes
     by_age = config.delete_enabled and config.retention_ms != KEEP
     by_size = config.delete_enabled and config.retention_bytes != KEEP
     for place, segment in enumerate(segments):
-        is_active = place == len(segments) - 1
+        is_active = place == count - 1
         if segment.end_offset > limit_offset or (is_active and segment.size == 0):
             return Verdict(reasons=tuple(reasons))
         if segment.end_offset <= log_start_offset:
@@ -96,7 +98,7 @@ def removable(
                 is_from_future=age_base(segment) > now_ms + FUTURE_MS,
             )
         left -= segment.size
-    return Verdict(reasons=tuple(reasons), rolls=bool(segments))
+    return Verdict(reasons=tuple(reasons), rolls=bool(reasons))
 
 
 def age_base(segment: Aged) -> int:

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from ...errors import DiskFull, QuorumlogError
@@ -230,17 +231,18 @@ class Housekeeping:
     async def _verdict(self, log: Log) -> Verdict:
         """Decide what may go, with the timestamps that it takes."""
         while True:
-            segments = log.aged_segments()
             verdict = removable(
-                segments,
+                log.aged_segments(),
                 log.config,
+                count=len(log.segment_bases),
+                size_bytes=log.size_bytes,
                 now_ms=self._runtime.clock.wall_ms(),
                 limit_offset=_limit(log),
                 log_start_offset=log.log_start_offset,
             )
             if verdict.unknown is None:
                 return verdict
-            await self._learn_times(log, segments[verdict.unknown])
+            await self._learn_times(log, _segment_at(log, verdict.unknown))
 
     async def _learn_times(self, log: Log, segment: Aged) -> None:
         replacements = log.replacements
@@ -258,7 +260,7 @@ class Housekeeping:
         log.note_times(segment.base_offset, first_ms, largest_ms)
 
     def _warn_of_future(self, log: Log, place: int) -> None:
-        segment = log.aged_segments()[place]
+        segment = _segment_at(log, place)
         if self._warned.get(log.name) != segment.base_offset:
             self._warned[log.name] = segment.base_offset
             _LOG.warning(
@@ -377,7 +379,7 @@ class Housekeeping:
         """Add what is dirty of a log, with the timestamps and the roll that it takes."""
         log = channel.log
         while True:
-            segments = log.aged_segments()
+            segments = list(log.aged_segments())
             dirt = dirt_of(
                 segments,
                 log.config,
@@ -439,6 +441,10 @@ class Housekeeping:
 def _limit(log: Log) -> int:
     """Return the offset that nothing removed or cleaned may reach."""
     return min(log.last_stable_offset, log.recovery_point)
+
+
+def _segment_at(log: Log, place: int) -> Aged:
+    return next(islice(log.aged_segments(), place, None))
 
 
 def _is_past(looked: _Looked, wall_ms: int) -> bool:

@@ -111,7 +111,7 @@ class Machine:
                 end_offset=each.end_offset,
                 size=each.size,
             )
-            for each in self.log.aged_segments()[:-1]
+            for each in list(self.log.aged_segments())[:-1]
         )
         cleaning = CleaningRound(
             RoundPlan(

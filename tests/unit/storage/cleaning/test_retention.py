@@ -34,6 +34,8 @@ def judge(
     return removable(
         found,
         LogConfig(**config),
+        count=len(found),
+        size_bytes=sum(segment.size for segment in found),
         now_ms=now_ms,
         limit_offset=limit,
         log_start_offset=start,
