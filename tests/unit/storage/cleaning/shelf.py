@@ -10,7 +10,7 @@ from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.runtime import Files
-from quorumlog.storage.cleaning.pieces import cleaned_path
+from quorumlog.storage.cleaning.pieces import SUFFIXES, cleaned_path
 from quorumlog.storage.cleaning.rounds import CleaningRound, RoundPlan, SourceSegment
 from quorumlog.storage.contents import read_file, write_file
 from quorumlog.storage.layout import LOG_SUFFIX, segment_file
@@ -155,10 +155,16 @@ class Shelf:
         """Put the groups of a round in their places."""
         for group in cleaning.groups:
             for source in group.sources:
-                self.files.remove(source.path)
+                for suffix in SUFFIXES:
+                    beside = source.path.removesuffix(LOG_SUFFIX) + suffix
+                    if self.files.exists(beside):
+                        self.files.remove(beside)
                 self.segments.remove(source)
             path = group.sources[0].path
-            self.files.rename(cleaned_path(path, LOG_SUFFIX), path)
+            for suffix in SUFFIXES:
+                beside = path.removesuffix(LOG_SUFFIX) + suffix
+                if self.files.exists(cleaned_path(path, suffix)):
+                    self.files.rename(cleaned_path(path, suffix), beside)
             self.segments.append(
                 SourceSegment(
                     path=path,

@@ -10,6 +10,7 @@ from quorumlog.storage import Log, LogConfig
 from quorumlog.storage.checkpoints import encode_offsets
 from quorumlog.storage.contents import write_file
 from quorumlog.storage.index import IndexCache
+from quorumlog.storage.inspection.folder import Surroundings, check_log
 from quorumlog.storage.layout import CLEANER_OFFSETS
 from quorumlog.storage.pool import FilePool
 from quorumlog.storage.recovery import Recovery, recover
@@ -109,6 +110,16 @@ def test_a_cleaned_log_is_cut_at_any_offset(cleaned: Shelf) -> None:
         last = max((offset for offset in offsets if offset < log.log_end_offset), default=-1)
         assert log.log_end_offset > last
         log.close("done")
+
+
+def test_the_check_finds_nothing_wrong_with_a_cleaned_log(cleaned: Shelf) -> None:
+    around = Surroundings(cleaner_offset=cleaned.first_dirty, is_compacted=True)
+    check = check_log(cleaned.files, cleaned.folder, around)
+    told = [(finding.kind.value, finding.what) for finding in check.report.findings]
+    assert told == [
+        ("metadata-missing", "it is not there"),
+        ("epoch-file-missing", "it is not there"),
+    ]
 
 
 def test_a_directory_remembers_which_logs_were_compacted(kit: Kit, run: Any) -> None:

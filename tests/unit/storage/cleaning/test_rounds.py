@@ -149,7 +149,7 @@ def test_the_indexes_of_a_cleaned_segment_are_those_of_its_log(shelf: Shelf) -> 
         ("index", built.encode_offsets()),
         ("timeindex", built.encode_times()),
     ):
-        assert read_file(shelf.files, f"{stem}.{suffix}.cleaned") == content
+        assert read_file(shelf.files, f"{stem}.{suffix}") == content
     assert max(record.timestamp_ms for record in shelf.records()) == built.max_timestamp
 
 
