@@ -76,9 +76,7 @@ class Unflushed:
     def hold(self, segment: Segment, pool: FilePool) -> "File":
         """Return the file of a segment that is about to be written, and keep it open."""
         if segment.file is None:
-            if segment.has_index_files:
-                remove_index(pool.files, segment.path)
-                segment.has_index_files = False
+            segment.has_index_files = False
             segment.file = pool.file(segment.path)
             segment.lease = segment.file.lease()
             self._dirty.append(segment)
@@ -155,6 +153,12 @@ class Unflushed:
             segment.file = segment.lease = None
             self._dirty.remove(segment)
         self.unseal(segment)
+
+    def keep_index(self, segment: Segment) -> None:
+        """Store what the growing index of a segment says now, with the next flush."""
+        assert segment.index is not None, f"{segment.path} was active"
+        self._sealed.append((segment.path, segment.index.copy()))
+        segment.indexed_bytes = segment.size
 
     def unseal(self, segment: Segment) -> None:
         """The segment's index is not final any more."""

@@ -27,6 +27,7 @@ TIME_ENTRY_SIZE: Final = 12
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
 _LITTLE: Final = sys.byteorder == "little"
+_HIGH, _LOW = (1, 0) if _LITTLE else (0, 1)  # places of a number's halves in memory
 
 
 class SegmentIndex:
@@ -83,6 +84,13 @@ class SegmentIndex:
         times.append(self.max_timestamp)
         self._time_offsets.append(self.max_timestamp_offset - self.base_offset)
 
+    def copy(self) -> "SegmentIndex":
+        """Return what it says now, for another thread."""
+        copy = SegmentIndex(self.base_offset, self._interval_bytes)
+        copy._offsets, copy._positions = self._offsets[:], self._positions[:]
+        copy._times, copy._time_offsets = self._times[:], self._time_offsets[:]
+        return copy
+
     def truncation_floor(self, offset: int) -> int:
         """Return the last indexed position whose batch lies wholly below `offset`; 0 if none."""
         at = bisect_left(self._offsets, max(0, offset - self.base_offset))
@@ -132,6 +140,13 @@ class SegmentIndex:
         """Bytes the entries take in memory."""
         return len(self._offsets) * OFFSET_ENTRY_SIZE + len(self._times) * TIME_ENTRY_SIZE
 
+    @property
+    def last_entry(self) -> tuple[int, int] | None:
+        """(offset, position) of the last entry."""
+        if not self._offsets:
+            return None
+        return self.base_offset + self._offsets[-1], self._positions[-1]
+
     def entries(self) -> list[tuple[int, int]]:
         """Return (offset, position) of each entry."""
         base = self.base_offset
@@ -154,8 +169,8 @@ class SegmentIndex:
     def encode_times(self) -> bytes:
         """Encode the .timeindex file."""
         columns = array("I", bytes(TIME_ENTRY_SIZE * len(self._times)))
-        columns[0::3] = array("I", [time >> 32 & 0xFFFFFFFF for time in self._times])
-        columns[1::3] = array("I", [time & 0xFFFFFFFF for time in self._times])
+        halves = array("I", self._times.tobytes())
+        columns[0::3], columns[1::3] = halves[_HIGH::2], halves[_LOW::2]
         columns[2::3] = self._time_offsets
         return _big_endian(columns)
 
@@ -172,8 +187,9 @@ def decode_index(
     columns = _native(offsets, OFFSET_ENTRY_SIZE)
     index._offsets, index._positions = columns[0::2], columns[1::2]
     columns = _native(times, TIME_ENTRY_SIZE)
-    high, low = columns[0::3], columns[1::3]
-    index._times = array("q", [_signed(h << 32 | lo) for h, lo in zip(high, low, strict=True)])
+    halves = array("I", bytes(8 * (len(columns) // 3)))
+    halves[_HIGH::2], halves[_LOW::2] = columns[0::3], columns[1::3]
+    index._times = array("q", halves.tobytes())
     index._time_offsets = columns[2::3]
     _check_ascending("offset", index._offsets, RELATIVE_OFFSET_MAX)
     _check_ascending("position", index._positions, log_size - 1)
@@ -240,7 +256,3 @@ def _big_endian(columns: "array[int]") -> bytes:
     if _LITTLE:
         columns.byteswap()
     return columns.tobytes()
-
-
-def _signed(value: int) -> int:
-    return value - 2**64 if value >= 2**63 else value

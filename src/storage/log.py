@@ -260,8 +260,9 @@ class Log:
         if is_last and self._segments and not self._segments.active.has_index_files:
             self._unflushed.seal(self._segments.active)
         writing = self._outstanding[-1].segment if self._outstanding else None
+        is_kept = writing is None and not is_last and self._segments.keep_index(self.config)
         producers = self.producers.begin_flush(
-            self.log_end_offset, is_last=is_last and len(self._segments) > 0
+            self.log_end_offset, is_last=is_kept or (is_last and len(self._segments) > 0)
         )
         return self._unflushed.take(self.log_end_offset, writing, producers)
 

@@ -27,6 +27,7 @@ from ..records.batch import (
     check_crc,
     parse_header,
 )
+from .beginnings import Beginning, known_beginning
 from .checkpoints import decode_epochs
 from .cleaning.swap import finish_swaps
 from .config import LogConfig
@@ -50,7 +51,7 @@ from .log import LogState
 from .producers.book import FoundFiles, ProducerBook, open_producers, recovered_producers
 from .producers.replay import Replay
 from .producers.states import ProducerLimits
-from .segment import Segment, build_index, header_at, read_index, remove_index, walk
+from .segment import INDEX_STEP_MIN, Segment, build_index, header_at, read_index, remove_index, walk
 from .truncation import remove_segment
 
 if TYPE_CHECKING:
@@ -281,10 +282,12 @@ class _Scan:
         first = max(i for i, base in enumerate(bases) if i == 0 or base <= self._point)
         self.segments = [_segment(self.files, self.recovery, base) for base in bases[:first]]
         self.expected = self.scanned_from = bases[first]
-        self._know_producers(floor=bases[0])
+        segment = _segment(self.files, self.recovery, bases[first])
+        beginning = self._known_beginning(segment, floor=bases[0])
         for at in range(first, len(bases)):
-            segment = _segment(self.files, self.recovery, bases[at])
-            bad = self._scan(segment)
+            if at > first:
+                segment, beginning = _segment(self.files, self.recovery, bases[at]), None
+            bad = self._scan(segment, beginning)
             if bad is not None:
                 self._cut(segment, bad, bases[at + 1 :])
                 break
@@ -299,6 +302,7 @@ class _Scan:
             self.replay,
             self.segments,
             scanned_from=self.scanned_from,
+            known_to=max(self.scanned_from, self.replay.start_offset),
             found=self.found,
             limits=self.recovery.producer_limits,
         )
@@ -309,7 +313,23 @@ class _Scan:
     def _point(self) -> int:
         return self.recovery.recovery_point
 
-    def _know_producers(self, *, floor: int) -> None:
+    def _known_beginning(self, segment: Segment, *, floor: int) -> Beginning | None:
+        """Return what need not be read of the first segment, with the replay brought there."""
+        beginning = known_beginning(
+            self.files,
+            segment,
+            found=self.found,
+            recovery_point=self._point,
+            interval_bytes=self.recovery.config.index_interval_bytes,
+        )
+        if beginning is not None:
+            self._know_producers(beginning.offset, floor=floor)
+            if self.replay.start_offset == beginning.offset:
+                return beginning
+        self._know_producers(self.scanned_from, floor=floor)  # no such snapshot, or a torn one
+        return None
+
+    def _know_producers(self, offset: int, *, floor: int) -> None:
         """Bring the replay to where the scan begins."""
         self.replay = Replay(
             self.files,
@@ -318,11 +338,11 @@ class _Scan:
             limits=self.recovery.producer_limits,
             wall_ms=self.recovery.wall_ms,
         )
-        self.replay.load(self.scanned_from, floor=floor)
-        self.replay.catch_up(self.segments, self.scanned_from)
+        self.replay.load(offset, floor=floor)
+        self.replay.catch_up(self.segments, offset)
 
-    def _scan(self, segment: Segment) -> "_Bad | None":
-        """Take in a segment's batches until a bad one."""
+    def _scan(self, segment: Segment, beginning: Beginning | None) -> "_Bad | None":
+        """Take in a segment's batches until a bad one, from the end of its `beginning` on."""
         # Only compaction here takes a segment's last offsets away; anything else lost a segment.
         is_cleaned = self.expected < segment.base_offset <= (self.recovery.cleaned_to or 0)
         if segment.base_offset != self.expected and not is_cleaned:
@@ -330,11 +350,16 @@ class _Scan:
         self.expected = segment.base_offset
         self.segments.append(segment)
         self.replay.enter(segment.base_offset)
-        interval = self.recovery.config.index_interval_bytes
-        segment.index = SegmentIndex(segment.base_offset, interval)
+        start = 0
+        if beginning is None:
+            interval = self.recovery.config.index_interval_bytes
+            segment.index = SegmentIndex(segment.base_offset, interval)
+        else:
+            start, self.expected = beginning.position, beginning.next_offset
+            segment.index, segment.first_timestamp = beginning.index, beginning.first_timestamp
         file = self.files.open_readonly(segment.path)
         try:
-            for position, header in self._batches(file, segment.size):
+            for position, header in self._batches(file, start, segment.size):
                 segment.index.note(
                     position=position,
                     size=header.size,
@@ -354,9 +379,9 @@ class _Scan:
             file.close()
         return None
 
-    def _batches(self, file: "File", size: int) -> Iterator[tuple[int, BatchHeader]]:
+    def _batches(self, file: "File", start: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
         """Yield good batches; raises CorruptionError at the first bad one."""
-        for position, header in walk(file, 0, size):
+        for position, header in walk(file, start, size):
             fits = header.base_offset == self.expected or (
                 self.recovery.may_have_gaps and header.base_offset > self.expected
             )
@@ -439,7 +464,11 @@ class _Scan:
 
     def _activate(self) -> None:
         active = self.segments[-1]
-        remove_index(self.files, active.path)
+        if active.index is not None and active.size >= INDEX_STEP_MIN:
+            store_index_if_room(self.files, active.path, active.index)  # for the next recovery
+            active.indexed_bytes = active.size
+        else:
+            remove_index(self.files, active.path)
         if active.index is None:
             file = self.files.open_readonly(active.path)
             try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import CorruptionError
 from ..records.batch import HEADER_SIZE, BatchHeader, parse_header
-from .contents import read_file, write_file
+from .contents import read_file, replace_file, write_file
 from .index import NO_TIMESTAMP, SegmentIndex, decode_index
 from .layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, join, segment_file
 
@@ -30,6 +30,11 @@ class Names:
     are_gone: bool = False
 
 
+INDEX_STEP_MIN: Final = 4 * 1024 * 1024
+INDEX_STEP_MAX: Final = 128 * 1024 * 1024
+INDEX_STEPS: Final = 8
+
+
 @dataclass(slots=True)
 class Segment:
     """What the log knows of one of its segments."""
@@ -40,7 +45,8 @@ class Segment:
     index: SegmentIndex | None = None  # the active segment's, while it grows
     first_timestamp: int = NO_TIMESTAMP  # ms, largest of its first batch: the base of segment.ms
     created_ms: int = 0  # wall clock; the base of segment.ms when batches carry no timestamps
-    has_index_files: bool = False  # beside a growing .log they are out of date
+    has_index_files: bool = False  # whole ones; beside a growing .log they say its beginning
+    indexed_bytes: int = 0  # of its .log when its growing index was last stored
     file: "File | None" = None  # held, under the lease, while it has un-synced bytes
     lease: "Lease | None" = None
     max_timestamp: int | None = None  # ms, of an inactive one; NO_TIMESTAMP; None: not known yet
@@ -50,6 +56,11 @@ class Segment:
     def path(self) -> str:
         """Path of the .log file."""
         return join(self.folder, segment_file(self.base_offset, LOG_SUFFIX))
+
+
+def index_step(segment_bytes: int) -> int:
+    """Return after how many bytes of log a growing index is stored: a few times a segment."""
+    return max(INDEX_STEP_MIN, min(INDEX_STEP_MAX, segment_bytes // INDEX_STEPS))
 
 
 def index_paths(log_path: str) -> tuple[str, str]:
@@ -168,15 +179,27 @@ def read_index(
         return None
 
 
-def remove_index(files: "Files", log_path: str) -> None:
-    """Unlink both index files of a segment, if they are there."""
+def remove_index(files: "Files", log_path: str) -> bool:
+    """Unlink both index files of a segment; returns whether there were any."""
+    were_any = False
     for path in index_paths(log_path):
         if files.exists(path):
             files.remove(path)
+            were_any = True
+    return were_any
 
 
 def store_index(files: "Files", log_path: str, index: SegmentIndex) -> None:
-    """Write both index files of a segment and sync them."""
+    """Write both index files of a segment and sync them.
+
+    At every moment the times on the disk reach as far as the offsets, so that what a crash leaves
+    of an index that grew is good for the beginning of its segment.
+    """
     index_path, time_index_path = index_paths(log_path)
-    write_file(files, index_path, index.encode_offsets())
-    write_file(files, time_index_path, index.encode_times())
+    if not files.exists(index_path):
+        write_file(files, time_index_path, index.encode_times())
+        write_file(files, index_path, index.encode_offsets())
+        return
+    folder, _, time_name = time_index_path.rpartition("/")
+    replace_file(files, folder, time_name, index.encode_times())
+    replace_file(files, folder, index_path.rpartition("/")[2], index.encode_offsets())

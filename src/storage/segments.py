@@ -21,7 +21,7 @@ from .flushes import Unflushed
 from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
 from .layout import PARTITION_METADATA, join, parent_of
 from .pool import FilePool
-from .segment import Names, Segment
+from .segment import Names, Segment, index_step
 from .truncation import Cut, Truncation
 
 
@@ -72,6 +72,18 @@ class Segments:
         """Batches of `size` bytes were completed in a segment."""
         segment.size += size
         self.size_bytes += size
+
+    def keep_index(self, config: LogConfig) -> bool:
+        """Have the active segment's index stored with the next flush, before it is final, if the
+        segment grew so much that it is worth it: a recovery then need not read what lies below.
+        Returns whether it is."""
+        if not self._all:
+            return False
+        active = self.active
+        if active.size - active.indexed_bytes < index_step(config.segment_bytes):
+            return False
+        self._unflushed.keep_index(active)
+        return True
 
     # --- create and roll -----------------------------------------------------------------------
 
@@ -168,7 +180,7 @@ class Segments:
                 max_timestamp=batch.max_timestamp,
             )
         self._indexes.drop(active.path)
-        active.index, active.has_index_files = index, False
+        active.index, active.has_index_files, active.indexed_bytes = index, False, 0
         self.grew(active, cut.size - active.size)
 
     # --- remove and replace --------------------------------------------------------------------

@@ -77,7 +77,8 @@ def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None
     for path in truncation.removed:
         remove_segment(files, path)
         files.sync_folder(truncation.folder)
-    remove_index(files, truncation.file.path)  # they may point beyond the new end
+    if remove_index(files, truncation.file.path):  # they may point beyond the new end ...
+        files.sync_folder(truncation.folder)  # ... and must not come back beside another past
     truncation.file.truncate(cut.size)
     truncation.file.sync()
 

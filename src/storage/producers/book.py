@@ -123,6 +123,7 @@ class ProducerBook:
     def rolled(self, end_offset: int) -> None:
         """A segment starts at the log's end, and nothing is outstanding: keep what is known now, so
         that no recovery has to read below it."""
+        self._shelf.rolled(end_offset)
         self._rolled = [*self._rolled[-1:], snapshot_of(self.states, end_offset)]
 
     # --- flush ---------------------------------------------------------------------------------
@@ -165,7 +166,8 @@ class ProducerBook:
 
     def complete_truncate(self, cut: ProducerCut, end_offset: int) -> None:
         """The log was cut, and what is known of its producers rebuilt."""
-        self._shelf.truncate(end_offset)
+        bases = [segment.base_offset for segment in cut.segments]
+        self._shelf = Shelf([at for at in self._shelf.offsets if at <= end_offset], bases=bases)
         self._rolled = [one for one in self._rolled if one.end_offset <= end_offset]
         self.transactions.truncate(end_offset)
         if cut.replayed is not None:
@@ -252,7 +254,10 @@ def open_producers(
         states=replay.states,
         limits=limits,
         transactions=merged(aborted, replay.aborted),
-        shelf=Shelf([offset for offset in snapshots if offset <= end_offset]),
+        shelf=Shelf(
+            [offset for offset in snapshots if offset <= end_offset],
+            bases=[segment.base_offset for segment in segments],
+        ),
         warnings=replay.warnings,
     )
 
@@ -264,11 +269,12 @@ def recovered_producers(
     segments: Sequence[Segment],
     *,
     scanned_from: int,
+    known_to: int,
     found: FoundFiles,
     limits: ProducerLimits,
 ) -> ProducerBook:
     """Store what a recovery found that read the segments from `scanned_from` on, all of which went
-    through `replay`; the caller syncs the folder."""
+    through `replay` but what a snapshot of `known_to` speaks for; the caller syncs the folder."""
     below = [segment for segment in segments if segment.base_offset < scanned_from]
     aborted = aborted_of_segments(
         files,
@@ -289,6 +295,8 @@ def recovered_producers(
         states=replay.states,
         limits=limits,
         transactions=TransactionIndex(aborted),
-        shelf=replay.store_boundaries(scanned_from),
+        shelf=replay.store_boundaries(
+            known_to, bases=[segment.base_offset for segment in segments]
+        ),
         warnings=replay.warnings,
     )

@@ -90,7 +90,8 @@ def test_what_was_put_off_survives_a_power_cut_once_it_is_acknowledged(
 
         async def second(runtime: Runtime) -> int:
             async with kit.opened(runtime, "/data") as directory:
-                return (await directory.open_log("t-0", FSYNC, topic_id=TOPIC)).log_end_offset
+                log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+                return int(log.log_end_offset)
 
         node.spawn(first)
         world.run_for(virtual_ms=60_000)
