@@ -230,7 +230,9 @@ class LogCheck:
         try:
             meta = strict_partition(read_file(self.files, path), path)
         except CorruptionError as error:
-            findings.add(Kind.METADATA_WRONG, path, error.message)
+            was_flushed = self.around.is_clean is not False or self.around.recovery_point
+            kind = Kind.METADATA_WRONG if was_flushed else Kind.METADATA_MISSING
+            findings.add(kind, path, error.message)
             return
         self.unsynced_bytes_max = meta.unsynced_bytes_max
         known = self.around.topic_id
