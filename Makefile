@@ -8,12 +8,13 @@ BIN := $(CURDIR)/$(VENV)/bin
 LEVEL ?= node
 SEEDS ?= 50
 MINUTES ?= 10
+FUZZ_SECONDS ?= 30
 
 # Run once more on the codec in plain Python: all tests of the codec, and the quick ones of those who use it.
 CODEC_TESTS := tests/unit/records tests/property/records
 PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/clients tests/unit/spark
 
-.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs simulate soak bench dist lock clean
+.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs simulate fuzz soak bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -36,6 +37,7 @@ test: setup ## every test but the long ones: what decides a landing
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=20
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10
+	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=2
 
 test-plain: setup ## the tests of the record codec, and the quick ones of what uses it, on the one in plain Python
 	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long" --numprocesses 2 --dist loadfile $(CODEC_TESTS)
@@ -47,6 +49,7 @@ test-all: setup ## every test there is, and long simulation
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
+	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=60
 
 lint: setup ## ruff (rules and format) and the import contracts
 	$(BIN)/ruff check .
@@ -78,6 +81,9 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=node SEEDS=50, or SEED=n to replay one
 	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+fuzz: setup ## look by coverage for bytes that break a parser or a recovery: FUZZ_SECONDS=30 for each; needs atheris
+	$(BIN)/python -m tests.fuzz.by_coverage --seconds $(FUZZ_SECONDS)
 
 soak: setup ## real clients and restarts for MINUTES=10: nothing lost, nothing grows, nothing left
 	$(BIN)/python -m tests.cluster.soak --minutes $(MINUTES)

@@ -1,0 +1,67 @@
+"""Arbitrary bytes end in an answer or a typed error, soon and in bounded memory; `make fuzz` looks
+for more of them by coverage."""
+
+import random
+import time
+import tracemalloc
+
+import pytest
+
+from .targets import Fuzzed, mutated, survive, targets
+
+ROUNDS = 150
+SECONDS_MAX = 5.0  # of one input, on a busy machine: far above what it takes
+MEMORY_MAX = 64 << 20  # with an inflation bound of 1 MiB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fuzzed", targets(), ids=lambda fuzzed: fuzzed.name)
+def test_arbitrary_bytes_end_in_an_answer_or_a_typed_error(fuzzed: Fuzzed) -> None:
+    drawn = random.Random(fuzzed.name)
+    inputs = [*fuzzed.corpus, b"", bytes(200)]
+    inputs += [mutated(drawn.choice(fuzzed.corpus), drawn) for _ in range(ROUNDS)]
+    for content in inputs:
+        began = time.monotonic()
+        try:
+            survive(fuzzed.run, content)
+        except Exception as error:
+            error.add_note(f"input: {content.hex()}")
+            raise
+        assert time.monotonic() - began < SECONDS_MAX, f"slow: {content.hex()}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fuzzed", targets(), ids=lambda fuzzed: fuzzed.name)
+def test_arbitrary_bytes_take_bounded_memory(fuzzed: Fuzzed) -> None:
+    drawn = random.Random(f"memory {fuzzed.name}")
+    inputs = [mutated(drawn.choice(fuzzed.corpus), drawn) for _ in range(20)]
+    tracemalloc.start()
+    try:
+        for content in inputs:
+            survive(fuzzed.run, content)
+            peak = tracemalloc.get_traced_memory()[1]
+            assert peak < MEMORY_MAX, f"{peak} bytes for {content.hex()}"
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_target_that_breaks_is_seen() -> None:
+    def broken(content: bytes) -> object:
+        return content[10_000]
+
+    with pytest.raises(IndexError):
+        survive(broken, b"abc")
+
+
+TAKEN = {"headers", "validate", "validate sealed", "decode", "decode one", "arrow", "index"}
+TAKEN |= {"epochs", "offsets", "walk"}
+
+
+@pytest.mark.parametrize(
+    "fuzzed",
+    [one for one in targets() if one.name in TAKEN or one.name.startswith("inflate")],
+    ids=lambda fuzzed: fuzzed.name,
+)
+def test_a_corpus_gets_past_the_first_checks(fuzzed: Fuzzed) -> None:
+    """Else nothing behind them would be fuzzed."""
+    assert fuzzed.run(fuzzed.corpus[0]) is not fuzzed
