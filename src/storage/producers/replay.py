@@ -116,14 +116,14 @@ class Replay:
                     )
                 )
 
-    def store_boundaries(self, ceiling: int) -> Shelf:
+    def store_boundaries(self, ceiling: int, *, bases: Sequence[int] = ()) -> Shelf:
         """Store the snapshots of the segments that were replayed, in place of all above `ceiling`,
         which may speak of what is no longer there. The caller syncs the folder after removals."""
         stays = [offset for offset in self._snapshots if offset <= ceiling]
         new = {snapshot.end_offset for snapshot in self._boundaries}
         stale = [offset for offset in self._snapshots if offset > ceiling and offset not in new]
         remove_snapshots(self._files, self._folder, stale)
-        shelf = Shelf(stays)
+        shelf = Shelf(stays, bases=bases)
         for snapshot in self._boundaries:
             gone = shelf.put(snapshot.end_offset)
             store_snapshot(self._files, self._folder, snapshot, gone=gone)

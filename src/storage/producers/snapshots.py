@@ -47,6 +47,9 @@ KEPT: Final = 3
 """Snapshots that stay: one for the recovery point's segment, one in case that is torn, one more for
 a truncation that goes back behind them."""
 
+BASES_KEPT: Final = 2
+"""Segments whose snapshots stay: the recovery point that is stored may lie in the last but one."""
+
 _HEAD: Final = Struct(">hIi")
 CRC_END: Final = 6
 _ENTRY: Final = Struct(">qhiqiqiq")
@@ -177,26 +180,32 @@ def _decode_more(
 
 
 class Shelf:
-    """The snapshots of one log, by offset; belongs to the loop thread, or to a recovery."""
+    """The snapshots of one log, by offset; belongs to the loop thread, or to a recovery.
 
-    __slots__ = ("offsets",)
+    Those at the starts of the two newest segments, or the nearest below, stay whatever comes after
+    them: a recovery that has to read a whole segment begins there, and without one it would read
+    the log from its start, where it finds nothing of producers whose batches are gone.
+    """
 
-    def __init__(self, offsets: Sequence[int] = ()) -> None:
+    __slots__ = ("_bases", "offsets")
+
+    def __init__(self, offsets: Sequence[int] = (), *, bases: Sequence[int] = ()) -> None:
+        """`bases`: the segments' base offsets, ascending; the newest two are enough."""
         self.offsets = sorted(offsets)
+        self._bases = tuple(bases[-BASES_KEPT:])
+
+    def rolled(self, base_offset: int) -> None:
+        """A segment starts here."""
+        self._bases = (*self._bases, base_offset)[-BASES_KEPT:]
 
     def put(self, offset: int) -> tuple[int, ...]:
         """A snapshot is about to be stored; return those that then go."""
-        self.offsets = sorted({*self.offsets, offset})
-        gone, self.offsets = self.offsets[:-KEPT], self.offsets[-KEPT:]
-        return tuple(gone)
-
-    def above(self, offset: int) -> tuple[int, ...]:
-        """Return those that speak of offsets at or above `offset`."""
-        return tuple(there for there in self.offsets if there > offset)
-
-    def truncate(self, end_offset: int) -> None:
-        """Those above `end_offset` are gone."""
-        self.offsets = [there for there in self.offsets if there <= end_offset]
+        offsets = sorted({*self.offsets, offset})
+        kept = set(offsets[-KEPT:])
+        for base in self._bases:
+            kept.update([there for there in offsets if there <= base][-1:])
+        self.offsets = sorted(kept)
+        return tuple(there for there in offsets if there not in kept)
 
 
 def path_of(folder: str, end_offset: int) -> str:

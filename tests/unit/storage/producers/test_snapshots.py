@@ -133,6 +133,18 @@ def test_the_newest_few_stay() -> None:
     assert len(shelf.offsets) == KEPT
 
 
+def test_snapshots_at_the_starts_of_the_newest_segments_stay() -> None:
+    """Those taken while a segment grows must not push them out (R22)."""
+    shelf = Shelf([0, 10, 18], bases=[0, 10])
+    shelf.rolled(20)
+    for offset in (20, 21, 22, 23, 24):
+        shelf.put(offset)
+    assert shelf.offsets == [10, 20, 22, 23, 24]
+    shelf.rolled(25)  # its snapshot could not be stored
+    assert shelf.put(26) == (10, 22)
+    assert shelf.offsets == [20, 23, 24, 26]
+
+
 def test_a_snapshot_is_stored_under_its_offset(place: Place) -> None:
     snapshot = Snapshot(end_offset=70, entries=(), unreplicated=(), age_ms=0)
     store_snapshot(place.files, place.folder, snapshot)
