@@ -279,7 +279,8 @@ class _Scan:
 
     def run(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Return the segments that stay, and the log's end offset."""
-        first = max(i for i, base in enumerate(bases) if i == 0 or base <= self._point)
+        # A segment that ends at the recovery point may have been closed since: its index is older.
+        first = max(i for i, base in enumerate(bases) if i == 0 or base < self._point)
         self.segments = [_segment(self.files, self.recovery, base) for base in bases[:first]]
         self.expected = self.scanned_from = bases[first]
         segment = _segment(self.files, self.recovery, bases[first])

@@ -144,10 +144,9 @@ RULES: Final[dict[Kind, Rule]] = {
         "Nothing, if the log was never flushed: the next start discards it.",
     ),
     Kind.CLEAN_MARKER_WRONG: Rule(
-        Severity.PROBLEM,
-        "the clean marker is not what a stop writes",
-        "Stop the node and run `quorumlog check DIR --repair`: it is removed, and the next start"
-        " recovers.",
+        Severity.NOTE,
+        "the clean marker is not whole: a stop was cut short at its last step",
+        "Nothing: all else was durable by then. --repair removes it, and the next start recovers.",
     ),
     Kind.UNFINISHED: Rule(
         Severity.NOTE,

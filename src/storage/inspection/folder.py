@@ -197,7 +197,7 @@ class LogCheck:
         if self.around.is_clean is None:
             return base == self.bases[-1]
         point = self.around.recovery_point or 0
-        first = max(at for at, other in enumerate(self.bases) if at == 0 or other <= point)
+        first = max(at for at, other in enumerate(self.bases) if at == 0 or other < point)
         return base >= self.bases[first]
 
     def _conclude(self) -> None:

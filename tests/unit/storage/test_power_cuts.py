@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.ids import ClusterId, Epoch, NodeId, TopicId
+from quorumlog.raftlog.quorum_state import encode_quorum_state
+from quorumlog.raftlog.ready import HardState
 from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, Faults, NodeKilled, SimWorld
+from quorumlog.simulation.inspecting import prove_directory
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.appends import write_fully
 from quorumlog.storage.flushes import perform_flush
@@ -99,7 +102,7 @@ async def live(runtime: Runtime, story: Story) -> None:
                 await append(directory, log, story, size=40 + 90 * (number % 4), flush=number != 3)
             await truncate(directory, log, story, log.log_end_offset - 3)
             await append(directory, log, story, size=700, flush=True)
-        state = b"life %d" % story.life
+        state = encode_quorum_state(HardState(Epoch(story.life), None))
         story.states.add(state)  # in doubt until it is acknowledged
         await directory.store_file("quorum-state", state)
         story.states = {state}
@@ -174,6 +177,7 @@ def crash_once(seed: int, point: CrashPoint, *, lives: int, faults: Faults | Non
         node.crash_at(None)
         if not node.device.disk.exists(f"{DATA}/meta.properties"):
             return  # the crash came before the formatting had ended
+        prove_directory(node, DATA)
         run(lambda runtime: look(runtime, story))
         story.life = lives
         run(lambda runtime: live(runtime, story))

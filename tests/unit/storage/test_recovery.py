@@ -301,3 +301,19 @@ def test_a_log_whose_last_offset_was_flipped_is_damaged_and_never_removed(
     with pytest.raises(CorruptionError, match="the log ends at -"):
         b.open(is_clean=True)
     assert b.place.files.size(path) > 0
+
+
+def test_a_segment_closed_after_the_last_checkpoint_gets_its_index_anew(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench(segment_bytes=300, index_interval_bytes=0)
+    for timestamp in range(100, 108):
+        b.append(batch(1, timestamp=timestamp))
+    first, second = b.log.segment_bases[:2]
+    b.flush()
+    stem = f"{b.folder}/{first:020d}"
+    write_file(b.place.files, f"{stem}.timeindex", b"")  # what a power cut left of its last write
+    log = b.open(is_clean=False, recovery_point=second)
+    found = log.offset_for_time(101)
+    assert found is not None
+    assert found.offset == 1
