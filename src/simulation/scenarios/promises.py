@@ -86,7 +86,8 @@ class Book:
         """An append was asked for: its records may be found from here on."""
         now = self.now
         versions = (*now.versions[:-1], now.newest + tuple(records))
-        self.write(operation, replace(now, versions=versions, life=Life.THERE))
+        life = Life.DELETING if now.life is Life.DELETING else Life.THERE
+        self.write(operation, replace(now, versions=versions, life=life))
 
     def refused(self, operation: int, batch: int) -> None:
         """An append failed: later ones take its offsets; its bytes may still turn up."""
