@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..errors import InvalidRecord
+from ..errors import InvalidRecord, StorageError
 from ..records.batch import PREFIX_SIZE, BatchHeader, iterate_batches, parse_header, stamp
 from ..records.record import Body
 from ..records.validate import (
@@ -206,6 +206,16 @@ def headers_of(batches: "Buffer") -> Headers:
     if header.size == len(batches):
         return [(0, header)]  # the usual case
     return list(iterate_batches(batches))
+
+
+def check_epoch(folder: str, leader_epoch: int, *, latest: int) -> None:
+    """Raise StorageError when a log holds a later epoch than that of its leader, whose is the
+    newest in its own cluster: the folder came from another one."""
+    if leader_epoch < latest:
+        raise StorageError(
+            f"{folder} holds batches of leader epoch {latest}, the partition's is {leader_epoch}: "
+            "another cluster wrote it; it is read, and not appended to"
+        )
 
 
 def extent(headers: Headers) -> tuple[int, int]:

@@ -32,6 +32,7 @@ from .appends import (
     Origin,
     Write,
     WriteFailed,
+    check_epoch,
     headers_of,
     place_batches,
     stamp_batches,
@@ -497,8 +498,7 @@ class Log:
         is_validated: bool,
     ) -> None:
         """Check what this node is about to stamp."""
-        latest = self.epochs.latest
-        assert leader_epoch >= latest, f"{self.name}: epoch {leader_epoch} after {latest}"
+        check_epoch(self.folder, leader_epoch, latest=self.epochs.latest)
         config = self.config
         if len(batches) > config.segment_bytes:
             raise MessageTooLarge(

@@ -14,10 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import quorumlog
 from quorumlog.records import Codec, Record, decode_all, encode_batch, iterate_batches
 from quorumlog.records.arrow import decode_arrow
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import Origin
+from quorumlog.storage.checkpoints import encode_id
 from quorumlog.storage.index import SegmentIndex
 from quorumlog.storage.inspection.directory import Known, check
 from quorumlog.storage.inspection.dump import dump_file
@@ -26,6 +28,7 @@ from quorumlog.storage.producers.snapshots import decode_snapshot
 from quorumlog.storage.segment import build_index, read_index
 from quorumlog.storage.shell import Directory
 
+from ..cluster.node_process import NodeProcess
 from .kafka_process import Kafka
 from .kafka_topics import (
     T0,
@@ -302,6 +305,33 @@ def test_kafka_goes_on_in_its_folder_after_ours_appended_to_it(
     assert any("plain-0" in line for line in said), "the log of Kafka tells of its logs"
     for complaint in ("ERROR", "orrupt", "Recovering", "Rebuilding", "not found"):
         assert [line for line in said if complaint in line] == []
+
+
+def test_a_node_of_ours_serves_a_partition_of_kafkas(
+    lives: dict[str, Life], tmp_path: Path
+) -> None:
+    """As docs/kafka_folders.md says: a topic of the name, its id in the folder, then the files."""
+    topic, kept = "plain", lives["clean"].written.kept("plain-2")
+    with NodeProcess(tmp_path / "node") as node:
+        with quorumlog.connect(node.address) as log:
+            log.admin.create_topic(topic)
+            topic_id = log.admin.describe_topic(topic).topic_id
+        node.stop()
+        folder = tmp_path / "node" / "data" / f"{topic}-0"
+        shutil.copytree(lives["clean"].data / "plain-2", folder)
+        (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {encode_id(topic_id)}\n")
+        node.start()
+        with quorumlog.connect(node.address) as log:
+            assert values(log, topic) == [record.value for record in kept]
+            with log.producer() as producer:
+                assert producer.send(topic, b"ours").result().offset == len(kept)
+            assert values(log, topic) == [*(record.value for record in kept), b"ours"]
+        node.stop()
+
+
+def values(log: quorumlog.Log, topic: str) -> list[bytes | None]:
+    with log.consumer(topic, until_end=True) as consumer:
+        return [record.value for record in consumer]
 
 
 async def everything(address: str) -> dict[str, list[Record]]:

@@ -489,13 +489,13 @@ def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_i
 
 
 def test_a_folder_with_later_epochs_than_the_leaders_is_not_appended_to(
-    place: Place, batch: MakeBatch
+    bench: MakeBench, batch: MakeBatch
 ) -> None:
     """Another cluster wrote it: that is no fault of the program, and nothing is stored."""
-    bench = Bench(place, LogConfig())
-    bench.append(batch(), epoch=7)
+    b = bench()
+    b.append(batch(), epoch=7)
     with pytest.raises(StorageError, match="leader epoch 7, the partition's is 3"):
-        bench.append(batch(), epoch=3)
-    assert bench.log.log_end_offset == 1
-    bench.append(batch(), epoch=7)
-    assert bench.log.log_end_offset == 2
+        b.append(batch(), epoch=3)
+    assert b.log.log_end_offset == 1
+    b.append(batch(), epoch=7)
+    assert b.log.log_end_offset == 2
