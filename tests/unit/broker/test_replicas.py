@@ -437,3 +437,22 @@ def test_sizes_of_logs_come_in_time_and_name_those_that_do_not() -> None:
             assert (u.log_end_offset, u.error) == (0, None)
 
     simulate(main)
+
+
+def test_old_records_leave_a_partition_that_nobody_asks_for() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, retention_ms="60000"), *topic("u", U, retention_ms="-1"))
+            for name in ("t", "u"):
+                await b.append(b"old", topic=name)  # of 1970, by its timestamp
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, retention_ms="60000"), *topic("u", U, retention_ms="-1"))
+            await asyncio.sleep(61)
+            names = runtime.files.names(f"{FOLDER}/t-0")
+            assert "00000000000000000001.log" in names, "before anybody asks"
+            assert "00000000000000000000.log" not in names
+            old, kept = await b.fetch("t", offset=1), await b.fetch("u")
+            assert (values(old[0]), old[0].log_start_offset) == ([], 1)
+            assert values(kept[0]) == [b"old"]
+
+    simulate(main)
