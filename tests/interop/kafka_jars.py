@@ -16,7 +16,7 @@ import pytest
 VERSION = "4.3.1"
 LOG4J = "2.25.4"
 JARS_VARIABLE = "QUORUMLOG_KAFKA_JARS"
-RESOLVE_S = 300
+RESOLVE_S = 200
 FOLDER = Path(__file__).parents[2] / "build" / "kafka" / VERSION
 HOW = (
     "these tests need a real Kafka: install Java 17 or newer and Maven, or set "
