@@ -20,6 +20,8 @@ from ...records.codec import decode_all, encode_batch
 from ...records.record import Record
 from ...runtime import Runtime
 from ...storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from ...storage.inspection.directory import Known, check
+from ...storage.inspection.findings import Kind
 from ...storage.shell import Directory
 from ..disk import Disk
 from ..entropy import SimEntropy
@@ -227,7 +229,8 @@ async def delete_records(directory: Directory, story: Story, log: Log) -> None:
 
 
 async def store_state(directory: Directory, story: Story) -> None:
-    state = b"state %d" % len(story.states)
+    fields = '{"leaderId": -1, "leaderEpoch": %d, "votedId": -1, "votedDirectoryId": "", '
+    state = (fields % len(story.states) + '"data_version": 1}').encode()
     story.states.append((story.moment, state))
     await directory.store_file(STATE, state)
     story.states.append((story.moment, state))
@@ -425,12 +428,30 @@ def look_at(look: Look, disk: Disk, *, is_recorded: bool = False) -> Sequence[Op
     with SimWorld(0) as world:
         node = world.node("node")
         node.device.disk = disk
+        if look.is_used and look.moment >= look.story.formatted:
+            prove_whole(node)  # a torn end is no damage
         look.recording = Recording.attach(node.device) if is_recorded else None
         node.spawn(look.check)
         world.run_until(lambda: not node.alive, virtual_ms=LIFE_MS_MAX, why="a look")
         if node.exit_error is not None:
             raise node.exit_error
+        if look.is_used:
+            prove_whole(node)
         return look.recording.operations if look.recording is not None else ()
+
+
+def prove_whole(node: SimNode) -> None:
+    """Let `check` look at what is there; raises AssertionError with the problems it finds."""
+    node.start_process()
+    report = check(node.runtime().files, DATA, known=Known(compacted=frozenset({"gaps"})))
+    problems = [
+        finding
+        for finding in report.all_findings()
+        # A log of which everything was deleted forgets the epochs of what still lies on the disk.
+        if finding.severity == "problem" and finding.kind is not Kind.EPOCH_FILE_WRONG
+    ]
+    assert not problems, f"check finds {problems[:5]}"
+    node.crash()
 
 
 def look_deeper(look: Look, operations: Sequence[Operation], entropy: SimEntropy) -> int:
