@@ -219,3 +219,28 @@ def test_a_sync_that_fails_under_a_change_keeps_no_file_open() -> None:
         await opened(runtime, body)
 
     simulated(live)
+
+
+def test_a_full_disk_that_lasts_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def live(runtime: Runtime, node: SimNode) -> None:
+        async def body(directory: Directory) -> None:
+            log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
+            await append(directory, log, one(), flush=True)
+            node.device.fail("write", errno.ENOSPC, path_part="partition.metadata", times=5)
+            directory.configure(log, WIDE)
+            for _ in range(4):
+                await append(directory, log, one(), flush=True)
+                await directory.checkpoint()
+            assert log.config == SURE
+            node.device.faults.clear()
+            await append(directory, log, one(), flush=True)
+            await directory.checkpoint()
+            await append(directory, log, one(), flush=True)
+            assert log.config == WIDE
+            await directory.close()
+
+        await opened(runtime, body)
+
+    simulated(live)
+    said = [each for each in caplog.messages if each.startswith("storage.config_waits")]
+    assert said == ["storage.config_waits log=t-0 reason=disk_full"]
