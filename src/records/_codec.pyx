@@ -25,6 +25,7 @@ from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from .batch import BatchHeader
 from .columns import BinaryColumn, DecodedColumns, HeaderColumn
 from .record import Body, ColumnTooLarge, Malformed, Record
 
@@ -135,3 +136,4 @@ include "_codec_write.pxi"
 include "_codec_partition.pxi"
 include "_codec_hash.pxi"
 include "_codec_clean.pxi"
+include "_codec_check.pxi"

@@ -36,29 +36,71 @@ cdef extern from *:
     }
     #if defined(__x86_64__) && defined(__GNUC__) && !defined(QUORUMLOG_PORTABLE_C)
     #include <nmmintrin.h>
-    __attribute__((target("sse4.2")))
-    static uint32_t ql_crc_by_processor(uint32_t crc, const uint8_t *p, int64_t size) {
-        uint64_t wide = crc;
-        for (; size >= 8; size -= 8, p += 8) wide = _mm_crc32_u64(wide, ql_load64(p));
-        crc = (uint32_t)wide;
-        while (size-- > 0) crc = _mm_crc32_u8(crc, *p++);
-        return crc;
-    }
+    #define QL_CRC_TARGET __attribute__((target("sse4.2")))
+    #define QL_CRC_WORD(crc, word) _mm_crc32_u64(crc, word)
+    #define QL_CRC_BYTE(crc, byte) _mm_crc32_u8(crc, byte)
     static int ql_crc_in_processor(void) { return __builtin_cpu_supports("sse4.2"); }
     #elif defined(__ARM_FEATURE_CRC32) && !defined(QUORUMLOG_PORTABLE_C)
     #include <arm_acle.h>
+    #define QL_CRC_TARGET
+    #define QL_CRC_WORD(crc, word) __crc32cd((uint32_t)(crc), word)
+    #define QL_CRC_BYTE(crc, byte) __crc32cb(crc, byte)
+    static int ql_crc_in_processor(void) { return 1; }
+    #endif
+    #ifdef QL_CRC_WORD
+    /* An instruction waits three cycles for the one before: three runs side by side hide that. A
+       CRC is linear, so the runs are put together by tables that carry one over zeros. */
+    enum { QL_CRC_LONG = 2048, QL_CRC_SHORT = 128 }; /* bytes of each run */
+    static uint32_t ql_crc_over_long[4][256], ql_crc_over_short[4][256];
+    static void ql_crc_prepare_over(uint32_t over[4][256], int64_t size) {
+        static const uint8_t zeros[QL_CRC_LONG];
+        for (int t = 0; t < 4; t++)
+            for (uint32_t n = 0; n < 256; n++) {
+                uint32_t rest = n & (n - 1); /* without its lowest bit */
+                over[t][n] = rest ? over[t][rest] ^ over[t][n ^ rest]
+                                  : ql_crc_by_tables(n << 8 * t, zeros, size);
+            }
+    }
+    static uint32_t ql_crc_carry(uint32_t over[4][256], uint32_t crc) {
+        return over[0][crc & 0xFF] ^ over[1][crc >> 8 & 0xFF] ^ over[2][crc >> 16 & 0xFF]
+            ^ over[3][crc >> 24];
+    }
+    #define QL_CRC_THREE(over, run) \\
+        for (; size >= 3 * (run); size -= 3 * (run), p += 3 * (run)) { \\
+            uint64_t first = crc, second = 0, third = 0; \\
+            for (int at = 0; at < (run); at += 8) { \\
+                first = QL_CRC_WORD(first, ql_load64(p + at)); \\
+                second = QL_CRC_WORD(second, ql_load64(p + (run) + at)); \\
+                third = QL_CRC_WORD(third, ql_load64(p + 2 * (run) + at)); \\
+            } \\
+            crc = ql_crc_carry(over, (uint32_t)first) ^ (uint32_t)second; \\
+            crc = ql_crc_carry(over, crc) ^ (uint32_t)third; \\
+        }
+    QL_CRC_TARGET
     static uint32_t ql_crc_by_processor(uint32_t crc, const uint8_t *p, int64_t size) {
-        for (; size >= 8; size -= 8, p += 8) crc = __crc32cd(crc, ql_load64(p));
-        while (size-- > 0) crc = __crc32cb(crc, *p++);
+        QL_CRC_THREE(ql_crc_over_long, QL_CRC_LONG)
+        QL_CRC_THREE(ql_crc_over_short, QL_CRC_SHORT)
+        uint64_t wide = crc;
+        for (; size >= 8; size -= 8, p += 8) wide = QL_CRC_WORD(wide, ql_load64(p));
+        crc = (uint32_t)wide;
+        while (size-- > 0) crc = QL_CRC_BYTE(crc, *p++);
         return crc;
     }
-    static int ql_crc_in_processor(void) { return 1; }
+    static void ql_crc_prepare_processor(void) {
+        ql_crc_prepare_over(ql_crc_over_long, QL_CRC_LONG);
+        ql_crc_prepare_over(ql_crc_over_short, QL_CRC_SHORT);
+    }
     #else
     #define ql_crc_by_processor ql_crc_by_tables
+    static void ql_crc_prepare_processor(void) {}
     static int ql_crc_in_processor(void) { return 0; }
     #endif
     static int ql_crc_fast = 0;
-    static void ql_crc_start(void) { ql_crc_prepare(); ql_crc_fast = ql_crc_in_processor(); }
+    static void ql_crc_start(void) {
+        ql_crc_prepare();
+        ql_crc_prepare_processor();
+        ql_crc_fast = ql_crc_in_processor();
+    }
     static uint32_t ql_crc32c(const uint8_t *p, int64_t size) {
         return ~(ql_crc_fast ? ql_crc_by_processor(~0u, p, size) : ql_crc_by_tables(~0u, p, size));
     }

@@ -512,6 +512,20 @@ def walk(body: Body, *, min_timestamp: int, max_timestamp: int, keys_required: b
     _kernel.walk_records(body, max_timestamp, keys_required, min_timestamp)
 
 
+def sealed_headers(batches: Buffer) -> list[tuple[int, BatchHeader]] | None:
+    """Return (position, header) of each batch if all are whole and their CRCs right; None: that is
+    not known, `iterate_batches` and `check_crc` find out."""
+    return _kernel.sealed_headers(batches)
+
+
+def sound_header(
+    batch: Buffer, *, keys_required: bool, oldest_ms: int, newest_ms: int
+) -> BatchHeader | None:
+    """Return the header of one uncompressed batch that `validate_batch` would take, with timestamps
+    in [oldest_ms, newest_ms] or -1; None: that is not known, `validate_batch` finds out."""
+    return _kernel.sound_header(batch, keys_required, oldest_ms, newest_ms)
+
+
 partitions_for_keys = _kernel.partitions_for_keys
 partition_rows = _kernel.partition_rows
 murmur2 = _kernel.murmur2
