@@ -117,6 +117,23 @@ cdef class KeyMap:
 # --- batches --------------------------------------------------------------------------------------
 
 
+cdef int check_records(const Bounds* bounds, int64_t* index) noexcept nogil:
+    """Look whether the records of a body are right and in their places."""
+    cdef bytes_t p = bounds.start
+    cdef int64_t last_delta = -1, timestamp = 0
+    cdef int wrong
+    cdef View view
+    while index[0] < bounds.record_count:
+        wrong = get_record(&p, bounds.end, &view)
+        if not wrong:
+            wrong = place(bounds, &view, last_delta, &timestamp)
+        if wrong:
+            return wrong
+        last_delta = view.offset_delta
+        index[0] += 1
+    return FINE if p == bounds.end else LEFTOVER
+
+
 cdef struct Usual:
     bytes_t start
     int64_t size
@@ -254,7 +271,9 @@ cdef class Sieve:
         cdef int wrong
         bound(held, body, &bounds)
         with nogil:
-            wrong = self.map_records(&bounds, &index, &full)
+            wrong = check_records(&bounds, &index)
+            if not wrong:
+                wrong = self.map_records(&bounds, &index, &full)
         if wrong:
             raise Malformed(wrong, index)
         return full

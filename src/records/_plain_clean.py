@@ -99,9 +99,9 @@ class Sieve:
 
     def map_body(self, body: Body) -> int:
         """Note the keys of a body; return the offset of the first for which there was no room, or
-        -1. Raises Malformed."""
+        -1. Raises Malformed, and has noted none then."""
         full = NO_OFFSET
-        for record in _records(body):
+        for record in list(_records(body)):
             if record.key is None or full != NO_OFFSET:
                 continue
             is_wanted = self.first_offset <= record.offset < self.end_offset

@@ -4,8 +4,8 @@ Owns the codec numbers and the byte framings the field's clients expect: gzip (R
 the framing of the Java library `snappy-java` (a raw block is understood on read), lz4 frames with
 independent blocks (what the Java reader insists on), zstd frames. Read is whatever the formats
 allow: several gzip members, frames or snappy streams one behind the other, frames to be skipped,
-linked lz4 blocks, sizes declared or not; their checksums are checked where they have some. `cramjam` does the work and
-releases the GIL.
+linked lz4 blocks, sizes declared or not; their checksums are checked where they have some.
+`cramjam` does the work and releases the GIL.
 
 What others compressed is not trusted: every inflation writes into a buffer that is never larger
 than the caller's limit, and sizes that a frame declares are checked before anything is allocated.

@@ -23,11 +23,14 @@ The rules, below the end of what was mapped; from there on everything stays as i
 7. A batch of which some records stay keeps everything of its header but length, count, CRC, largest
    timestamp (that of what stays), and is compressed by its own codec again. One of which all stay
    is copied.
+8. A compressed batch whose CRC is right and whose records cannot be read stays as it is, and its
+   keys supersede nothing: with `record.validation=header` a producer may store such, and no log may
+   be kept from being cleaned by one. Uncompressed ones are damage: every producer's are looked at.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from crc32c import crc32c
 
@@ -55,6 +58,8 @@ from .ended import EndedTransactions
 
 CODEC_BITS: Final = 0x07
 TIME_MAX: Final = 2**63 - 1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +124,10 @@ class KeyScan:
             not self._transactions.on_batch(header)
             and header.last_offset >= self._rules.first_dirty_offset
         ):
-            body = open_body(piece, position, header, self._rules.inflate_bytes_max)
             try:
-                full = self._sieve.map_body(body)
-            except Malformed as fault:
-                raise malformed(header, position, fault) from None
+                full = read_body(piece, position, header, self._rules, self._sieve.map_body)
+            except Unreadable:
+                full = -1  # the next pass tells
             if full >= 0:
                 self.mapped_end = full
                 self.is_done = True
@@ -148,6 +152,8 @@ class Compactor:
         """`mapped_end`: the exclusive end of what is in `keys`; `kept_empty`: last offsets of
         batches that stay without records."""
         self.rewritten = 0  # batches that were put out otherwise than they came, of this length too
+        self.unread = 0  # batches whose records could not be read, and why the first one's not
+        self.unread_reason = ""
         self.growth_max = TIME_MAX  # bytes by which delete horizons may make batches longer
         self._rules = rules
         self._end = mapped_end
@@ -214,12 +220,20 @@ class Compactor:
             self._take_data(piece, position, header)
 
     def _take_data(self, piece: Buffer, position: int, header: BatchHeader) -> None:
-        body = open_body(piece, position, header, self._rules.inflate_bytes_max)
         is_due = header.has_delete_horizon and header.base_timestamp <= self._rules.wall_ms
+
+        def stay(body: Body) -> tuple[Body, memoryview | None, int, int, bool]:
+            return body, *self._sieve.filter_body(body, is_due)
+
         try:
-            records, count, timestamp, has_tombstones = self._sieve.filter_body(body, is_due)
-        except Malformed as fault:
-            raise malformed(header, position, fault) from None
+            body, records, count, timestamp, has_tombstones = read_body(
+                piece, position, header, self._rules, stay
+            )
+        except Unreadable as unreadable:
+            self.unread += 1
+            self.unread_reason = self.unread_reason or str(unreadable)
+            self._put_whole(piece, position, header)
+            return
         wants_horizon = (
             has_tombstones and not header.has_delete_horizon and header.last_offset < self._end
         )
@@ -244,7 +258,7 @@ class Compactor:
         if is_gone and is_due and not self._is_needed(header):
             return
         if is_gone and not header.has_delete_horizon and header.record_count:
-            body = open_body(piece, position, header, self._rules.inflate_bytes_max)
+            body = read_body(piece, position, header, self._rules, _itself)
             if header.last_offset < self._end and self._put_with_horizon(header, body):
                 return
         self._put_whole(piece, position, header)
@@ -333,20 +347,29 @@ def admit(sieve: Sieve, piece: Buffer, position: int, header: BatchHeader) -> No
     check_crc(piece, position, header)
 
 
-def open_body(piece: Buffer, position: int, header: BatchHeader, inflate_limit: int) -> Body:
-    """Return the records of a batch; raises CorruptionError, also for what we cannot inflate."""
+class Unreadable(Exception):
+    """A compressed batch has a right CRC, and records that cannot be read."""
+
+
+def read_body(
+    piece: Buffer, position: int, header: BatchHeader, rules: Rules, take: Callable[[Body], T]
+) -> T:
+    """Return what `take` makes of the records of a batch; raises Unreadable where they cannot be
+    read and are compressed, else CorruptionError."""
     try:
-        return batch_body(piece, position, header, inflate_limit=inflate_limit)
+        return take(batch_body(piece, position, header, inflate_limit=rules.inflate_bytes_max))
+    except Malformed as fault:
+        reason = str(fault)
     except (MessageTooLarge, UnsupportedCompression, CorruptionError) as error:
-        raise CorruptionError(
-            f"the batch at offset {header.base_offset} cannot be compacted: {error.message}",
-            position=position,
-        ) from None
+        reason = error.message
+    told = f"the batch at offset {header.base_offset} cannot be compacted: {reason}"
+    if header.attributes & CODEC_BITS:
+        raise Unreadable(told)
+    raise CorruptionError(told, position=position)
 
 
-def malformed(header: BatchHeader, position: int, fault: Malformed) -> CorruptionError:
-    """Return the error for a batch whose records are wrong."""
-    return CorruptionError(f"batch at offset {header.base_offset}: {fault}", position=position)
+def _itself(body: Body) -> Body:
+    return body
 
 
 def seal(header: BatchHeader, records: Buffer) -> bytes:

@@ -119,6 +119,8 @@ class RoundStats:
     records_read: int = 0  # of those that could go
     records_kept: int = 0
     keys: int = 0  # in the map
+    batches_unread: int = 0  # that stay because their records cannot be read
+    unread_reason: str = ""  # of the first of them
 
 
 class CleaningRound:
@@ -243,6 +245,8 @@ class CleaningRound:
         self.stats.bytes_written += written
         self.stats.records_read = compactor.records_read
         self.stats.records_kept = compactor.records_kept
+        self.stats.batches_unread = compactor.unread
+        self.stats.unread_reason = compactor.unread_reason
         if pieces.is_at_end:
             self._check_end(compactor.next_offset)
             self._close_source()

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from ...errors import QuorumlogError
+from ...records.compression import INFLATE_LIMIT
 from ...runtime.ports import Runtime
 from ..cleaning.dirt import Dirt
 from ..cleaning.rounds import CleanedGroup, CleaningRound, RoundPlan, SourceSegment
@@ -125,7 +126,7 @@ class Cleaner:
             index_bytes_max=config.index_bytes_max,
             index_interval_bytes=config.index_interval_bytes,
             delete_retention_ms=config.delete_retention_ms,
-            inflate_bytes_max=config.inflate_bytes_max,
+            inflate_bytes_max=max(INFLATE_LIMIT, config.inflate_bytes_max),  # as readers have it
             aborted=tuple(
                 log.aborted_transactions(segments[0].base_offset, segments[-1].end_offset)
             ),
@@ -169,6 +170,13 @@ class Cleaner:
             stats.records_kept,
             stats.keys,
         )
+        if stats.batches_unread:
+            _LOG.warning(
+                "storage.not_compacted log=%s batches=%d reason=%s: such stay as they are",
+                log.name,
+                stats.batches_unread,
+                stats.unread_reason,
+            )
 
     async def _make_safe(self, channel: Channel, plan: RoundPlan) -> None:
         """See to it that a recovery knows of gaps, and does not meet them."""

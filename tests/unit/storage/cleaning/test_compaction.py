@@ -3,11 +3,12 @@
 import pytest
 
 from quorumlog.errors import CorruptionError
-from quorumlog.records.batch import iterate_batches, parse_header
+from quorumlog.records.batch import iterate_batches, parse_header, stamp
 from quorumlog.records.codec import decode_batch, encode_batch
 from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType
 from quorumlog.records.record import Record
+from quorumlog.storage.cleaning.compaction import seal
 from quorumlog.storage.producers.states import LastRecord
 
 from .shelf import Shelf, pairs
@@ -287,11 +288,69 @@ def test_batches_that_do_not_follow_each_other_are_damage(shelf: Shelf) -> None:
             spoiled.clean()
 
 
-def test_a_batch_that_inflates_beyond_the_limit_cannot_be_compacted(shelf: Shelf) -> None:
+def lying(codec: Codec = Codec.GZIP) -> bytes:
+    """A batch of keys a and b whose header is right, and says one record too many: so much may come
+    from a producer whose compressed records nobody looked at."""
+    records = encode_batch([Record(0, 5_000, key, b"lie") for key in (b"a", b"b")])[61:]
+    count = 3
+    header = parse_header(encode_batch([Record(0, 5_000, b"c", b"v")] * count, codec=codec))
+    return seal(header, records)
+
+
+def test_a_batch_that_does_not_inflate_stays_and_supersedes_nothing(shelf: Shelf) -> None:
+    """Its log would never be clean again."""
+    shelf.append(*pairs(b"a", b"b"))
     shelf.append((b"a", bytes(10_000)), codec=Codec.GZIP)
+    shelf.append(*pairs(b"b"))
     shelf.roll()
-    with pytest.raises(CorruptionError, match="offset 0 cannot be compacted: the batch inflates"):
-        shelf.clean(inflate_bytes_max=5_000)
+    unread = shelf.active_base
+    before = shelf.content()
+    cleaning = shelf.clean(inflate_bytes_max=5_000)
+    assert cleaning.cleaned_to == unread == 4
+    assert shelf.offsets() == [0, 2, 3]
+    assert from_offset(shelf.content(), 2) == from_offset(before, 2)
+    assert cleaning.stats.batches_unread == 1
+    assert "offset 2 cannot be compacted: the batch inflates" in cleaning.stats.unread_reason
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_a_batch_whose_compressed_records_are_wrong_stays_and_supersedes_nothing(
+    shelf: Shelf, codec: Codec
+) -> None:
+    shelf.append(*pairs(b"a", b"b"))
+    lie = lying(codec)
+    shelf.put(stamp(parse_header(lie), base_offset=2, leader_epoch=0) + lie[16:])
+    shelf.append(*pairs(b"b"))
+    shelf.roll()
+    cleaning = shelf.clean()
+    assert [(h.base_offset, h.record_count) for h in shelf.headers()] == [(0, 1), (2, 3), (5, 1)]
+    assert shelf.content().find(lie[16:]) > 0
+    assert cleaning.stats.batches_unread == 1
+    assert "offset 2" in cleaning.stats.unread_reason
+
+
+def test_a_batch_that_cannot_be_read_goes_with_its_aborted_transaction(shelf: Shelf) -> None:
+    shelf.append((b"a", bytes(10_000)), codec=Codec.GZIP, producer=3, is_transactional=True)
+    shelf.end(3, MarkerType.ABORT)
+    shelf.append(*pairs(b"b"))
+    shelf.live.clear()
+    shelf.roll()
+    assert shelf.clean(inflate_bytes_max=5_000).stats.batches_unread == 0
+    assert shelf.offsets() == [2]
+
+
+def test_uncompressed_records_that_are_wrong_are_damage(shelf: Shelf) -> None:
+    """No producer can have them stored, whatever the topic checks."""
+    shelf.put(lying(Codec.NONE))
+    shelf.roll()
+    with pytest.raises(CorruptionError, match="batch at offset 0"):
+        shelf.clean()
+
+
+def from_offset(batches: bytes, offset: int) -> bytes:
+    """Return the batches from the one of an offset on."""
+    at = next(at for at, header in iterate_batches(batches) if header.last_offset >= offset)
+    return batches[at:]
 
 
 def test_a_header_that_was_rewritten_parses_as_before(shelf: Shelf) -> None:

@@ -11,11 +11,15 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.records.batch import parse_header
 from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.compression import Codec
 from quorumlog.records.record import Record
+from quorumlog.records.validate import ValidationMode
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.cleaning.compaction import seal
 from quorumlog.storage.shell import Directory
 from quorumlog.storage.shell.housekeeping import ClosedLog
 
@@ -216,6 +220,31 @@ def test_a_dirty_log_is_compacted_and_its_checkpoint_says_so() -> None:
             log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
             assert await values(directory, log) == after, "the gaps stay, whatever the policy is"
             assert names(runtime, ".deleted") == []
+
+    run(main)
+
+
+def test_a_batch_that_nobody_can_inflate_keeps_no_log_from_being_cleaned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where only headers are validated a producer may store such."""
+
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            config = replace(COMPACT, record_validation=ValidationMode.HEADER)
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            record = Record(0, runtime.clock.wall_ms(), b"k0", b"v")
+            header = parse_header(encode_batch([record], codec=Codec.ZSTD))
+            await directory.append(
+                log, seal(header, b"no records"), leader_epoch=0, origin=Origin.CLIENT, flush=True
+            )
+            await fill(runtime, directory, log, 24)
+            await until(lambda: log.size_bytes < 600)
+            taken = log.read(0, max_bytes=300)
+            assert taken is not None
+            assert parse_header(await directory.read(taken)).last_offset == 0
+        assert "storage.not_compacted log=t-0 batches=1 reason=the batch at offset 0" in caplog.text
+        assert "storage.set_aside" not in caplog.text
 
     run(main)
 
