@@ -230,6 +230,15 @@ SECTIONS = (
         rows=storage,
     ),
     Section(
+        title="Storage: compaction",
+        name="storage_compaction",
+        about=(
+            "One round over a log that says each key many times, without a node's throttle, beside "
+            "a bare copy of its files. The rate is of the log's bytes; the round reads them twice."
+        ),
+        rows=storage,
+    ),
+    Section(
         title="Storage: group commit",
         name="storage_group_commit",
         about="Durable appends of so many callers, beside bare `fdatasync`.",

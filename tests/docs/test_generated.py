@@ -78,4 +78,4 @@ def test_the_benchmark_of_the_clients_runs_and_fills_its_place(tmp_path: Path) -
         check=True,
     ).stdout
     assert "| produce, each: aio send |" in made
-    assert made.count("Not measured here yet") == 5
+    assert made.count("Not measured here yet") == made.count("\n## ") - 1, "one has a result"
