@@ -13,7 +13,7 @@ class LaneLimits:
     waiting_bytes_max: int = 256 << 20  # sum of their cost_bytes; a job alone may exceed it
 
 
-_LIMITS: Final = {
+LIMITS: Final = {
     "write": LaneLimits(threads=1),  # one lane a data directory: "write:<dir>"
     "clean": LaneLimits(threads=1),  # one lane a data directory: what compacts and unlinks
     "read": LaneLimits(threads=4),
@@ -24,5 +24,5 @@ _LIMITS: Final = {
 def lane_limits(lane: str) -> LaneLimits:
     """Return the limits of a lane by the part of its name before ":"."""
     kind = lane.partition(":")[0]
-    assert kind in _LIMITS, f"unknown lane {lane}: one of {sorted(_LIMITS)}"
-    return _LIMITS[kind]
+    assert kind in LIMITS, f"unknown lane {lane}: one of {sorted(LIMITS)}"
+    return LIMITS[kind]

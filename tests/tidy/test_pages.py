@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.runtime.lanes import lane_limits
+from quorumlog.runtime.lanes import LIMITS, lane_limits
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -34,7 +34,7 @@ def test_every_page_of_docs_is_linked_from_the_architecture() -> None:
 
 def test_the_lanes_of_the_architecture_are_those_of_the_runtime() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (\d+) \|", prose(ROOT / "ARCHITECTURE.md"), re.MULTILINE)
-    assert {lane.partition(":")[0] for lane, _ in rows} == {"write", "read", "cpu"}
+    assert {lane.partition(":")[0] for lane, _ in rows} == set(LIMITS)
     for lane, threads in rows:
         assert lane_limits(lane).threads == int(threads), lane
 
