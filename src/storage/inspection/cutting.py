@@ -1,13 +1,19 @@
 """Cutting a damaged log in front of its first bad batch, with a copy of all that is cut.
 
-Only ever on request. The copy is durable before the first byte of the log goes, and the newest
-segments go first: whatever moment a crash picks, the log that is left is contiguous.
+Only ever on request, in two halves. `copy_aside` makes the copy, with every folder on the way to
+it, durable; only then may anything, a checkpoint included, speak of the new end: a start that found
+a lower recovery point would take the damage for a torn tail, and cut it. `cut_damage` lets the
+newest segments go first: whatever moment a crash picks, the log that is left is contiguous.
 """
 
+import errno
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...errors import InvalidRequest
+from ..cleaning.swap import finish_swaps
+from ..contents import remove_tree
 from ..layout import LOG_SUFFIX, join, parent_of, segment_file
 from ..segment import remove_index
 from ..truncation import remove_segment
@@ -27,9 +33,9 @@ class CutPlan:
     folder: str
     aside: str  # folder that gets the copy
     end_offset: int  # the log's new end
-    position: int  # in `path`, where it is cut; -1: nothing is cut, the log is too short already
-    path: str  # .log that is cut
-    removed: tuple[str, ...]  # .log paths of the segments behind it, ascending
+    position: int  # in the first segment, where it is cut; -1: it is too short already
+    bases: tuple[int, ...]  # of the segment that is cut and of those that go, ascending
+    sources: tuple[str, ...]  # where their bytes are now; a swap may not be finished
     size: int  # bytes that go
     what: str  # says all this
 
@@ -48,17 +54,17 @@ def plan_cut(files: "Files", check: LogCheck, aside: str) -> CutPlan:
             aside=aside,
             end_offset=end,
             position=-1,
-            path="",
-            removed=(),
+            bases=(),
+            sources=(),
             size=0,
             what=f"{report.name}: go on at offset {end}; offsets [{end}, {point}) are lost, they"
             " are not there any more",
         )
     fault = course.faults[0]
-    base = int(fault.file.rpartition("/")[2].partition(".")[0])
-    behind = [other for other in check.bases if other > base]
-    removed = tuple(join(report.folder, segment_file(other, LOG_SUFFIX)) for other in behind)
-    size = files.size(fault.file) - fault.position + sum(files.size(path) for path in removed)
+    first = next(at for at, base in enumerate(check.bases) if check.path_of(base) == fault.file)
+    bases = tuple(check.bases[first:])
+    sources = tuple(check.path_of(base) for base in bases)
+    size = sum(files.size(path) for path in sources) - fault.position
     last = max(course.next_offset, point, fault.offset)
     return CutPlan(
         log=report.name,
@@ -66,30 +72,47 @@ def plan_cut(files: "Files", check: LogCheck, aside: str) -> CutPlan:
         aside=aside,
         end_offset=fault.offset,
         position=fault.position,
-        path=fault.file,
-        removed=removed,
+        bases=bases,
+        sources=sources,
         size=size,
         what=f"{report.name}: cut offsets [{fault.offset}, {last}), {size} bytes from byte"
         f" {fault.position} of {fault.file} on, and keep a copy in {aside}",
     )
 
 
-def cut_damage(files: "Files", plan: CutPlan) -> None:
-    """Copy aside, durably, then cut. Waits for the device; raises OSError."""
+def copy_aside(files: "Files", plan: CutPlan) -> None:
+    """Copy all that is to go, durably. Waits for the device; raises OSError, and then no copy is
+    there."""
     if plan.position < 0:
         return
-    files.make_folder(plan.aside)
-    name = plan.path.rpartition("/")[2]
-    _copy(files, plan.path, join(plan.aside, f"{name}.from-{plan.position}"), plan.position)
-    for path in plan.removed:
-        _copy(files, path, join(plan.aside, path.rpartition("/")[2]), 0)
-    files.sync_folder(plan.aside)
-    files.sync_folder(parent_of(plan.aside) or ".")
-    for path in reversed(plan.removed):
-        remove_segment(files, path)
+    try:
+        _make_folder(files, plan.aside)
+        copied, position = 0, plan.position
+        for base, source in zip(plan.bases, plan.sources, strict=True):
+            name = segment_file(base, LOG_SUFFIX)
+            target = f"{name}.from-{position}" if base == plan.bases[0] else name
+            copied += _copy(files, source, join(plan.aside, target), position)
+            position = 0
+        files.sync_folder(plan.aside)
+        if copied != plan.size:
+            raise OSError(errno.EIO, f"{copied} of {plan.size} bytes could be copied")
+    except OSError:
+        with suppress(OSError):
+            remove_tree(files, plan.aside)
+        raise
+
+
+def cut_damage(files: "Files", plan: CutPlan) -> None:
+    """Cut, durably. Waits for the device; raises OSError."""
+    if plan.position < 0:
+        return
+    finish_swaps(files, plan.folder, files.names(plan.folder))
+    for base in reversed(plan.bases[1:]):
+        remove_segment(files, join(plan.folder, segment_file(base, LOG_SUFFIX)))
         files.sync_folder(plan.folder)
-    remove_index(files, plan.path)
-    file = files.open(plan.path)
+    path = join(plan.folder, segment_file(plan.bases[0], LOG_SUFFIX))
+    remove_index(files, path)
+    file = files.open(path)
     try:
         file.truncate(plan.position)
         file.sync()
@@ -97,8 +120,20 @@ def cut_damage(files: "Files", plan: CutPlan) -> None:
         file.close()
 
 
-def _copy(files: "Files", source: str, target: str, position: int) -> None:
-    """Copy a file from a position on, and sync the copy."""
+def _make_folder(files: "Files", path: str) -> None:
+    """Make a folder and its missing parents; all their names are durable then."""
+    parents = []
+    missing = path
+    while missing and not files.exists(missing):
+        parents.append(parent_of(missing) or ("/" if missing.startswith("/") else "."))
+        missing = parent_of(missing)
+    files.make_folder(path)
+    for parent in reversed(parents):
+        files.sync_folder(parent)
+
+
+def _copy(files: "Files", source: str, target: str, position: int) -> int:
+    """Copy a file from a position on, and sync the copy; return how many bytes it has."""
     old, new = files.open_readonly(source), files.open(target, create=True)
     try:
         at = 0
@@ -108,6 +143,7 @@ def _copy(files: "Files", source: str, target: str, position: int) -> None:
                 written += new.write(at + written, [content[written:]])
             at += len(content)
         new.sync()
+        return at
     finally:
         old.close()
         new.close()

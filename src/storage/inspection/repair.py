@@ -32,7 +32,7 @@ from ..layout import (
 )
 from ..recovery import Recovery, recover
 from ..segment import build_index, index_paths
-from .cutting import CutPlan, cut_damage, plan_cut
+from .cutting import CutPlan, copy_aside, cut_damage, plan_cut
 from .directory import CHECKPOINTS, DirectoryCheck, Known, check_directory
 from .findings import CheckReport, Kind
 from .folder import METADATA_LOG, LogCheck, Progress
@@ -173,7 +173,7 @@ class _Plan:
         found = self._found
         own = {finding.kind for finding in found.report.findings}
         cuts = list(self._cuts())
-        if Kind.CLEAN_MARKER_WRONG in own or (cuts and found.report.is_clean):
+        if Kind.CLEAN_MARKER_WRONG in own:
             yield Step("remove the clean marker: the next start recovers", self._remove_marker)
         for finding in found.report.findings:
             if finding.kind is Kind.UNFINISHED:
@@ -211,6 +211,8 @@ class _Plan:
                 yield plan_cut(self._files, check, join(self._cut_to, name))
 
     def _cut(self, plan: CutPlan) -> None:
+        copy_aside(self._files, plan)
+        self._remove_marker()
         self._store_offsets(self._lowered(plan.log, plan.end_offset))
         cut_damage(self._files, plan)
         self._ends[plan.log] = plan.end_offset
@@ -330,8 +332,10 @@ class _Plan:
         return Step(f"remove {path}", remove)
 
     def _remove_marker(self) -> None:
-        self._files.remove(join(self._path, CLEAN_MARKER))
-        self._files.sync_folder(self._path)
+        path = join(self._path, CLEAN_MARKER)
+        if self._files.exists(path):
+            self._files.remove(path)
+            self._files.sync_folder(self._path)
 
     def _write_checkpoints(self) -> None:
         """Clamp what is stored to what the logs hold; name every log that must be named."""
