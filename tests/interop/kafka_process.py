@@ -33,7 +33,6 @@ log.cleaner.dedupe.buffer.size=2097152
 log.cleaner.threads=1
 log.index.size.max.bytes=102400
 log.retention.ms=-1
-log.initial.task.delay.ms=0
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
 transaction.state.log.min.isr=1
