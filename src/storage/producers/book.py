@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, segment_base
 from ..segment import Segment
 from .replay import Replay, aborted_of_segments, merged, snapshot_of
-from .snapshots import Shelf, Snapshot, remove_snapshots, store_snapshot
+from .snapshots import BASES_KEPT, Shelf, Snapshot, remove_snapshots, store_snapshot
 from .states import Changes, ProducerLimits, ProducerStates
 from .transactions import (
     AbortedTransaction,
@@ -33,6 +33,7 @@ class ProducerFlush:
     snapshots: tuple[Snapshot, ...]
     gone: tuple[int, ...]  # offsets of snapshots that are then too many
     aborted: tuple[Unstored, ...]
+    missing: list[Snapshot] = field(default_factory=list, init=False)  # the disk was full: by lane
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,7 +71,16 @@ class FoundFiles:
 class ProducerBook:
     """The producers of one log, in memory and on the disk."""
 
-    __slots__ = ("_folder", "_limits", "_rolled", "_shelf", "states", "transactions", "warnings")
+    __slots__ = (
+        "_begun",
+        "_folder",
+        "_limits",
+        "_rolled",
+        "_shelf",
+        "states",
+        "transactions",
+        "warnings",
+    )
 
     def __init__(
         self,
@@ -89,6 +99,7 @@ class ProducerBook:
         self._limits = limits
         self._shelf = shelf or Shelf()
         self._rolled: list[Snapshot] = []  # to store with the next flush
+        self._begun: ProducerFlush | None = None  # and not completed
 
     @staticmethod
     def empty(
@@ -124,13 +135,15 @@ class ProducerBook:
         """A segment starts at the log's end, and nothing is outstanding: keep what is known now, so
         that no recovery has to read below it."""
         self._shelf.rolled(end_offset)
-        self._rolled = [*self._rolled[-1:], snapshot_of(self.states, end_offset)]
+        snapshot = snapshot_of(self.states, end_offset)
+        self._rolled = [*self._rolled, snapshot][-BASES_KEPT:]
 
     # --- flush ---------------------------------------------------------------------------------
 
     def begin_flush(self, end_offset: int, *, is_last: bool) -> ProducerFlush | None:
         """Return what the flush up to `end_offset` stores, if anything. `is_last`: nothing is
         outstanding and the log is about to be closed, so that its next opening reads no batch."""
+        self._put_off()
         snapshots, self._rolled = self._rolled, []
         there = {*self._shelf.offsets, *(snapshot.end_offset for snapshot in snapshots)}
         if is_last and end_offset not in there:
@@ -141,19 +154,35 @@ class ProducerBook:
         gone: list[int] = []
         for snapshot in snapshots:
             gone += self._shelf.put(snapshot.end_offset)
-        return ProducerFlush(
+        self._begun = ProducerFlush(
             folder=self._folder, snapshots=tuple(snapshots), gone=tuple(gone), aborted=aborted
         )
+        return self._begun
 
     def complete_flush(self, flush: ProducerFlush | None) -> None:
-        """The flush was performed."""
+        """The flush was performed; one that is not was put off, and the next one does all of it."""
+        self._begun = None
         if flush is not None:
             self.transactions.stored(flush.aborted)
+            self._store_later(flush.missing, flush.gone)
+
+    def _put_off(self) -> None:
+        """A flush that was begun and not completed stored nothing that counts."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self._store_later(begun.snapshots, begun.gone)
+
+    def _store_later(self, snapshots: Sequence[Snapshot], gone: Sequence[int]) -> None:
+        """These were not stored, so those that were to go for them are still there."""
+        if snapshots:
+            self._shelf.take_back([one.end_offset for one in snapshots], gone)
+            self._rolled = [*snapshots, *self._rolled][-BASES_KEPT:]
 
     # --- truncate ------------------------------------------------------------------------------
 
     def begin_truncate(self, segments: Sequence[Segment]) -> ProducerCut:
         """Plan what cutting the last of these segments means; those above it go."""
+        self._put_off()
         return ProducerCut(
             folder=self._folder,
             limits=self._limits,
@@ -171,6 +200,7 @@ class ProducerBook:
         self._rolled = [one for one in self._rolled if one.end_offset <= end_offset]
         self.transactions.truncate(end_offset)
         if cut.replayed is not None:
+            cut.replayed.states.keep_unreplicated(self.states)
             self.states = cut.replayed.states
 
     def removed(self, log_start_offset: int) -> None:
@@ -196,8 +226,10 @@ def store_producers(files: "Files", flush: ProducerFlush) -> None:
     if any(unstored.position == 0 for unstored in flush.aborted):
         files.sync_folder(flush.folder)
     for snapshot in flush.snapshots:
-        store_snapshot(files, flush.folder, snapshot)
-    remove_snapshots(files, flush.folder, flush.gone)
+        if not store_snapshot(files, flush.folder, snapshot):
+            flush.missing.append(snapshot)
+    if not flush.missing:
+        remove_snapshots(files, flush.folder, flush.gone)
 
 
 def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: int) -> None:
@@ -212,7 +244,10 @@ def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: in
         replay.load(end_offset, floor=cut.segments[0].base_offset)
         replay.catch_up(cut.segments, end_offset)
         cut.replayed = replay
-    above = [offset for offset in cut.snapshots if offset > end_offset]
+    # All that are there, known or not: one that stayed would be believed once the log, grown again
+    # from another past, has reached its offset.
+    found = FoundFiles.among(files.names(cut.folder))
+    above = [offset for offset in found.snapshots if offset > end_offset]
     remove_snapshots(files, cut.folder, above)
     stays = [entry for entry in cut.aborted if entry.last_offset < end_offset]
     if len(stays) < len(cut.aborted):

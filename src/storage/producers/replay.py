@@ -126,7 +126,8 @@ class Replay:
         shelf = Shelf(stays, bases=bases)
         for snapshot in self._boundaries:
             gone = shelf.put(snapshot.end_offset)
-            store_snapshot(self._files, self._folder, snapshot, gone=gone)
+            if not store_snapshot(self._files, self._folder, snapshot, gone=gone):
+                shelf.take_back([snapshot.end_offset], gone)
         return shelf
 
 

@@ -207,6 +207,10 @@ class Shelf:
         self.offsets = sorted(kept)
         return tuple(there for there in offsets if there not in kept)
 
+    def take_back(self, offsets: Sequence[int], gone: Sequence[int]) -> None:
+        """These were not stored after all, and those that were to go for them are there."""
+        self.offsets = sorted({*self.offsets, *gone}.difference(offsets))
+
 
 def path_of(folder: str, end_offset: int) -> str:
     """Return the path of a snapshot."""
@@ -221,9 +225,9 @@ def read_snapshot(files: "Files", folder: str, end_offset: int) -> Snapshot:
 
 def store_snapshot(
     files: "Files", folder: str, snapshot: Snapshot, *, gone: Sequence[int] = ()
-) -> None:
-    """Store one atomically and durably, then unlink those that go. On a full disk there is none: it
-    is rebuilt from an older one and the log. Raises OSError otherwise."""
+) -> bool:
+    """Store one atomically and durably, then unlink those that go; False on a full disk: there is
+    none then, and those that were to go stay. Raises OSError otherwise."""
     name = segment_file(snapshot.end_offset, SNAPSHOT_SUFFIX)
     try:
         replace_file(files, folder, name, encode_snapshot(snapshot))
@@ -231,8 +235,9 @@ def store_snapshot(
         if error.errno not in OUT_OF_SPACE:
             raise
         remove_if_there(files, join(folder, name + TEMPORARY_SUFFIX))
-        return
+        return False
     remove_snapshots(files, folder, gone)
+    return True
 
 
 def remove_snapshots(files: "Files", folder: str, offsets: Sequence[int]) -> None:

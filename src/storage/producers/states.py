@@ -310,8 +310,10 @@ class ProducerStates:
 
     def expire(self, wall_ms: int) -> int:
         """Forget producers that were idle too long; return how many."""
+        before = len(self._entries)
         self._observe(wall_ms)
-        return self._expire()
+        self._expire()
+        return before - len(self._entries)
 
     def replicated_to(self, high_watermark: int) -> None:
         """What lies below the high watermark can no longer be undone."""
@@ -320,6 +322,16 @@ class ProducerStates:
             if marker >= high_watermark:
                 return
             del self._unreplicated[first]
+
+    def keep_unreplicated(self, before: "ProducerStates") -> None:
+        """This was rebuilt for a shorter log: what was known to be below the high watermark in
+        `before` is so now, for no truncation goes below that."""
+        known = before._unreplicated
+        self._unreplicated = {
+            first: marker
+            for first, marker in self._unreplicated.items()
+            if known.get(first) == marker
+        }
 
     def load(
         self,
@@ -402,7 +414,7 @@ class ProducerStates:
                 self._expire()
         return self._age_ms
 
-    def _expire(self) -> int:
+    def _expire(self) -> None:
         self._expire_at_ms = self._age_ms + EXPIRY_INTERVAL_MS
         oldest_ms = self._age_ms - self._limits.expiration_ms
         gone = []
@@ -413,7 +425,6 @@ class ProducerStates:
                 gone.append(producer_id)
         for producer_id in gone:
             del self._entries[producer_id]
-        return len(gone)
 
     def _make_room(self) -> None:
         """Forget the longest idle until the bound is kept, as far as rule 6 allows."""

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...errors import CorruptionError
-from ..contents import read_file, write_file
+from ..contents import read_file, replace_file
 from ..layout import TXN_INDEX_SUFFIX, join, segment_file
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def decode_aborted(
             and entry.producer_id >= 0
             and 0 <= entry.first_offset <= entry.last_offset
             and last < entry.last_offset
-            and entry.first_offset < entry.last_stable_offset
+            and 0 <= entry.last_stable_offset <= entry.last_offset + 1
         )
         if not is_possible or (end_offset is not None and entry.last_offset >= end_offset):
             raise CorruptionError(
@@ -226,9 +226,12 @@ def append_aborted(files: "Files", folder: str, unstored: Unstored) -> None:
 def store_aborted(
     files: "Files", folder: str, base_offset: int, entries: Sequence[AbortedTransaction]
 ) -> None:
-    """Make a segment's file hold exactly these, in place; without any there is none."""
+    """Make a segment's file hold exactly these; without any there is none, once the caller has
+    synced the folder. Atomic: of a file that ends between two entries nothing tells that more are
+    missing."""
     path = path_of(folder, base_offset)
     if entries:
-        write_file(files, path, encode_aborted(entries))
+        name = segment_file(base_offset, TXN_INDEX_SUFFIX)
+        replace_file(files, folder, name, encode_aborted(entries))
     elif files.exists(path):
         files.remove(path)

@@ -401,3 +401,142 @@ def test_a_replicated_log_knows_what_its_leader_knows(bench: MakeBench) -> None:
     with pytest.raises(AlreadyStored):
         follower.append(data(0, producer=5))
     assert decode_all(follower.read(0)) == decode_all(content)
+
+
+# --- found by review ---------------------------------------------------------------------------
+
+
+def test_an_abort_inside_an_older_open_transaction_is_read_back_from_its_index(
+    bench: MakeBench,
+) -> None:
+    """Its last stable offset lies below its own beginning."""
+    b = bench()
+    b.append(data(0, producer=1, txn=True))
+    b.append(data(0, producer=2, txn=True))
+    mark(b, MarkerType.ABORT, producer=2)
+    aborted = [AbortedTransaction(2, 1, 2, 0)]
+    assert b.log.aborted_transactions(0, 3) == aborted
+    b.close()
+    b.open()
+    assert b.log.aborted_transactions(0, 3) == aborted
+    assert b.log.producers.warnings == ()
+
+
+def test_a_truncation_does_not_take_back_what_is_stable(bench: MakeBench) -> None:
+    b = bench()
+    b.append(data(0, producer=2, txn=True))
+    mark(b, MarkerType.COMMIT, producer=2)
+    refill(b, 2)
+    b.log.note_high_watermark(3)
+    assert b.log.last_stable_offset == 3
+    b.flush()
+    b.log.truncate_to(3)
+    assert b.log.high_watermark == 3
+    assert b.log.last_stable_offset == 3
+
+
+def test_a_truncation_removes_snapshots_that_the_log_lost_sight_of(bench: MakeBench) -> None:
+    """On a full disk, or without a descriptor, those that were to go stay where they are."""
+    b = bench(segment_bytes=300)
+    refill(b, 5)
+    b.flush()
+    old = names(b, ".snapshot")[-1]
+    kept = read_file(b.place.files, f"{b.folder}/{old:020d}.snapshot")
+    for sequence in range(5, 25):
+        refill(b, 1, first=sequence)
+        b.flush()
+    assert old not in names(b, ".snapshot")
+    write_file(b.place.files, f"{b.folder}/{old:020d}.snapshot", kept)
+    b.log.truncate_to(1)
+    assert names(b, ".snapshot") == []
+
+
+def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) -> None:
+    b = bench(segment_bytes=300)
+    refill(b, 5)
+    base = b.log.segment_bases[-1]
+    assert base not in names(b, ".snapshot")
+    b.log.put_flush_off(b.log.begin_flush())
+    b.flush()
+    assert base in names(b, ".snapshot")
+
+
+def test_a_truncation_forgets_the_snapshots_of_a_flush_that_was_put_off(bench: MakeBench) -> None:
+    b = bench(segment_bytes=300)
+    refill(b, 5)
+    b.log.put_flush_off(b.log.begin_flush())
+    b.log.truncate_to(1)
+    refill(b, 2, producer=7)
+    b.flush()
+    assert names(b, ".snapshot") == []
+
+
+def test_a_full_disk_takes_no_older_snapshot_for_one_that_it_did_not_store(
+    place: Any, bench: MakeBench
+) -> None:
+    b = bench(segment_bytes=300)
+    for sequence in range(16):
+        refill(b, 1, first=sequence)
+        b.flush()
+    before = names(b, ".snapshot")
+    files = b.place.files
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(files, name)
+
+        def open(self, path: str, *, create: bool = False) -> Any:
+            if create and ".snapshot" in path:
+                raise FULL
+            return files.open(path, create=create)
+
+    b.place = type(place)(Full(), place.folder)
+    for sequence in range(16, 40):
+        refill(b, 1, first=sequence)
+        b.flush()
+    assert names(b, ".snapshot") == before == b.log.producers.snapshot_offsets
+    b.place = type(place)(files, place.folder)
+    b.flush(is_last=True)
+    assert names(b, ".snapshot")[-1] == 40
+    assert names(b, ".snapshot") == b.log.producers.snapshot_offsets
+
+
+def test_an_index_whose_rebuilding_was_cut_short_is_not_believed(bench: MakeBench) -> None:
+    """Half of it, cut between two entries, would look like all of it."""
+    b = bench()
+    aborted = abort_two(b)
+    b.close()
+    path = f"{b.folder}/{0:020d}.txnindex"
+    files = b.place.files
+    write_file(files, path, read_file(files, path)[:-1])
+
+    class Broken:
+        """Writes one entry of an index, then fails."""
+
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def write(self, position: int, buffers: Any) -> int:
+            if position:
+                raise OSError(5, "Input/output error")
+            written: int = self.file.write(0, [memoryview(buffers[0])[:34]])
+            return written
+
+    class Breaking:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(files, name)
+
+        def open(self, path: str, *, create: bool = False) -> Any:
+            file = files.open(path, create=create)
+            return Broken(file) if ".txnindex" in path else file
+
+    good = b.place
+    b.place = type(good)(Breaking(), good.folder)
+    with pytest.raises(OSError, match="Input/output"):
+        b.open()
+    b.place = good
+    b.open()
+    assert b.log.aborted_transactions(0, 10) == aborted

@@ -44,9 +44,19 @@ def test_an_entry_has_the_fields_bytes() -> None:
         encode_aborted([FIRST, FIRST]),
         encode_aborted([FIRST._replace(first_offset=10)]),
         encode_aborted([FIRST._replace(producer_id=-1)]),
-        encode_aborted([FIRST._replace(last_stable_offset=2)]),
+        encode_aborted([FIRST._replace(last_stable_offset=-1)]),
+        encode_aborted([FIRST._replace(last_stable_offset=FIRST.last_offset + 2)]),
     ],
-    ids=["torn", "version", "descends", "twice", "ends first", "no producer", "nothing stable"],
+    ids=[
+        "torn",
+        "version",
+        "descends",
+        "twice",
+        "ends first",
+        "no producer",
+        "nothing stable",
+        "stable beyond its marker",
+    ],
 )
 def test_what_cannot_be_an_index_is_corruption(content: bytes) -> None:
     with pytest.raises(CorruptionError):
