@@ -23,6 +23,7 @@ CHECKPOINT_VERSION: Final = 0
 META_VERSION: Final = "1"
 ID_SIZE: Final = 16
 UNSYNCED_BYTES_MAX: Final = "unsynced_bytes_max"
+GAPS_BELOW: Final = "gaps_below"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,8 @@ class PartitionMeta:
     topic_id: TopicId
     # What was written since may be un-synced up to so many bytes; None: nobody bounds it.
     unsynced_bytes_max: int | None = None
+    # Compaction may have taken a segment's last offsets away only below it; None: it does not say.
+    gaps_below: int | None = None
 
 
 # --- checkpoints -------------------------------------------------------------------------------
@@ -133,24 +136,32 @@ def decode_meta(content: bytes, path: str = "") -> DirectoryMeta:
     )
 
 
-def encode_partition_metadata(topic_id: TopicId, unsynced_bytes_max: int | None = None) -> bytes:
+def encode_partition_metadata(
+    topic_id: TopicId, unsynced_bytes_max: int | None = None, gaps_below: int | None = None
+) -> bytes:
     """Encode partition.metadata. The field's readers stop behind the topic id."""
     text = f"version: 0\ntopic_id: {encode_id(topic_id)}\n"
     if unsynced_bytes_max is not None:
         text += f"{UNSYNCED_BYTES_MAX}: {unsynced_bytes_max}\n"
+    if gaps_below is not None:
+        text += f"{GAPS_BELOW}: {gaps_below}\n"
     return text.encode()
 
 
 def decode_partition_metadata(content: bytes, path: str = "") -> PartitionMeta:
-    """Decode partition.metadata; raises CorruptionError. A bound that was torn is none."""
+    """Decode partition.metadata; raises CorruptionError. What was torn is not said."""
     values = _properties(content, path, ":")
     if "topic_id" not in values:
         raise CorruptionError("topic_id missing", path=path)
-    bound = values.get(UNSYNCED_BYTES_MAX, "")
-    is_whole = bound.isdecimal() and content.endswith(b"\n")
+
+    def number(key: str) -> int | None:
+        text = values.get(key, "")
+        return int(text) if text.isdecimal() and content.endswith(b"\n") else None
+
     return PartitionMeta(
         topic_id=TopicId(decode_id(values["topic_id"], path)),
-        unsynced_bytes_max=int(bound) if is_whole else None,
+        unsynced_bytes_max=number(UNSYNCED_BYTES_MAX),
+        gaps_below=number(GAPS_BELOW),
     )
 
 

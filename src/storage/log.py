@@ -15,7 +15,7 @@ It must not know who leads, what is committed, or when it is called.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -44,7 +44,6 @@ from .cleaning.retention import Aged
 from .cleaning.rounds import CleanedGroup
 from .cleaning.swap import Swap
 from .config import LogConfig
-from .epochs import EpochCache
 from .flushes import OUT_OF_SPACE, Flush, Unflushed
 from .index import IndexCache
 from .places import Places
@@ -54,23 +53,12 @@ from .producers.states import Changes
 from .ranges import Range
 from .segment import Segment
 from .segments import Segments, is_roll_due
+from .state import LogState
 from .times import TimedOffset, TimeLookup
 from .truncation import Cut, Truncation, find_cut, perform_truncation
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File
-
-
-@dataclass(slots=True, kw_only=True)
-class LogState:
-    """What a recovery found in a log's folder, all of it durable."""
-
-    segments: list[Segment]  # ascending; empty when the folder does not exist yet
-    epochs: EpochCache
-    log_start_offset: int
-    log_end_offset: int
-    unsynced_bytes_max: int | None = None  # what the folder durably says, or will say
-    producers: ProducerBook | None = None  # None: nothing is known of any
 
 
 class Log:
@@ -98,7 +86,8 @@ class Log:
         self.log_end_offset = state.log_end_offset  # completed appends
         self.flushed_end_offset = state.log_end_offset  # durable appends
         self.high_watermark = state.log_start_offset  # committed, as far as this node was told
-        self.was_compacted = config.compacted  # now or ever: offsets may have gaps
+        self.gaps_below = state.gaps_below  # as the folder durably says
+        self.was_compacted = config.compacted or state.gaps_below is not None  # now or ever: gaps
         self._cut_from: int | None = None  # base of the segment that a truncation is cutting
         self.replacements = 0  # of what its files' names stand for; odd: one is under way
         self.failure: StorageError | None = None
@@ -572,7 +561,9 @@ class Log:
     def _create(self, wall_ms: int) -> None:
         metadata = None
         if self.topic_id is not None:
-            metadata = encode_partition_metadata(self.topic_id, self.unsynced_bytes_max)
+            self.gaps_below = 0 if self.config.compacted else None
+            bound = self.unsynced_bytes_max
+            metadata = encode_partition_metadata(self.topic_id, bound, self.gaps_below)
         self._segments.create(self.log_end_offset, self.config, metadata=metadata, wall_ms=wall_ms)
 
     def _roll(self, wall_ms: int) -> Segment:

@@ -6,7 +6,7 @@ leaving the clean marker. Everything waits for the device; `shell.directory` dec
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..errors import (
     CorruptionError,
@@ -42,13 +42,16 @@ from .layout import (
     segment_base,
     split_log_name,
 )
-from .log import LogState
 from .recovery import Recovery, recover, rewrite
+from .state import LogState
 from .stored import Stored
 from .truncation import Cut, Truncation, find_cut, perform_truncation, remove_segment
 
 if TYPE_CHECKING:
     from ..runtime.ports import FileLock, Files
+
+
+ANYWHERE: Final = 2**63 - 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,19 +197,24 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
         # it may be of a deleted topic of this name.
         _remove_segments(files, folder)
     stored = None if there is None else there.unsynced_bytes_max
-    state = recover(files, replace(recovery, torn_bytes_max=stored))
+    said = None if there is None else there.gaps_below
+    gaps_below = known_gaps(recovery, said)
+    state = recover(files, replace(recovery, torn_bytes_max=stored, gaps_below=gaps_below))
     state.unsynced_bytes_max = wanted
     if not state.segments:
+        state.gaps_below = 0 if recovery.config.compacted else None
         # The first append says it anew, without a sync: what stays meanwhile must hold for any.
         if stored is not None:
             store_meta(files, folder, encode_partition_metadata(topic_id), is_needed=True)
         return state
-    if there is None or stored != wanted:
+    if gaps_below is not None:
+        state.gaps_below = min(gaps_below, state.segments[-1].base_offset)
+    if there is None or (stored, said) != (wanted, state.gaps_below):
         is_needed = there is None or is_wider(wanted, stored)
-        content = encode_partition_metadata(topic_id, wanted)
+        content = encode_partition_metadata(topic_id, wanted, state.gaps_below)
         if store_meta(files, folder, content, is_needed=is_needed):
             return state
-        state.unsynced_bytes_max = stored
+        state.unsynced_bytes_max, state.gaps_below = stored, said
     if not was_flushed:
         file = files.open(join(folder, PARTITION_METADATA))
         try:
@@ -215,6 +223,17 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
         finally:
             file.close()
     return state
+
+
+def known_gaps(recovery: Recovery, said: int | None) -> int | None:
+    """Return below which offset a segment's last offsets may be missing; `said`: by its folder.
+
+    Of a compacted log of which neither the folder nor a checkpoint says it, any may: it came from
+    another server, or its checkpoints are lost, and cutting it at a gap would empty it.
+    """
+    if said is None and recovery.cleaned_to is None:
+        return ANYWHERE if recovery.config.compacted else None
+    return max(said or 0, recovery.cleaned_to or 0)
 
 
 def is_wider(bound: int | None, than: int | None) -> bool:

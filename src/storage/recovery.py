@@ -47,11 +47,11 @@ from .layout import (
     join,
     segment_base,
 )
-from .log import LogState
 from .producers.book import FoundFiles, ProducerBook, open_producers, recovered_producers
 from .producers.replay import Replay
 from .producers.states import ProducerLimits
 from .segment import INDEX_STEP_MIN, Segment, build_index, header_at, read_index, remove_index, walk
+from .state import LogState
 from .truncation import remove_segment
 
 if TYPE_CHECKING:
@@ -80,11 +80,19 @@ class Recovery:
     wall_ms: int
     cleaned_to: int | None = None  # as checkpointed: compacted up to there; None: never was
     producer_limits: ProducerLimits = field(default_factory=ProducerLimits)
+    gaps_below: int | None = None  # the same, as the log's folder has it; None: it does not say
 
     @property
     def may_have_gaps(self) -> bool:
         """Whether offsets may be missing between batches, whatever the policy is today."""
-        return self.config.compacted or self.cleaned_to is not None
+        was_cleaned = self.cleaned_to is not None or self.gaps_below is not None
+        return self.config.compacted or was_cleaned
+
+    def may_follow(self, base_offset: int, expected: int) -> bool:
+        """Whether a segment may come next: only compaction takes a segment's last offsets away;
+        above where it came, a segment was lost."""
+        bound = max(self.cleaned_to or 0, self.gaps_below or 0)
+        return base_offset == expected or expected < base_offset <= bound
 
 
 def recover(files: "Files", recovery: Recovery) -> LogState:
@@ -344,9 +352,7 @@ class _Scan:
 
     def _scan(self, segment: Segment, beginning: Beginning | None) -> "_Bad | None":
         """Take in a segment's batches until a bad one, from the end of its `beginning` on."""
-        # Only compaction here takes a segment's last offsets away; anything else lost a segment.
-        is_cleaned = self.expected < segment.base_offset <= (self.recovery.cleaned_to or 0)
-        if segment.base_offset != self.expected and not is_cleaned:
+        if not self.recovery.may_follow(segment.base_offset, self.expected):
             return _Bad(0, f"the segment follows offset {self.expected}")
         self.expected = segment.base_offset
         self.segments.append(segment)

@@ -4,7 +4,7 @@ Reads each .log once, from end to end; the indexes are compared on the way. Noth
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ...errors import CorruptionError
@@ -70,6 +70,7 @@ class LogCheck:
     swapped: dict[int, str] = field(default_factory=dict)  # base -> cleaned .log about to take over
     torn: Fault | None = None  # where the torn tail begins
     unsynced_bytes_max: int | None = None
+    gaps_below: int | None = None
     course: Course = field(init=False)
     producers: ProducerCheck = field(init=False)
 
@@ -235,6 +236,10 @@ class LogCheck:
             findings.add(kind, path, error.message)
             return
         self.unsynced_bytes_max = meta.unsynced_bytes_max
+        self.gaps_below = meta.gaps_below
+        if meta.gaps_below is not None:
+            self.around = replace(self.around, is_compacted=True)
+            self.course.is_compacted = True
         known = self.around.topic_id
         if known is not None and meta.topic_id != known:
             findings.add(

@@ -11,7 +11,7 @@ were done, which one failed, and which were not begun.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import DirectoryInUse, InvalidRequest, QuorumlogError
@@ -30,6 +30,7 @@ from ..layout import (
     RECOVERY_POINTS,
     join,
 )
+from ..premises import known_gaps
 from ..recovery import Recovery, recover
 from ..segment import build_index, index_paths
 from .cutting import CutPlan, copy_aside, cut_damage, plan_cut
@@ -271,21 +272,20 @@ class _Plan:
             if check.unsynced_bytes_max is None
             else FlushPolicy.FSYNC,
         )
-        state = recover(
-            self._files,
-            Recovery(
-                folder=check.folder,
-                config=config,
-                is_clean=False,
-                recovery_point=point,
-                log_start_offset=min(around.log_start_offset or 0, point)
-                if recovery_point is not None
-                else around.log_start_offset or 0,
-                torn_bytes_max=check.unsynced_bytes_max,
-                wall_ms=0,
-                cleaned_to=around.cleaner_offset,
-            ),
+        recovery = Recovery(
+            folder=check.folder,
+            config=config,
+            is_clean=False,
+            recovery_point=point,
+            log_start_offset=min(around.log_start_offset or 0, point)
+            if recovery_point is not None
+            else around.log_start_offset or 0,
+            torn_bytes_max=check.unsynced_bytes_max,
+            wall_ms=0,
+            cleaned_to=around.cleaner_offset,
         )
+        gaps_below = known_gaps(recovery, check.gaps_below)
+        state = recover(self._files, replace(recovery, gaps_below=gaps_below))
         if state.segments:
             epochs = encode_epochs(state.epochs.entries())
             replace_file(self._files, check.folder, LEADER_EPOCHS, epochs)

@@ -27,7 +27,8 @@ ID: Final = rb"[A-Za-z0-9_-]{22}"
 OFFSETS: Final = re.compile(rb"0\n%b\n(?:%b %b %b\n)*" % (NUMBER, NAME, NUMBER, NUMBER))
 EPOCHS: Final = re.compile(rb"0\n%b\n(?:%b %b\n)*" % (NUMBER, NUMBER, NUMBER))
 PARTITION: Final = re.compile(
-    rb"version: 0\ntopic_id: %b(?:\n(?:unsynced_bytes_max: %b\n)?)?" % (ID, NUMBER)
+    rb"version: 0\ntopic_id: %b(?:\n(?:unsynced_bytes_max: %b\n)?(?:gaps_below: %b\n)?)?"
+    % (ID, NUMBER, NUMBER)
 )
 MARKER: Final = re.compile(rb'\{"version":0,"brokerEpoch":(?:-1|%b)\}' % NUMBER)
 META_LINE: Final = re.compile(

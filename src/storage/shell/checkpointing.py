@@ -14,9 +14,16 @@ from typing import Final, TypeAlias
 
 from ...errors import DiskFull, QuorumlogError, StorageError
 from ...runtime.ports import Runtime, Scope
-from ..checkpoints import encode_epochs
+from ..checkpoints import encode_epochs, encode_partition_metadata
+from ..contents import replace_file
 from ..flushes import OUT_OF_SPACE
-from ..layout import CLEANER_OFFSETS, LEADER_EPOCHS, LOG_START_OFFSETS, join
+from ..layout import (
+    CLEANER_OFFSETS,
+    LEADER_EPOCHS,
+    LOG_START_OFFSETS,
+    PARTITION_METADATA,
+    join,
+)
 from ..log import Log
 from ..premises import replace_all, replace_offsets
 from ..stored import Stored
@@ -126,12 +133,37 @@ class Checkpointing:
 
         await self._writer.run(begin, end)
 
+    async def store_gaps(self, log: Log, offset: int) -> None:
+        """Have a log's folder say that between segments offsets may be missing below `offset`,
+        unless it failed, or was deleted; durable at the return. Raises OSError."""
+        begun: list[int] = []
+
+        def begin() -> Callable[[], None] | None:
+            if log.failure is not None:
+                return None
+            begun.append(offset)
+            if log.topic_id is None:
+                return None
+            content = encode_partition_metadata(log.topic_id, log.unsynced_bytes_max, offset)
+            return partial(
+                replace_file, self._runtime.files, log.folder, PARTITION_METADATA, content
+            )
+
+        def end(_: None) -> None:
+            if begun:
+                log.gaps_below = offset
+
+        await self._writer.run(begin, end)
+
     async def lower_cleaned(self, log: Log) -> None:
         """A log was cut: what is appended behind its end is not clean."""
         if self.stored.cleaner_offsets.get(log.name, 0) <= log.log_end_offset:
             return
         try:
-            await self.store_cleaned(log, log.log_end_offset)
+            if self.stored.cleaner_offsets.get(log.name, 0) > end:
+                await self.store_cleaned(log, end)
+            if (log.gaps_below or 0) > end:
+                await self.store_gaps(log, end)
         except OSError as error:  # some records are compacted later than they could be
             _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)
 

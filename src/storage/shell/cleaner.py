@@ -185,6 +185,8 @@ class Cleaner:
             await self._checkpoints.store([log])
         if log.name not in stored.cleaner_offsets:
             await self._checkpoints.store_cleaned(log, plan.first_dirty_offset)
+        if (log.gaps_below or 0) < plan.end_offset:
+            await self._checkpoints.store_gaps(log, plan.end_offset)
         self._check(channel)
 
     def _check(self, channel: Channel) -> None:

@@ -45,7 +45,8 @@ class ConfigChanges:
         channel.wanted = None
         log.was_compacted = log.was_compacted or config.compacted
         bound = unsynced_bytes_max(config, self._config)
-        if bound == log.unsynced_bytes_max or not log.segment_bases:
+        is_said = not config.compacted or log.gaps_below is not None  # that it may have gaps
+        if (bound == log.unsynced_bytes_max and is_said) or not log.segment_bases:
             log.config, log.unsynced_bytes_max = config, bound
         else:
             self._queue(channel, config, bound)
@@ -53,12 +54,14 @@ class ConfigChanges:
     def _queue(self, channel: Channel, config: LogConfig, bound: int | None) -> None:
         log = channel.log
         begun: list[Flush] = []
+        gaps: list[int | None] = []
 
         def begin() -> Callable[[], bool] | None:
             if log.failure is not None:
                 return None  # it was deleted, and its folder may be of another one soon
             begun.append(log.begin_flush())
-            content = log.topic_id and encode_partition_metadata(log.topic_id, bound)
+            gaps.append(log.gaps_below if log.gaps_below is not None or not config.compacted else 0)
+            content = log.topic_id and encode_partition_metadata(log.topic_id, bound, gaps[0])
             return partial(change_bound, self._files, begun[0], log.folder, content)
 
         def end(is_stored: bool | None) -> None:
@@ -68,7 +71,7 @@ class ConfigChanges:
             self._writer.flushed(channel, begun[0])
             channel.open_group_bytes = 0
             if is_stored:
-                log.config, log.unsynced_bytes_max = config, bound
+                log.config, log.unsynced_bytes_max, log.gaps_below = config, bound, gaps[0]
             elif not is_wider(bound, log.unsynced_bytes_max):
                 log.config = config
             elif channel.wanted is None:

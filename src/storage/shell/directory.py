@@ -27,7 +27,7 @@ from ..contents import replace_file
 from ..flushes import OUT_OF_SPACE, Flush, perform_flush
 from ..index import IndexCache
 from ..layout import deleted_folder, join
-from ..log import Log, LogState
+from ..log import Log
 from ..pool import OUT_OF_DESCRIPTORS, FilePool
 from ..premises import (
     Found,
@@ -47,6 +47,7 @@ from ..premises import (
 from ..producers import ProducerLimits
 from ..ranges import Range
 from ..recovery import Recovery
+from ..state import LogState
 from ..times import TimedOffset
 from ..truncation import Cut
 from .channel import Appended, Channel

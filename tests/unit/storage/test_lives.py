@@ -21,10 +21,10 @@ from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.index import IndexCache
-from quorumlog.storage.log import LogState
 from quorumlog.storage.pool import FilePool
 from quorumlog.storage.shell import Directory
 from quorumlog.storage.shell.channel import Appended
+from quorumlog.storage.state import LogState
 
 DATA: Final = "/data"
 CLUSTER: Final = ClusterId("c")
