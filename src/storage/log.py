@@ -351,7 +351,7 @@ class Log:
         if offset >= self.log_end_offset or not self._segments:
             return None
         assert offset >= self.log_start_offset, f"{offset} < log start {self.log_start_offset}"
-        planned = self._segments.plan_cut(offset)
+        planned = self._segments.plan_cut(offset, self.log_start_offset)
         kept = list(self._segments)[: len(self._segments) - len(planned.removed)]
         self._cut_from = kept[-1].base_offset
         self.replacements += 1
@@ -366,7 +366,7 @@ class Log:
         self.log_end_offset = cut.end_offset
         self.flushed_end_offset = min(self.flushed_end_offset, cut.end_offset)
         self.high_watermark = min(self.high_watermark, cut.end_offset)
-        self.epochs.truncate_end(cut.end_offset)
+        cut.keep_epochs(self.epochs, self.log_start_offset)
         if truncation.producers is not None:
             self.producers.complete_truncate(truncation.producers, cut.end_offset)
 

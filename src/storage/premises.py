@@ -274,8 +274,9 @@ def truncate_log(
     """Truncate a log; the recovery point is lowered first, so that no recovery holds what a
     truncation took to be lost. `points` is a copy of what is stored."""
     cut = find_cut(truncation)
-    if points.get(name, 0) > cut.end_offset:
-        points[name] = cut.end_offset
+    point = 0 if cut.is_empty else cut.end_offset
+    if points.get(name, 0) > point:
+        points[name] = point
         replace_file(files, path, RECOVERY_POINTS, encode_offsets(points))
     perform_truncation(files, truncation, cut)
     return cut

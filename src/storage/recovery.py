@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..errors import CorruptionError
+from ..ids import NO_EPOCH
 from ..records.batch import (
     HEADER_SIZE,
     MAGIC,
@@ -99,9 +100,12 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
     """Return what the folder holds; raises CorruptionError for damage, OSError."""
     names = _sweep(files, recovery.folder) if files.exists(recovery.folder) else []
     bases = [base for name in names if (base := segment_base(name)) is not None]
-    if not bases:
-        return _recover_empty(recovery)
     epochs = _load_epochs(files, recovery, bases)
+    of_emptied = _epoch_of_emptied(epochs, recovery)
+    if not recovery.is_clean:
+        epochs.truncate_end(recovery.recovery_point)
+    if not bases:
+        return _recover_empty(recovery, epochs, of_emptied)
     found = FoundFiles.among(names)
     if recovery.is_clean:
         segments, end = _open_clean(files, recovery, bases)
@@ -124,10 +128,10 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
                 f"the log ends at {end}, but starts at {recovery.log_start_offset}",
                 path=recovery.folder,
             )
-        return _start_anew(files, recovery, bases)
-    epochs.truncate_end(end)
+        _remove_all(files, recovery, bases)
+        return _empty(recovery, epochs, of_emptied)
     start = max(recovery.log_start_offset, bases[0])
-    epochs.truncate_start(start)
+    _settle_epochs(epochs, of_emptied, start=start, end=end)
     return LogState(
         segments=segments,
         epochs=epochs,
@@ -137,7 +141,7 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
     )
 
 
-def _start_anew(files: "Files", recovery: Recovery, bases: list[int]) -> LogState:
+def _remove_all(files: "Files", recovery: Recovery, bases: list[int]) -> None:
     """Everything that is left was deleted by its readers' leave: go on where the log starts."""
     for base in reversed(bases):
         path = Segment(recovery.folder, base).path
@@ -145,24 +149,24 @@ def _start_anew(files: "Files", recovery: Recovery, bases: list[int]) -> LogStat
             remove_segment(files, path)
             files.sync_folder(recovery.folder)
     _sweep(files, recovery.folder)
-    return _empty(recovery)
 
 
-def _recover_empty(recovery: Recovery) -> LogState:
+def _recover_empty(recovery: Recovery, epochs: EpochCache, of_emptied: int) -> LogState:
     start = recovery.log_start_offset
     if recovery.recovery_point > start:
         raise CorruptionError(
             f"there is no segment, but offsets up to {recovery.recovery_point} were fsynced",
             path=recovery.folder,
         )
-    return _empty(recovery)
+    return _empty(recovery, epochs, of_emptied)
 
 
-def _empty(recovery: Recovery) -> LogState:
+def _empty(recovery: Recovery, epochs: EpochCache, of_emptied: int) -> LogState:
     start = recovery.log_start_offset
+    _settle_epochs(epochs, of_emptied, start=start, end=start)
     return LogState(
         segments=[],
-        epochs=EpochCache(),
+        epochs=epochs,
         log_start_offset=start,
         log_end_offset=start,
         producers=ProducerBook.empty(
@@ -234,8 +238,8 @@ def _segment(files: "Files", recovery: Recovery, base: int) -> Segment:
 
 
 def _load_epochs(files: "Files", recovery: Recovery, bases: list[int]) -> EpochCache:
-    """Read the checkpoint, or all headers when it cannot be trusted; after an unclean stop only
-    what lies below the recovery point."""
+    """Read the checkpoint, or all headers when it cannot be read; after an unclean stop only what
+    lies below the recovery point may be trusted."""
     path = join(recovery.folder, LEADER_EPOCHS)
     try:
         epochs = EpochCache(decode_epochs(read_file(files, path), path))
@@ -243,9 +247,24 @@ def _load_epochs(files: "Files", recovery: Recovery, bases: list[int]) -> EpochC
         epochs = EpochCache()
         end = None if recovery.is_clean else recovery.recovery_point
         _walk_epochs(files, recovery, bases, epochs, end)
-    if not recovery.is_clean:
-        epochs.truncate_end(recovery.recovery_point)
     return epochs
+
+
+def _epoch_of_emptied(epochs: EpochCache, recovery: Recovery) -> int:
+    """Return the epoch that a log of which everything was deleted had then, -1 when unknown: that
+    of what lies below its start, as far as its batches do not say it any more."""
+    entries = epochs.entries()
+    if not entries or entries[0][1] != recovery.log_start_offset:
+        return NO_EPOCH
+    return entries[0][0]
+
+
+def _settle_epochs(epochs: EpochCache, of_emptied: int, *, start: int, end: int) -> None:
+    """Drop what is not of the log's offsets; one that is empty keeps its newest epoch."""
+    epochs.truncate_start(start)
+    epochs.truncate_end(max(end, start + 1))
+    if start == end and epochs.latest == NO_EPOCH:
+        epochs.assign(of_emptied, start)
 
 
 def _walk_epochs(

@@ -139,8 +139,14 @@ class Segments:
 
     # --- cut -----------------------------------------------------------------------------------
 
-    def plan_cut(self, offset: int) -> Truncation:
-        """Plan to cut every batch that holds or follows `offset`."""
+    def plan_cut(self, offset: int, log_start_offset: int) -> Truncation:
+        """Plan to cut every batch that holds or follows `offset`.
+
+        At the log's start the segment below is the one that ends there, if it is still there: its
+        last batch says of which epoch the log is.
+        """
+        if at > 0 and self.bases[at] == offset == log_start_offset:
+            at -= 1
         at = max(self.place_of(offset), 0)
         segment = self._all[at]
         file = segment.file or self._pool.file(segment.path)
@@ -154,16 +160,20 @@ class Segments:
             size=segment.size,
             index=index,
             floor=index.truncation_floor(offset) if index is not None else 0,
+            below=tuple(s.path for s in reversed(self._all[:at])),
+            log_start_offset=log_start_offset,
             removed=tuple(s.path for s in reversed(self._all[at + 1 :])),
         )
 
     def cut(self, truncation: Truncation, cut: Cut, config: LogConfig) -> None:
         """The cut was performed, durably."""
         truncation.lease.release()
-        kept = len(self._all) - len(truncation.removed)
+        kept = 0 if cut.is_empty else len(self._all) - len(truncation.removed)
         for segment in self._all[kept:]:
             self.size_bytes -= segment.size
             self.forget(segment)
+        if cut.is_empty:
+            return
         del self._all[kept:], self.bases[kept:]
         active = self.active
         self._unflushed.unseal(active)  # its index grows again

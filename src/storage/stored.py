@@ -67,7 +67,10 @@ class Stored:
             if log.failure is not None or log.recovery_point == 0:
                 continue
             epochs = log.epochs.entries()
-            if self.epochs.get(log.name) != epochs:
+            # An epoch that starts at the log's start may be of what is deleted, or of an append
+            # that is not durable yet: it is stored when it can only be one of them.
+            is_sure = not log.log_start_offset == log.recovery_point < log.log_end_offset
+            if is_sure and self.epochs.get(log.name) != epochs:
                 self.epochs[log.name] = epochs
                 changed.append(log)
             if log.log_start_offset > 0:

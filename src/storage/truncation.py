@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .appends import Placed
+from .checkpoints import encode_epochs
+from .contents import replace_file
+from .epochs import EpochCache
 from .index import SegmentIndex
-from .layout import LOG_SUFFIX, TXN_INDEX_SUFFIX
+from .layout import LEADER_EPOCHS, LOG_SUFFIX, TXN_INDEX_SUFFIX, join
 from .producers.book import ProducerCut, cut_producers
 from .segment import remove_index, walk
 
@@ -31,6 +34,8 @@ class Truncation:
     index: SegmentIndex | None  # the segment's, if it is in memory; for the loop alone
     floor: int  # position of a batch that stays, or 0
     removed: tuple[str, ...]  # .log paths of the segments above, newest first
+    below: tuple[str, ...]  # .log paths of the segments below, newest first
+    log_start_offset: int
     producers: ProducerCut | None = None  # what that means for what is known of producers
 
 
@@ -41,13 +46,24 @@ class Cut:
     size: int  # bytes left of the segment's file
     end_offset: int  # the log's new end: behind the last batch that stays
     tail: tuple[Placed, ...]  # the batches from the floor to the new end
+    found_end: int  # what the disk says of the end: lower where no readable batch stays at all
+    is_empty: bool = False  # no segment stays, the log goes on where it starts
+
+    def keep_epochs(self, epochs: EpochCache, log_start_offset: int) -> None:
+        """Drop the epochs of what was cut off. A log that ends where it starts now is of the epoch
+        that its last batch below has."""
+        epochs.truncate_end(self.found_end)
+        if self.tail and self.tail[-1].leader_epoch > epochs.latest:
+            epochs.assign(self.tail[-1].leader_epoch, log_start_offset)
+        epochs.truncate_start(log_start_offset)
 
 
 def find_cut(truncation: Truncation) -> Cut:
     """Find the batch to cut at. Changes nothing; waits for the device.
 
     In a gap, as compaction leaves them, the log ends with the batch before it: nothing on the disk
-    would say that it reached further.
+    would say that it reached further. Where the log starts in that gap no readable batch is left:
+    all of it goes.
     """
     tail: list[Placed] = []
     size, end_offset = truncation.size, truncation.base_offset
@@ -66,7 +82,9 @@ def find_cut(truncation: Truncation) -> Cut:
                 header.leader_epoch,
             )
         )
-    return Cut(size, end_offset, tuple(tail))
+    if end_offset < truncation.log_start_offset:
+        return Cut(0, truncation.log_start_offset, tuple(tail), end_offset, is_empty=True)
+    return Cut(size, end_offset, tuple(tail), end_offset)
 
 
 def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None:
@@ -74,13 +92,33 @@ def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None
     recovery would miss what is cut here. Waits for the device; raises OSError."""
     if truncation.producers is not None:
         cut_producers(files, truncation.producers, size=cut.size, end_offset=cut.end_offset)
-    for path in truncation.removed:
+    if cut.end_offset <= truncation.log_start_offset:
+        _store_epoch_below(files, truncation, cut)
+    gone = truncation.removed
+    if cut.is_empty:
+        gone = (*gone, truncation.file.path, *truncation.below)
+    for path in gone:
         remove_segment(files, path)
         files.sync_folder(truncation.folder)
+    if cut.is_empty:
+        return
     if remove_index(files, truncation.file.path):  # they may point beyond the new end ...
         files.sync_folder(truncation.folder)  # ... and must not come back beside another past
     truncation.file.truncate(cut.size)
     truncation.file.sync()
+
+
+def _store_epoch_below(files: "Files", truncation: Truncation, cut: Cut) -> None:
+    """Have the checkpoint of leader epochs say what a log will be that ends where it starts: of an
+    empty log it is believed, so it must not speak of what is cut off."""
+    folder, start = truncation.folder, truncation.log_start_offset
+    epochs = EpochCache()
+    cut.keep_epochs(epochs, start)
+    if epochs.entries():
+        replace_file(files, folder, LEADER_EPOCHS, encode_epochs(epochs.entries()))
+    elif files.exists(join(folder, LEADER_EPOCHS)):
+        files.remove(join(folder, LEADER_EPOCHS))
+        files.sync_folder(folder)
 
 
 def remove_segment(files: "Files", log_path: str) -> None:

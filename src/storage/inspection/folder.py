@@ -275,15 +275,19 @@ class LogCheck:
         end = self.report.log_end_offset
         if self.around.is_clean is False:
             end = min(end, self.around.recovery_point or 0)
-        told = EpochCache(entries)
-        told.truncate_end(end)
         start = self.report.log_start_offset
+        if end <= start and self.around.is_clean is False:
+            return None
+        told = EpochCache(entries)
+        told.truncate_end(max(end, start + 1))  # an emptied log keeps its newest epoch
         if not course.is_compacted and not course.faults:
             derived = EpochCache()
             for run in course.runs:
                 derived.assign(run.epoch, run.first_offset)
             derived.truncate_end(end)
             derived.truncate_start(start)
+            if start == end and not derived.entries():
+                return None  # no batch says what was deleted
             if not self.around.is_clean:
                 told.truncate_start(start)  # it may be older than the log start
             for said, is_so in zip(told.entries(), derived.entries(), strict=False):

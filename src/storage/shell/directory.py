@@ -353,6 +353,7 @@ class Directory:
             begun.append((truncation, stored.pop(log.name, 0)))
             files = self._runtime.files
             return partial(truncate_log, files, self.path, points, log.name, truncation)
+            self._checkpoints.stored.epochs.pop(log.name, None)
 
         def end(cut: Cut | None) -> None:
             if cut is not None:
