@@ -157,8 +157,7 @@ class Checkpointing:
 
     async def lower_cleaned(self, log: Log) -> None:
         """A log was cut: what is appended behind its end is not clean."""
-        if self.stored.cleaner_offsets.get(log.name, 0) <= log.log_end_offset:
-            return
+        end = log.log_end_offset
         try:
             if self.stored.cleaner_offsets.get(log.name, 0) > end:
                 await self.store_cleaned(log, end)
