@@ -10,7 +10,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..errors import InvalidRecord, StorageError
-from ..records.batch import PREFIX_SIZE, BatchHeader, iterate_batches, parse_header, stamp
+from ..records.batch import (
+    LENGTH_END,
+    PREFIX_SIZE,
+    BatchHeader,
+    iterate_batches,
+    parse_header,
+    stamp,
+)
 from ..records.record import Body
 from ..records.validate import (
     ANY_TIMESTAMP,
@@ -76,18 +83,17 @@ class Write:
         segment: Segment,
         file: "File",
         *,
-        base_offset: int,
         position: int,
+        size: int,
         buffers: "list[Buffer]",
         batches: list[Placed],
     ) -> None:
-        last = batches[-1]
         self.segment = segment
         self.file = file
-        self.base_offset = base_offset
-        self.next_offset = last.last_offset + 1
+        self.base_offset = batches[0].base_offset
+        self.next_offset = batches[-1].last_offset + 1
         self.position = position
-        self.size = last.position + last.size - position
+        self.size = size
         self.buffers = buffers
         self.batches = batches
         self.producers: Changes = ()  # what it changes for its producers, if they have ids
@@ -116,7 +122,7 @@ def write_fully(
     no more of it than that. Raises WriteFailed after having cut the file back to `position`, if
     that was possible.
     """
-    left = list(buffers)
+    left: Sequence[Buffer] = buffers
     at = synced = position
     while left:
         if unsynced_bytes_max and at - synced >= unsynced_bytes_max:
@@ -138,9 +144,9 @@ def _sync_on_the_way(file: "File") -> None:
         raise WriteFailed(error, is_undone=False) from error
 
 
-def _first(buffers: "list[Buffer]", most: int) -> "list[Buffer]":
+def _first(buffers: "Sequence[Buffer]", most: int) -> "Sequence[Buffer]":
     """Return what one write call takes: at most BUFFERS_MAX buffers, and `most` bytes if > 0."""
-    taken = buffers[:BUFFERS_MAX]
+    taken = buffers if len(buffers) <= BUFFERS_MAX else buffers[:BUFFERS_MAX]
     if not most:
         return taken
     for index, buffer in enumerate(taken):
@@ -158,7 +164,7 @@ def _is_cut_back(file: "File", size: int) -> bool:
     return True
 
 
-def _behind(buffers: "list[Buffer]", count: int) -> "list[Buffer]":
+def _behind(buffers: "Sequence[Buffer]", count: int) -> "Sequence[Buffer]":
     """Return what follows the first `count` bytes."""
     for index, buffer in enumerate(buffers):
         if count < len(buffer):
@@ -220,8 +226,8 @@ def check_epoch(folder: str, leader_epoch: int, *, latest: int) -> None:
 
 def extent(headers: Headers) -> tuple[int, int]:
     """Return how many offsets the batches take, and their largest timestamp."""
-    header = headers[0][1]
     if len(headers) == 1:
+        header = headers[0][1]
         return header.last_offset_delta + 1, header.max_timestamp
     offsets = sum(header.last_offset_delta + 1 for _, header in headers)
     return offsets, max(header.max_timestamp for _, header in headers)
@@ -235,7 +241,7 @@ def stamp_batches(
     buffers: list[Buffer] = []
     placed = []
     for at, header in headers:
-        size = header.size
+        size = header.batch_length + LENGTH_END
         last_offset = next_offset + header.last_offset_delta
         buffers.append(stamp(header, base_offset=next_offset, leader_epoch=leader_epoch))
         buffers.append(view[at + PREFIX_SIZE : at + size])

@@ -20,23 +20,22 @@ from typing import TYPE_CHECKING
 
 from ..errors import (
     DiskFull,
-    InvalidRecord,
     MessageTooLarge,
     OffsetOutOfRange,
     StorageError,
 )
 from ..ids import TopicId
-from ..records.batch import NO_PRODUCER, check_crc
+from ..records.batch import NO_PRODUCER
+from .acceptance import check_continues, right_headers
 from .appends import (
-    Headers,
     Origin,
     Write,
     WriteFailed,
     check_epoch,
+    extent,
     headers_of,
     place_batches,
     stamp_batches,
-    validate,
 )
 from .checkpoints import encode_partition_metadata
 from .cleaning.removal import Removal
@@ -135,13 +134,25 @@ class Log:
         StorageError; nothing is reserved then.
         """
         self._check_usable()
-        headers = headers_of(batches)
+        headers = (
+            headers_of(batches)
+            if is_validated
+            else right_headers(batches, self.config, origin=origin, wall_ms=wall_ms)
+        )
         outstanding = self._outstanding
         next_offset = outstanding[-1].next_offset if outstanding else self.log_end_offset
+        offsets, timestamp = extent(headers)
+        end_offset = next_offset + offsets
         if origin is Origin.REPLICATED:
-            self._check_continues(batches, headers, next_offset)
+            check_continues(
+                headers,
+                next_offset,
+                latest_epoch=self._outstanding_epoch(),
+                may_have_gaps=self.config.compacted or self.was_compacted,
+            )
+            end_offset = headers[-1][1].next_offset
         else:
-            self._check_new(batches, headers, origin, leader_epoch, wall_ms, is_validated)
+            self._check_new(len(batches), leader_epoch)
         changes: Changes | None = ()
         if len(headers) > 1 or headers[0][1].producer_id != NO_PRODUCER:
             changes = self.producers.states.plan(
@@ -149,7 +160,7 @@ class Log:
             )
             if changes is None:
                 return None
-        segment = self._room(headers, len(batches), next_offset, wall_ms)
+        segment = self._room(len(batches), end_offset, timestamp, wall_ms)
         if segment is None:
             return None
         position = self._reserved_size(segment)
@@ -161,8 +172,8 @@ class Log:
         write = Write(
             segment,
             self._file_to_write(segment),
-            base_offset=placed[0].base_offset,
             position=position,
+            size=len(batches),
             buffers=buffers,
             batches=placed,
         )
@@ -477,45 +488,13 @@ class Log:
         if self.failure is not None:
             raise StorageError(self.failure.message)
 
-    def _check_new(
-        self,
-        batches: "Buffer",
-        headers: Headers,
-        origin: Origin,
-        leader_epoch: int,
-        wall_ms: int,
-        is_validated: bool,
-    ) -> None:
+    def _check_new(self, size: int, leader_epoch: int) -> None:
         """Check what this node is about to stamp."""
         check_epoch(self.folder, leader_epoch, latest=self.epochs.latest)
-        config = self.config
-        if len(batches) > config.segment_bytes:
+        if size > self.config.segment_bytes:
             raise MessageTooLarge(
-                f"{len(batches)} bytes do not fit a segment of {config.segment_bytes}"
+                f"{size} bytes do not fit a segment of {self.config.segment_bytes}"
             )
-        for position, header in headers:
-            if origin is Origin.INTERNAL:
-                check_crc(batches, position, header)
-            elif not is_validated:
-                validate(batches, position, header, config, wall_ms=wall_ms)
-
-    def _check_continues(self, batches: "Buffer", headers: Headers, next_offset: int) -> None:
-        """Check that a leader's batches continue this log."""
-        epoch = self._outstanding_epoch()
-        for position, header in headers:
-            check_crc(batches, position, header)
-            expected = header.base_offset == next_offset
-            may_have_gaps = self.config.compacted or self.was_compacted
-            if not expected and not (may_have_gaps and header.base_offset > next_offset):
-                raise InvalidRecord(
-                    f"a replicated batch starts at {header.base_offset}, the log ends at "
-                    f"{next_offset}"
-                )
-            if header.leader_epoch < epoch:
-                raise InvalidRecord(
-                    f"a replicated batch of epoch {header.leader_epoch} follows epoch {epoch}"
-                )
-            next_offset, epoch = header.next_offset, header.leader_epoch
 
     def _outstanding_epoch(self) -> int:
         if self._outstanding:
@@ -535,7 +514,7 @@ class Log:
         newest = self._outstanding[-1]
         return newest.position + newest.size
 
-    def _room(self, headers: Headers, size: int, next_offset: int, wall_ms: int) -> Segment | None:
+    def _room(self, size: int, end_offset: int, timestamp: int, wall_ms: int) -> Segment | None:
         """Return the segment to append to, rolling when due; None when outstanding writes must
         end first."""
         try:
@@ -545,10 +524,10 @@ class Log:
             used = self._reserved_size(active)
             if used == 0 or not is_roll_due(
                 active,
-                headers,
                 self.config,
                 size=used + size,
-                next_offset=next_offset,
+                end_offset=end_offset,
+                timestamp=timestamp,
                 wall_ms=wall_ms,
             ):
                 return active

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .appends import Headers, extent
 from .cleaning.removal import Removal
 from .cleaning.retention import Aged
 from .cleaning.rounds import CleanedGroup
@@ -145,9 +144,9 @@ class Segments:
         At the log's start the segment below is the one that ends there, if it is still there: its
         last batch says of which epoch the log is.
         """
+        at = max(self.place_of(offset), 0)
         if at > 0 and self.bases[at] == offset == log_start_offset:
             at -= 1
-        at = max(self.place_of(offset), 0)
         segment = self._all[at]
         file = segment.file or self._pool.file(segment.path)
         index = self.index_of(segment)
@@ -160,9 +159,9 @@ class Segments:
             size=segment.size,
             index=index,
             floor=index.truncation_floor(offset) if index is not None else 0,
+            removed=tuple(s.path for s in reversed(self._all[at + 1 :])),
             below=tuple(s.path for s in reversed(self._all[:at])),
             log_start_offset=log_start_offset,
-            removed=tuple(s.path for s in reversed(self._all[at + 1 :])),
         )
 
     def cut(self, truncation: Truncation, cut: Cut, config: LogConfig) -> None:
@@ -172,9 +171,9 @@ class Segments:
         for segment in self._all[kept:]:
             self.size_bytes -= segment.size
             self.forget(segment)
+        del self._all[kept:], self.bases[kept:]
         if cut.is_empty:
             return
-        del self._all[kept:], self.bases[kept:]
         active = self.active
         self._unflushed.unseal(active)  # its index grows again
         index = truncation.index
@@ -299,21 +298,20 @@ class Segments:
 
 def is_roll_due(
     active: Segment,
-    headers: Headers,
     config: LogConfig,
     *,
     size: int,
-    next_offset: int,
+    end_offset: int,
+    timestamp: int,
     wall_ms: int,
 ) -> bool:
-    """Whether batches that would grow the active segment to `size` bytes belong in a new one: by
-    size, by the size of its index, by the span of offsets an index can hold, or by time."""
+    """Whether batches that would grow the active segment to `size` bytes and `end_offset`, the
+    newest of them of `timestamp`, belong in a new one: by size, by the size of its index, by the
+    span of offsets an index can hold, or by time."""
     index = active.index
     assert index is not None, f"{active.path} is active"
     if size > config.segment_bytes or index.size + TIME_ENTRY_SIZE > config.index_bytes_max:
         return True
-    offsets, timestamp = extent(headers)
-    end_offset = max(next_offset + offsets, headers[-1][1].next_offset)
     if end_offset - active.base_offset > RELATIVE_OFFSET_MAX:
         return True
     if active.first_timestamp >= 0 and timestamp >= 0:

@@ -272,6 +272,15 @@ def test_a_log_rolls_when_an_index_is_full(bench: MakeBench, batch: MakeBatch) -
     assert b.log.segment_bases == [0, 3]
 
 
+def test_the_base_offset_that_a_client_writes_rolls_nothing(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench()
+    for _ in range(3):
+        b.append(batch(1, base_offset=2**62))
+    assert b.log.segment_bases == [0]
+
+
 def test_a_log_rolls_before_offsets_outgrow_the_index(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(compacted=True)
     b.append(batch(1, base_offset=0, leader_epoch=0), origin=Origin.REPLICATED)
