@@ -221,7 +221,8 @@ class NodeConfig:
         "producer.ids.max",
         10_000,
         "Producer ids that one partition remembers, about 1 KiB each; beyond it the longest idle "
-        "is forgotten, never one with an open transaction.",
+        "is forgotten, never one with an open transaction or one that wrote within two minutes: "
+        "a new producer is then told to come back later.",
         unit="producer ids",
         low=1,
         high=1_000_000,

@@ -204,7 +204,8 @@ class DirectoryConfig:
     later is stored twice. The time a node is down is not counted."""
 
     producers_max: int = 10_000
-    """Producer ids that one log remembers, about 1 KiB each; beyond it the longest idle goes."""
+    """Producer ids that one log remembers, about 1 KiB each; beyond it the longest idle goes, or,
+    where all wrote within two minutes, a new producer has to wait."""
 
     def __post_init__(self) -> None:
         require("write_group_bytes_max", self.write_group_bytes_max, 1, 2**40)

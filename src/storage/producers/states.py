@@ -14,9 +14,13 @@ Rules (KIP-98, the field's ProducerAppendInfo; R22):
 3. Otherwise the sequence continues the last one; behind 2^31 - 1 comes 0. A newer epoch starts at
    0, an unknown producer anywhere.
 4. An older epoch is fenced, for data and for markers; a marker also by the coordinator's epoch.
+   This and the next rule hold for what the node itself writes, too.
 5. While a transaction is open its producer writes in it, or not at all.
 6. An idle producer is forgotten after `expiration_ms`, and the one that was idle longest when there
    would be more than `producers_max`; never one with an open transaction or an outstanding write.
+7. Nor does a client's new producer push out one that may still repeat a batch, having written
+   within `retry_window_ms`: the new one has to wait. So a flood of invented ids holds up other
+   newcomers, and makes nobody store a batch twice. What a leader took in is taken in all the same.
 
 Idle time is counted by the wall clock that appends and passes of housekeeping bring along: back is
 no time, and a jump ahead counts as an hour at most (`STEP_MS_MAX`), so that no jump makes a log
@@ -67,6 +71,7 @@ class ProducerLimits:
 
     expiration_ms: int = 24 * 3600 * 1000  # producer.id.expiration.ms
     producers_max: int = 10_000  # about 1 KiB each; beyond it the longest idle is forgotten
+    retry_window_ms: int = 120_000  # in which clients may repeat; delivery.timeout.ms by default
 
 
 class StoredBatch(NamedTuple):
@@ -254,6 +259,8 @@ class ProducerStates:
                 else:
                     if origin is Origin.CLIENT and not self._is_new(header, before, len(headers)):
                         return None
+                    if origin is Origin.INTERNAL and before is not None:
+                        _check_writer(header, before)
                     change = _write(header, before, next_offset, age_ms)
                 ahead[producer_id] = change.after
                 changes.append(change)
@@ -379,11 +386,7 @@ class ProducerStates:
                 " with a producer id are appended one by one"
             )
         if before is None:
-            if len(self._open) >= self._limits.producers_max:
-                raise Overloaded(
-                    f"{len(self._open)} producers have a transaction open here, the bound is "
-                    f"{self._limits.producers_max}; wait until one ends"
-                )
+            self._check_room()
             return True
         found = _check(header, before)
         if found is None:
@@ -392,6 +395,25 @@ class ProducerStates:
         if stored is None or found not in stored.batches:
             return False
         raise AlreadyStored(found.first_offset, found.last_offset + 1, found.timestamp)
+
+    def _check_room(self) -> None:
+        """Raise Overloaded unless one more producer finds room (rules 6 and 7)."""
+        entries, limits = self._entries, self._limits
+        surplus = len(entries) + len(self._pending) + 1 - limits.producers_max
+        if surplus <= 0:
+            return
+        surplus -= sum(producer_id in entries for producer_id in self._pending)
+        idle_since_ms = self._age_ms - limits.retry_window_ms
+        for producer_id, entry in entries.items():
+            if surplus <= 0 or entry.touched_ms > idle_since_ms:
+                break  # so are all behind it
+            surplus -= self._may_go(producer_id, entry)
+        if surplus > 0:
+            raise Overloaded(
+                f"{len(entries)} producers have a transaction open here or wrote within the last "
+                f"{limits.retry_window_ms} ms, the bound is {limits.producers_max}: wait until one "
+                "is idle, or raise producer.ids.max"
+            )
 
     def _end(self, change: Change, start: int, kind: MarkerType) -> CompletedTransaction:
         del self._open[start]
@@ -446,10 +468,7 @@ def _check(header: BatchHeader, before: ProducerEntry) -> StoredBatch | None:
     """Check a client's batch against its producer; return the batch that it repeats, if any."""
     producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
     if epoch < before.epoch:
-        raise InvalidProducerEpoch(
-            f"producer {producer_id} has epoch {before.epoch} here, the batch has {epoch}: another"
-            " producer took over; end this one"
-        )
+        _check_writer(header, before)
     expected = before.next_sequence if epoch == before.epoch else 0
     if first != expected and expected >= 0:
         if epoch == before.epoch:
@@ -461,12 +480,23 @@ def _check(header: BatchHeader, before: ProducerEntry) -> StoredBatch | None:
             f"the next batch of producer {producer_id}, epoch {epoch}, starts with sequence "
             f"{expected}, this one with {first}: one before it is missing, or it came twice"
         )
+    _check_writer(header, before)
+    return None
+
+
+def _check_writer(header: BatchHeader, before: ProducerEntry) -> None:
+    """Check who writes, and whether now (rules 4 and 5)."""
+    producer_id, epoch = header.producer_id, header.producer_epoch
+    if epoch < before.epoch:
+        raise InvalidProducerEpoch(
+            f"producer {producer_id} has epoch {before.epoch} here, the batch has {epoch}: another"
+            " producer took over; end this one"
+        )
     if before.transaction_start >= 0 and not header.attributes & TRANSACTIONAL_BIT:
         raise InvalidTxnState(
             f"producer {producer_id} has had a transaction open since offset "
             f"{before.transaction_start}: end it before writing outside"
         )
-    return None
 
 
 def _write(

@@ -16,12 +16,13 @@ from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.storage import Origin
 from quorumlog.storage.producers import AlreadyStored
-from quorumlog.storage.producers.states import STEP_MS_MAX, LastRecord
+from quorumlog.storage.producers.states import EXPIRY_INTERVAL_MS, STEP_MS_MAX, LastRecord
 
-from .makers import Producers, data, marker
+from .makers import START_MS, Producers, data, marker
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+WINDOW_MS = 120_000
 LAST = 2**31 - 1
 
 
@@ -389,18 +390,58 @@ def test_beyond_the_bound_the_longest_idle_is_forgotten() -> None:
     for producer in (2, 3):
         producers.write(data(0, producer=producer))
     producers.write(data(1, producer=2))
+    producers.now_ms += WINDOW_MS
     producers.write(data(0, producer=4))
     assert [who for who, _ in producers.states.entries()] == [1, 2, 4]
+
+
+def test_a_flood_of_new_producers_pushes_nobody_out_who_may_repeat_a_batch() -> None:
+    producers = Producers(producers_max=3)
+    producers.write(data(0, producer=1))
+    producers.now_ms += WINDOW_MS - 1
+    for producer in (2, 3):
+        producers.write(data(0, producer=producer))
+    for invented in range(100, 110):
+        with pytest.raises(Overloaded, match="wrote within the last 120000 ms, the bound is 3"):
+            producers.write(data(0, producer=invented))
+    with pytest.raises(AlreadyStored):
+        producers.write(data(0, producer=1))
+    producers.write(data(1, producer=1))
+    producers.now_ms += WINDOW_MS
+    producers.write(data(0, producer=110))
+
+
+def test_outstanding_newcomers_count_for_the_room() -> None:
+    """Each of them pushes one out when it is in the log."""
+    producers = Producers(producers_max=2)
+    producers.write(data(0, producer=1))
+    producers.now_ms += WINDOW_MS
+    producers.write(data(0, producer=2))
+    changes = producers.plan(data(0, producer=3))
+    with pytest.raises(Overloaded):
+        producers.plan(data(0, producer=4))
+    assert changes is not None
+    producers.states.complete(changes)
+    assert [who for who, _ in producers.states.entries()] == [2, 3]
+
+
+def test_what_a_leader_took_in_pushes_out_the_longest_idle_in_any_case() -> None:
+    producers = Producers(producers_max=2)
+    for producer in (1, 2, 3):
+        producers.write(data(0, producer=producer), Origin.REPLICATED)
+    assert [who for who, _ in producers.states.entries()] == [2, 3]
 
 
 def test_open_transactions_that_fill_the_bound_leave_no_room_for_another_producer() -> None:
     producers = Producers(producers_max=2)
     producers.write(data(0, producer=1, txn=True))
     producers.write(data(0, producer=2, txn=True))
+    producers.now_ms += WINDOW_MS
     with pytest.raises(Overloaded, match="2 producers have a transaction open"):
         producers.write(data(0, producer=3))
     producers.write(data(1, producer=2, txn=True))
     producers.mark(MarkerType.ABORT, producer=1)
+    producers.now_ms += WINDOW_MS
     producers.write(data(0, producer=3))
 
 
@@ -408,10 +449,29 @@ def test_a_producer_with_an_outstanding_write_is_not_forgotten() -> None:
     producers = Producers(producers_max=1)
     producers.write(data(0, producer=1))
     changes = producers.plan(data(1, producer=1))
-    producers.write(data(0, producer=2))
+    producers.write(data(0, producer=2), Origin.REPLICATED)
     assert changes is not None
     assert producers.states.entry(1) is not None
     producers.states.failed(changes)
+
+
+def test_what_the_node_writes_for_a_producer_is_fenced_by_its_epoch() -> None:
+    """Offsets of a group that a fenced producer commits would be stored otherwise."""
+    producers = Producers()
+    producers.write(data(0, epoch=3))
+    with pytest.raises(InvalidProducerEpoch):
+        producers.write(data(-1, epoch=2, txn=True), Origin.INTERNAL)
+    producers.write(data(-1, epoch=3, txn=True), Origin.INTERNAL)
+    with pytest.raises(InvalidTxnState):
+        producers.write(data(-1, epoch=3), Origin.INTERNAL)
+
+
+def test_expiry_tells_how_many_are_forgotten() -> None:
+    producers = Producers(expiration_ms=1_000)
+    for producer in range(4):
+        producers.write(data(0, producer=producer))
+    assert producers.states.expire(START_MS + EXPIRY_INTERVAL_MS) == 4
+    assert producers.states.expire(START_MS + EXPIRY_INTERVAL_MS) == 0
 
 
 def test_where_live_producers_last_data_lie_is_told() -> None:
