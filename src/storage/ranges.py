@@ -64,10 +64,13 @@ class Wanted:
         if start is None:
             start = index.floor(self.start_offset)
         reaches_end = self.end_offset >= self.segment_end_offset
+        end = self.segment_size if reaches_end else index.floor(self.end_offset)
+        cut = index.floor_position(start + self.bytes_max)
         return Floors(
             start=start,
-            end=self.segment_size if reaches_end else index.floor(self.end_offset),
-            cut=index.floor_position(start + self.bytes_max),
+            end=end,
+            cut=cut,
+            before=index.floor_position(min(end, cut if cut > start else end) - 1),
         )
 
 
@@ -78,6 +81,7 @@ class Floors:
     start: int
     end: int
     cut: int
+    before: int  # of a batch in front of both `end` and `cut`, where they are not the start
 
 
 class Range:
@@ -99,6 +103,7 @@ class Range:
         "position",
         "size",
         "start_offset",
+        "tail",
     )
 
     def __init__(
@@ -112,6 +117,7 @@ class Range:
         self.start_offset = wanted.start_offset
         self.next_offset = -1
         self.position = 0
+        self.tail = 0  # where one of the last batches begins
         self.size = min(wanted.bytes_max, wanted.segment_size)
         self.is_located = False
         self.loaded_index: SegmentIndex | None = None  # read by the lane; the log caches it
@@ -152,6 +158,18 @@ class Range:
             return None
         return self.loaded_index
 
+    def end_of(self, content: bytes) -> int:
+        """Return the offset behind the last batch of what was read; only the last batches of it are
+        looked at. `next_offset` lies further on where compaction left a gap."""
+        end, at, limit = self.next_offset, self.tail - self.position, len(content) - HEADER_SIZE
+        while at <= limit:
+            base_offset, length, last_delta = _PLACE.unpack_from(content, at)
+            at += length + LENGTH_END
+            if length < HEADER_SIZE - LENGTH_END or at > len(content):
+                return self.next_offset  # damage: for the reader to tell
+            end = base_offset + last_delta + 1
+        return end
+
     def release(self) -> None:
         """Give the lease on the file back."""
         if self._lease is not None:
@@ -176,6 +194,10 @@ class Range:
             self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
         except CutShort as missing:
             raise StorageError(f"{self.file.path}: {missing}; {_CUT_SHORT}") from None
+        self.tail, end = self.position, self.position + self.size
+        for place in (floors.before, floors.cut, floors.end):
+            if self.tail < place < end:
+                self.tail = place
         self.is_located = True
 
     def _whole(self, content: bytes) -> bytes:

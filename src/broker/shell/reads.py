@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...errors import CorruptionError, OffsetOutOfRange, Overloaded, QuorumlogError
-from ...records.batch import iterate_batches
+from ...errors import OffsetOutOfRange, Overloaded, QuorumlogError
 from ...runtime import Clock
 from ...storage import Range
 from ...storage.shell.directory import Directory
@@ -137,9 +136,10 @@ class Reads:
             records, next_offset = b"", spec.offset
             if taken is not None:
                 records = await self._directory.read(taken)
-                next_offset = max(spec.offset, taken.next_offset)  # exact only now
-                if records and replica.log.was_compacted:
-                    next_offset = max(spec.offset, _end_of(records, next_offset))
+                # Exact only now. A gap behind the last batch would pass for lost batches, and not
+                # every log knows that it has some.
+                end = taken.end_of(records) if records else taken.next_offset
+                next_offset = max(spec.offset, end)
             log = replica.log
             return FetchOutcome(
                 spec,
@@ -172,18 +172,6 @@ class Reads:
             return OffsetOutcome(spec, found.offset, found.timestamp, found.leader_epoch)
         except QuorumlogError as error:
             return OffsetOutcome(spec, -1, -1, -1, error)
-
-
-def _end_of(batches: bytes, otherwise: int) -> int:
-    """Return the offset behind the last batch: where compaction left a gap, the range ends behind
-    that, and a reader would take it for lost batches. `otherwise` is for what is no batch."""
-    end = otherwise
-    try:
-        for _, header in iterate_batches(batches):
-            end = header.next_offset
-    except CorruptionError:
-        return otherwise  # the reader tells
-    return end
 
 
 def _plan(parts: Sequence[_Part], max_bytes: int) -> int:

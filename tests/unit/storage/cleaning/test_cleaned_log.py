@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all
 from quorumlog.runtime import Runtime
 from quorumlog.storage import Log, LogConfig
@@ -97,6 +98,29 @@ def test_every_offset_of_a_cleaned_log_can_be_read_from(
             offset = taken.next_offset
             taken.release()
         assert found == [each for each in offsets if each >= start]
+    log.close("done")
+
+
+@pytest.mark.slow
+def test_a_range_knows_where_its_last_batch_ends_and_looks_at_few(cleaned: Shelf) -> None:
+    log = opened(cleaned, is_clean=True)
+    gaps = walks = 0
+    for start in range(cleaned.next_offset):
+        for most in (1, 100, 333, 700, 10_000):
+            for end in (start + 1, start + 9, cleaned.next_offset):
+                taken = log.read(start, max_bytes=most, end_offset=min(end, log.log_end_offset))
+                if taken is None:
+                    continue
+                batches = taken.read()
+                ends = [header.next_offset for _, header in iterate_batches(batches)]
+                assert taken.end_of(batches) == (ends[-1] if ends else taken.next_offset)
+                gaps += bool(ends) and ends[-1] < taken.next_offset
+                at = taken.tail - taken.position
+                near = sum(position >= at for position, _ in iterate_batches(batches))
+                walks = max(walks, near)
+                taken.release()
+    assert gaps > 100
+    assert walks <= 5, "an index interval has 64 bytes here, a header alone 61"
     log.close("done")
 
 
