@@ -104,6 +104,12 @@ class Course:
         if good.fault is not None:
             self._fault(Kind.BATCH_MALFORMED, path, good.position, good.fault, offset=base)
 
+    def malformed(self, path: str, good: Good, what: str) -> None:
+        """Take in that a batch says what no batch may say where it stands."""
+        self.good_bytes -= good.header.size  # `good` has counted it: it does not lie in front
+        self._fault(Kind.BATCH_MALFORMED, path, good.position, what, offset=good.header.base_offset)
+        self.good_bytes += good.header.size
+
     def _follow(self, path: str, good: Good) -> None:
         header = good.header
         base, delta, expected = header.base_offset, header.last_offset_delta, self.next_offset

@@ -22,13 +22,14 @@ from ..layout import (
     LOCK,
     LOG_START_OFFSETS,
     META_PROPERTIES,
+    PARTITION_METADATA,
     RECOVERY_POINTS,
     TEMPORARY_SUFFIX,
     join,
     segment_base,
     split_log_name,
 )
-from .findings import CheckReport, Findings, Kind, LogReport
+from .findings import CheckReport, Findings, Kind
 from .folder import METADATA_LOG, LogCheck, Progress, Surroundings, check_log
 from .small_files import strict_marker, strict_meta, strict_offsets
 
@@ -102,6 +103,7 @@ class DirectoryCheck:
                 self._check_log(name, progress)
         if only is None:
             self._check_checkpoints(folders)
+            self._check_topic_ids()
 
     # --- its own files -------------------------------------------------------------------------
 
@@ -129,7 +131,9 @@ class DirectoryCheck:
     def _compare_meta(self, path: str, meta: DirectoryMeta) -> None:
         self.meta = meta
         directories = self.known.directories
-        if directories and directories.get(meta.node_id) != meta.directory_id:
+        mine = directories.get(meta.node_id)  # None: it has not registered, as long as
+        is_other = mine is None and meta.directory_id in directories.values()  # nobody else did
+        if is_other or (mine is not None and mine != meta.directory_id):
             self.findings.add(
                 Kind.METADATA_WRONG,
                 path,
@@ -194,7 +198,7 @@ class DirectoryCheck:
             path = join(self.path, file)
             for log, offset in offsets.items():
                 if log in self.logs:
-                    wrong = self._outside(file, offset, self.logs[log].report)
+                    wrong = self._outside(file, offset, self.logs[log])
                 elif log in folders:
                     wrong = None  # it went away meanwhile
                 else:
@@ -205,25 +209,53 @@ class DirectoryCheck:
         if self.report.is_clean:
             self._check_complete()
 
-    def _outside(self, file: str, offset: int, log: LogReport) -> str | None:
-        """Return why a checkpoint cannot be right."""
-        end, start = log.log_end_offset, log.log_start_offset
+    def _outside(self, file: str, offset: int, log: LogCheck) -> str | None:
+        """Return why a checkpoint cannot be right.
+
+        After an unclean stop a log start may be ahead of all others, for records are deleted
+        durably at once; and a power cut may have taken what no sync had covered, which replicated
+        logs commit all the same.
+        """
+        if not log.is_read:
+            return None  # nobody knows where it ends
+        end, start = log.report.log_end_offset, log.report.log_start_offset
         if file == RECOVERY_POINTS:
             is_wrong = offset != end if self.report.is_clean else False  # else told of the log
             return f"after a clean stop it is the log's end, {end}" if is_wrong else None
-        if offset > end and (self.report.is_clean or file != LOG_START_OFFSETS):
-            return f"the log ends at {end}"  # unclean: all of it was deleted, and it was cut
-        if file == LOG_START_OFFSETS and self.report.is_clean and offset < start:
-            return f"the log starts at {start}"
-        if file == HIGH_WATERMARKS and offset < start:
+        is_sure = self.report.is_clean or (
+            file != LOG_START_OFFSETS and log.unsynced_bytes_max is not None
+        )
+        if offset > end and is_sure:
+            return f"the log ends at {end}"
+        if file in (LOG_START_OFFSETS, HIGH_WATERMARKS) and self.report.is_clean and offset < start:
             return f"the log starts at {start}"
         return None
+
+    def _check_topic_ids(self) -> None:
+        """A topic has one id, and an id one topic: a folder that was renamed or copied in is
+        another's."""
+        topics: dict[TopicId, str] = {}
+        ids: dict[str, TopicId] = {}
+        for name, check in self.logs.items():
+            topic = (split_log_name(name) or (name, 0))[0]
+            if check.topic_id is None:
+                continue
+            other = topics.setdefault(check.topic_id, topic)
+            path = join(check.folder, PARTITION_METADATA)
+            if other != topic:
+                what = f"its topic id is that of {other} too"
+                check.report.findings.add(Kind.METADATA_WRONG, path, what)
+            elif ids.setdefault(topic, check.topic_id) != check.topic_id:
+                what = f"its topic id is not that of the other partitions of {topic}"
+                check.report.findings.add(Kind.METADATA_WRONG, path, what)
 
     def _check_complete(self) -> None:
         """After a clean stop every log is in the checkpoints that must have it."""
         points, starts = self.offsets[RECOVERY_POINTS], self.offsets[LOG_START_OFFSETS]
         for name, check in self.logs.items():
             report = check.report
+            if not check.is_read:
+                continue
             if report.log_end_offset > 0 and name not in points:
                 path = join(self.path, RECOVERY_POINTS)
                 self.findings.add(Kind.CHECKPOINT_WRONG, path, f"{name} is not in it")

@@ -71,6 +71,8 @@ class LogCheck:
     torn: Fault | None = None  # where the torn tail begins
     unsynced_bytes_max: int | None = None
     gaps_below: int | None = None
+    topic_id: TopicId | None = None  # as partition.metadata says
+    is_read: bool = False  # to its end: the report is whole
     course: Course = field(init=False)
     producers: ProducerCheck = field(init=False)
 
@@ -106,6 +108,7 @@ class LogCheck:
         self._check_epochs()
         self._check_bounds()
         self._check_names()
+        self.is_read = True
 
     def _list_segments(self) -> None:
         """A cleaned segment past its commit point stands for those that it replaces: the next start
@@ -145,7 +148,9 @@ class LogCheck:
                 course.good(path, piece)
                 if course.fault_count:
                     self.producers.bad()
-                self.producers.good(piece, report.findings)
+                wrong = self.producers.good(piece, report.findings)
+                if wrong is not None:
+                    course.malformed(path, piece, wrong)
                 last = header.last_offset
                 comparison.batch(piece.position, last, header.base_offset, header.max_timestamp)
                 report.batches += 1
@@ -240,6 +245,7 @@ class LogCheck:
         if meta.gaps_below is not None:
             self.around = replace(self.around, is_compacted=True)
             self.course.is_compacted = True
+        self.topic_id = meta.topic_id
         known = self.around.topic_id
         if known is not None and meta.topic_id != known:
             findings.add(
@@ -281,20 +287,7 @@ class LogCheck:
         told = EpochCache(entries)
         told.truncate_end(max(end, start + 1))  # an emptied log keeps its newest epoch
         if not course.is_compacted and not course.faults:
-            derived = EpochCache()
-            for run in course.runs:
-                derived.assign(run.epoch, run.first_offset)
-            derived.truncate_end(end)
-            derived.truncate_start(start)
-            if start == end and not derived.entries():
-                return None  # no batch says what was deleted
-            if not self.around.is_clean:
-                told.truncate_start(start)  # it may be older than the log start
-            for said, is_so in zip(told.entries(), derived.entries(), strict=False):
-                if said != is_so:
-                    return f"epoch {said[0]} begins at {said[1]}, the batches say {is_so}"
-            count, there = len(told.entries()), len(derived.entries())
-            return None if count == there else f"it has {count} epochs, the batches have {there}"
+            return self._first_other(told, start=start, end=end)
         for run in course.runs:
             for offset in (run.first_offset, run.last_offset):
                 if offset < end and offset >= start and told.epoch_at(offset) != run.epoch:
@@ -303,6 +296,24 @@ class LogCheck:
                         f" its batch says {run.epoch}"
                     )
         return None
+
+    def _first_other(self, told: EpochCache, *, start: int, end: int) -> str | None:
+        """Return where the epochs that are told are not exactly those of the batches."""
+        course = self.course
+        derived = EpochCache()
+        for run in course.runs:
+            derived.assign(run.epoch, run.first_offset)
+        derived.truncate_end(end)
+        derived.truncate_start(start)
+        if start == end and not derived.entries():
+            return None  # no batch says what was deleted
+        if not self.around.is_clean:
+            told.truncate_start(start)  # it may be older than the log start
+        for said, is_so in zip(told.entries(), derived.entries(), strict=False):
+            if said != is_so:
+                return f"epoch {said[0]} begins at {said[1]}, the batches say {is_so}"
+        count, there = len(told.entries()), len(derived.entries())
+        return None if count == there else f"it has {count} epochs, the batches have {there}"
 
     def _check_bounds(self) -> None:
         report, around = self.report, self.around
@@ -323,6 +334,29 @@ class LogCheck:
             what = stray_name(name, self.bases)
             if what is not None:
                 findings.add(what[0], join(self.folder, name), what[1])
+        for base in self._lost_segments():
+            path = join(self.folder, segment_file(base, LOG_SUFFIX))
+            what_else = "its index is there, and the segments before and behind it, but not the log"
+            findings.add(Kind.OFFSET_ORDER, path, what_else, offset=base)
+
+    def _lost_segments(self) -> list[int]:
+        """Return which segments of a compacted log are gone, without one of them a gap is right.
+
+        No crash leaves an index alone between two segments: those go from the log's beginning, or
+        from its end, and a swap that took one has its .log.swap there still.
+        """
+        if not self.course.is_compacted or len(self.bases) < 2:
+            return []
+        replaced = [span for name in self.names if (span := swap_range(name)) is not None]
+        found = (segment_base(name, INDEX_SUFFIX) for name in self.names)
+        return [
+            base
+            for base in found
+            if base is not None
+            and base not in self.bases
+            and self.bases[0] < base < self.bases[-1]
+            and not any(first <= base < end or end < 0 for first, end in replaced)
+        ]
 
 
 UNFINISHED: Final = {

@@ -42,26 +42,20 @@ class ProducerCheck:
         offsets = (segment_base(name, SNAPSHOT_SUFFIX) for name in names)
         self._snapshots = sorted(offset for offset in offsets if offset is not None)
 
-    def good(self, good: Good, findings: Findings) -> None:
-        """The next batch."""
+    def good(self, good: Good, findings: Findings) -> str | None:
+        """The next batch; returns why its producer cannot have sent it, or what is wrong with a
+        marker."""
         header = good.header
         if self._snapshots and self._snapshots[0] <= header.base_offset:
             self._meet(header.base_offset, findings)
         if header.producer_id < 0 or self._is_blind:
-            return
+            return None
         batch = memoryview(good.content)[good.at : good.at + header.size]
         try:
             ended = self._states.replay(batch, header)
         except CorruptionError as error:
             self._is_blind = True
-            findings.add(
-                Kind.BATCH_MALFORMED,
-                join(self._folder, ""),
-                error.message,
-                position=good.position,
-                offset=header.base_offset,
-            )
-            return
+            return error.message
         self._aborted += [
             AbortedTransaction(
                 one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset
@@ -69,6 +63,7 @@ class ProducerCheck:
             for one in ended
             if one.is_aborted
         ]
+        return None
 
     def bad(self) -> None:
         """Batches are missing from here on."""

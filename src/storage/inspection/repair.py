@@ -168,6 +168,12 @@ class _Plan:
         self._cut_to = cut_to
         self._ends: dict[str, int] = {}  # of logs that a step cut
         self._recovered: dict[str, int] = {}  # log -> durable end, once its step was done
+        points = join(self._path, RECOVERY_POINTS)
+        # Nothing says how far the logs were flushed, so nobody knows what may be torn.
+        self._is_unsure = not found.report.is_clean and any(
+            finding.file == points and not found.offsets[RECOVERY_POINTS]
+            for finding in found.report.findings
+        )
 
     def steps(self) -> Iterator[Step]:
         """Yield every step."""
@@ -188,6 +194,8 @@ class _Plan:
             for check in found.logs.values()
             for finding in check.report.findings
         )
+        if self._is_unsure and any(self._is_let_be(check) for check in found.logs.values()):
+            return  # written anew it would let a start cut what is let be
         if Kind.CHECKPOINT_WRONG in own or cuts or is_recovered:
             yield Step("write the checkpoints from the logs", self._write_checkpoints)
 
@@ -195,8 +203,11 @@ class _Plan:
 
     def _cuts(self) -> Iterator[CutPlan]:
         for name, check in self._found.logs.items():
-            kinds = {finding.kind for finding in check.report.findings}
-            if not kinds & DAMAGE_KINDS:
+            if not check.is_read:
+                self._report.refused.append(
+                    f"{name} cannot be read and stays as it is, with its checkpoints"
+                )
+            if not check.is_read or not self._is_damaged(check):
                 continue
             if self._cut_to is None:
                 self._report.refused.append(
@@ -210,6 +221,14 @@ class _Plan:
                 )
             else:
                 yield plan_cut(self._files, check, join(self._cut_to, name))
+
+    def _is_damaged(self, check: LogCheck) -> bool:
+        kinds = {finding.kind for finding in check.report.findings}
+        return bool(kinds & DAMAGE_KINDS) or (self._is_unsure and Kind.TORN_TAIL in kinds)
+
+    def _is_let_be(self, check: LogCheck) -> bool:
+        is_cut = self._cut_to is not None and check.report.name != METADATA_LOG
+        return not check.is_read or (self._is_damaged(check) and not is_cut)
 
     def _cut(self, plan: CutPlan) -> None:
         copy_aside(self._files, plan)
@@ -233,9 +252,9 @@ class _Plan:
 
     def _log_steps(self, name: str, check: LogCheck, *, is_cut: bool) -> Iterator[Step]:
         kinds = {finding.kind for finding in check.report.findings}
-        if is_cut:
+        if is_cut or not check.is_read:
             return
-        is_damaged = bool(kinds & DAMAGE_KINDS)
+        is_damaged = self._is_damaged(check)
         is_clean = bool(self._found.report.is_clean)
         for finding in check.report.findings:
             if finding.kind in (Kind.SNAPSHOT_WRONG, Kind.SNAPSHOT_STALE):
@@ -344,6 +363,8 @@ class _Plan:
             for name in [name for name in offsets if name not in self._found.logs]:
                 del offsets[name]
         for name, check in self._found.logs.items():
+            if self._is_let_be(check):
+                continue
             report = check.report
             end = self._ends.get(name, report.log_end_offset)
             start = min(report.log_start_offset, end)

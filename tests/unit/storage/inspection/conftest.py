@@ -18,7 +18,7 @@ from quorumlog.storage.contents import read_file, write_file
 from quorumlog.storage.shell import Directory
 
 CLUSTER, ONE = ClusterId("c" * 22), NodeId(1)
-TOPIC = TopicId(bytes(range(16)))
+TOPIC, COMPACTED = TopicId(bytes(range(16))), TopicId(bytes(range(1, 17)))
 DATA = "/data"
 Contents = dict[str, bytes]
 
@@ -171,7 +171,7 @@ async def build(runtime: Runtime, *, is_closed: bool) -> Contents:
         log = await directory.open_log("t-0", config, topic_id=TOPIC)
         await _fill(Script(directory, log))
         compacted = LogConfig(segment_bytes=220, index_interval_bytes=0, compacted=True)
-        gappy = await directory.open_log("c-0", compacted, topic_id=TOPIC)
+        gappy = await directory.open_log("c-0", compacted, topic_id=COMPACTED)
         await _fill_compacted(Script(directory, gappy))
         await directory.checkpoint()
         if is_closed:

@@ -48,6 +48,8 @@ def unseen(contents: Contents, *, is_closed: bool) -> list[Bytes]:
         Bytes(f"{DATA}/t-0/partition.metadata", 21, 43),
         # A bound that nothing else repeats.
         Bytes(f"{DATA}/t-0/partition.metadata", 64, 71),
+        # Where gaps may be: nothing else says that either.
+        Bytes(f"{DATA}/c-0/partition.metadata", 56, 60),
         # How far the cleaner came: any offset of the log may be it.
         Bytes(f"{DATA}/cleaner-offset-checkpoint", 8, 10),
         # An offset that moves within the gap beside it, in a compacted log.

@@ -10,7 +10,7 @@ from quorumlog.records.batch import HEADER_SIZE
 from quorumlog.storage.inspection.directory import Known, KnownTopic, check
 from quorumlog.storage.inspection.findings import CheckReport, Kind
 
-from .conftest import DATA, ONE, TOPIC, Contents, Tree
+from .conftest import COMPACTED, DATA, ONE, TOPIC, Contents, Tree
 
 Plant = Callable[[Contents], Tree]
 
@@ -118,13 +118,15 @@ def test_gaps_are_right_where_the_cleaner_was_and_nowhere_else(
     plant: Plant, killed_contents: Contents
 ) -> None:
     tree = plant(killed_contents)
-    cleaned = f"{DATA}/cleaner-offset-checkpoint"
+    cleaned, meta = f"{DATA}/cleaner-offset-checkpoint", f"{DATA}/c-0/partition.metadata"
     tree.files.remove(cleaned)
+    assert kinds(check(tree.files, tree.path)) == []
+    tree.write(meta, tree.read(meta).partition(b"gaps_below")[0])
     assert Kind.OFFSET_ORDER in kinds(check(tree.files, tree.path))
     named = Known(compacted=frozenset({"c"}))
     assert kinds(check(tree.files, tree.path, known=named)) == []
     topics = {
-        "c": KnownTopic(topic_id=TOPIC, is_compacted=True),
+        "c": KnownTopic(topic_id=COMPACTED, is_compacted=True),
         "t": KnownTopic(topic_id=TOPIC, is_compacted=False),
     }
     assert kinds(check(tree.files, tree.path, known=Known(topics=topics))) == []

@@ -1,0 +1,226 @@
+"""What a node or a crash leaves in good order is no problem; what only looks like it is one."""
+
+from collections.abc import Callable
+
+from quorumlog.ids import DirectoryId, NodeId, TopicId
+from quorumlog.records.batch import HEADER_SIZE
+from quorumlog.records.codec import encode_batch
+from quorumlog.records.record import Record
+from quorumlog.storage.checkpoints import decode_meta, encode_id
+from quorumlog.storage.inspection.directory import Known, check
+from quorumlog.storage.inspection.findings import CheckReport, Finding, Kind, Severity
+from quorumlog.storage.inspection.repair import repair
+
+from .conftest import DATA, ONE, Contents, Tree
+
+Plant = Callable[[Contents], Tree]
+
+FIRST = f"{DATA}/t-0/00000000000000000000.log"
+MIDDLE = f"{DATA}/t-0/00000000000000000007.log"
+LAST = f"{DATA}/t-0/00000000000000000012.log"
+POINTS = f"{DATA}/recovery-point-offset-checkpoint"
+MARKS = f"{DATA}/replication-offset-checkpoint"
+STARTS = f"{DATA}/log-start-offset-checkpoint"
+
+
+def problems(report: CheckReport) -> list[Kind]:
+    return [one.kind for one in report.all_findings() if one.severity is Severity.PROBLEM]
+
+
+def flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :]
+
+
+# --- checkpoints after a kill --------------------------------------------------------------------
+
+
+def test_a_high_watermark_may_lag_behind_a_log_start_after_a_kill(
+    plant: Plant, killed_contents: Contents, closed_contents: Contents
+) -> None:
+    """Records are deleted durably at once; the high watermark is stored now and then."""
+    stored = {STARTS: b"0\n1\nt 0 8\n", MARKS: b"0\n1\nt 0 5\n"}
+    tree = plant(killed_contents | stored)
+    assert problems(check(tree.files, DATA)) == []
+    tree = plant(closed_contents | stored)
+    assert Kind.CHECKPOINT_WRONG in problems(check(tree.files, DATA))
+
+
+def test_a_power_cut_may_take_what_was_committed_from_a_replicated_log_alone(
+    plant: Plant, killed_contents: Contents
+) -> None:
+    tree = plant(killed_contents | {MARKS: b"0\n1\nc 0 99\n"})
+    assert problems(check(tree.files, DATA)) == []
+    tree.write(MARKS, b"0\n1\nt 0 99\n")  # an fsync log commits what is flushed
+    assert problems(check(tree.files, DATA)) == [Kind.CHECKPOINT_WRONG]
+
+
+# --- a cluster's metadata ------------------------------------------------------------------------
+
+
+def test_a_node_that_is_not_registered_yet_is_no_problem(
+    plant: Plant, closed_contents: Contents
+) -> None:
+    tree = plant(closed_contents)
+    mine = decode_meta(closed_contents[f"{DATA}/meta.properties"]).directory_id
+    other = DirectoryId(b"!" * 16)
+
+    def found(directories: dict[NodeId, DirectoryId]) -> list[Kind]:
+        return problems(check(tree.files, DATA, known=Known(directories=directories)))
+
+    assert found({NodeId(7): other}) == []
+    assert found({ONE: mine}) == []
+    assert found({ONE: other}) == [Kind.METADATA_WRONG]
+    assert found({NodeId(7): mine}) == [Kind.METADATA_WRONG]
+
+
+def test_a_topic_has_one_id_and_an_id_one_topic(plant: Plant, closed_contents: Contents) -> None:
+    def copied(name: str) -> Contents:
+        return {
+            path.replace("/t-0/", f"/{name}/"): content
+            for path, content in closed_contents.items()
+            if "/t-0/" in path
+        }
+
+    points = closed_contents[POINTS].replace(b"\n2\n", b"\n3\n")
+    tree = plant(closed_contents | copied("t-1") | {POINTS: points + b"t 1 15\n"})
+    assert problems(check(tree.files, DATA)) == []
+    renamed = plant(closed_contents | copied("u-0") | {POINTS: points + b"u 0 15\n"})
+    renamed.files.remove(f"{DATA}/t-1/partition.metadata")
+    (found,) = metadata_findings(renamed)
+    assert found.file == f"{DATA}/u-0/partition.metadata"
+    assert found.what == "its topic id is that of t too"
+    changed = meta_with(closed_contents[f"{DATA}/t-0/partition.metadata"], TopicId(b"?" * 16))
+    renamed.files.remove(f"{DATA}/u-0/partition.metadata")
+    renamed.write(f"{DATA}/t-1/partition.metadata", changed)
+    (found,) = metadata_findings(renamed)
+    assert "not that of the other partitions of t" in found.what
+
+
+def metadata_findings(tree: Tree) -> list[Finding]:
+    return [f for f in check(tree.files, DATA).all_findings() if f.kind is Kind.METADATA_WRONG]
+
+
+def meta_with(content: bytes, topic_id: TopicId) -> bytes:
+    return content[:21] + encode_id(topic_id).encode() + content[43:]
+
+
+# --- what looks alike ----------------------------------------------------------------------------
+
+
+def test_a_segment_whose_log_is_gone_is_a_problem_also_in_a_compacted_log(
+    plant: Plant, closed_contents: Contents
+) -> None:
+    """A crash leaves indexes without their .log before the first segment, or behind the last."""
+    middle = f"{DATA}/c-0/00000000000000000010"
+    third = {
+        f"{DATA}/c-0/{40:020d}.log": encode_batch(
+            [Record(40, 1_000, b"k", b"v")], base_offset=40, leader_epoch=0
+        ),
+        POINTS: closed_contents[POINTS].replace(b"c 0 31", b"c 0 41"),
+    }
+    tree = plant(closed_contents | third)
+    assert problems(check(tree.files, DATA)) == []
+    tree.files.remove(f"{middle}.log")
+    assert Kind.OFFSET_ORDER in problems(check(tree.files, DATA))
+
+
+def test_two_swapped_segments_are_a_problem(plant: Plant, killed_contents: Contents) -> None:
+    gappy = (f"{DATA}/c-0/{0:020d}.log", f"{DATA}/c-0/{10:020d}.log")
+    for first, second in ((FIRST, MIDDLE), gappy):
+        tree = plant(
+            killed_contents | {first: killed_contents[second], second: killed_contents[first]}
+        )
+        found = problems(check(tree.files, DATA))
+        assert (Kind.INDEX_WRONG if first == gappy[0] else Kind.OFFSET_ORDER) in found
+        tree.write(first, killed_contents[first])
+        tree.write(second, killed_contents[second])
+
+
+def test_a_last_batch_that_is_gone_below_the_recovery_point_is_a_problem(
+    plant: Plant, killed_contents: Contents, closed_contents: Contents
+) -> None:
+    for contents in (killed_contents, closed_contents):
+        for path in (MIDDLE, LAST):
+            cut = contents[path][: _last_batch(contents[path])]
+            tree = plant(contents | {path: cut})
+            assert problems(check(tree.files, DATA)), path
+            tree.write(path, contents[path])
+
+
+def _last_batch(content: bytes) -> int:
+    position = 0
+    while True:
+        following = position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")
+        if following >= len(content):
+            return position
+        position = following
+
+
+def test_checkpoints_of_another_directory_are_a_problem(
+    plant: Plant, closed_contents: Contents
+) -> None:
+    tree = plant(closed_contents | {POINTS: b"0\n2\nx 0 31\ny 0 15\n"})
+    assert problems(check(tree.files, DATA)) == [Kind.CHECKPOINT_WRONG] * 4
+
+
+# --- repairs -------------------------------------------------------------------------------------
+
+
+def test_a_log_that_cannot_be_read_keeps_its_checkpoints(
+    plant: Plant, closed_contents: Contents
+) -> None:
+    marks = {MARKS: b"0\n2\nc 0 31\nt 0 15\n", STARTS: b"0\n1\ngone 0 5\n"}
+    tree = plant(closed_contents | marks)
+    tree.files.remove(LAST)
+    tree.files.make_folder(LAST)  # what cannot be read as a file
+    found = check(tree.files, DATA)
+    assert Kind.UNREADABLE in problems(found)
+    report = repair(tree.files, DATA, cut_to="/aside")
+    assert not report.is_ok
+    assert tree.read(MARKS) == marks[MARKS]
+    assert tree.read(POINTS) == closed_contents[POINTS]
+    assert any("cannot be read" in refused for refused in report.refused)
+
+
+def test_nothing_is_cut_as_torn_while_the_recovery_points_are_lost(
+    plant: Plant, killed_contents: Contents
+) -> None:
+    broken = {POINTS: b"nonsense", MIDDLE: flipped(killed_contents[MIDDLE], HEADER_SIZE + 1)}
+    tree = plant(killed_contents | broken)
+    report = repair(tree.files, DATA)
+    assert not report.is_ok
+    assert tree.read(MIDDLE) == broken[MIDDLE]
+    assert tree.read(POINTS) == broken[POINTS]
+    assert any("--cut-damage" in refused for refused in report.refused)
+    report = repair(tree.files, DATA, cut_to="/aside")
+    assert report.is_ok, report.as_dict()
+    assert tree.read("/aside/t-0/00000000000000000007.log.from-0") == broken[MIDDLE]
+    assert tree.read("/aside/t-0/00000000000000000012.log") == killed_contents[LAST]
+
+
+def test_a_marker_that_says_nonsense_is_cut_like_any_other_batch(
+    plant: Plant, killed_contents: Contents
+) -> None:
+    """Its CRC is right, and its record decodes; what it says of its transaction does not."""
+    nonsense = encode_batch(
+        [Record(15, 1_000, b"\x00", b"?")],
+        base_offset=15,
+        leader_epoch=4,
+        producer_id=9,
+        producer_epoch=0,
+        base_sequence=-1,
+        is_transactional=True,
+        is_control=True,
+    )
+    more = {
+        LAST: killed_contents[LAST] + nonsense,
+        POINTS: killed_contents[POINTS].replace(b"t 0 15", b"t 0 16"),
+    }
+    tree = plant(killed_contents | more)
+    (finding,) = check(tree.files, DATA).logs[1].findings
+    assert finding.kind is Kind.BATCH_MALFORMED
+    assert (finding.file, finding.offset) == (LAST, 15)
+    assert finding.position == len(killed_contents[LAST])
+    report = repair(tree.files, DATA, cut_to="/aside")
+    assert report.is_ok, report.as_dict()
+    assert any("cut offsets [15, 16)" in done for done in report.done)
