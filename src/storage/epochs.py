@@ -14,7 +14,7 @@ from ..ids import NO_EPOCH
 class EpochCache:
     """The leader epochs of one log. Lookups are O(log n)."""
 
-    __slots__ = ("_epochs", "_starts")
+    __slots__ = ("_epochs", "_starts", "loaded")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
@@ -22,6 +22,7 @@ class EpochCache:
         for epoch, start in entries:
             self._epochs.append(epoch)
             self._starts.append(start)
+        self.loaded = self.entries()  # what it was made of
 
     @property
     def latest(self) -> int:

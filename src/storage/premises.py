@@ -282,11 +282,6 @@ def truncate_log(
     return cut
 
 
-def replace_all(files: "Files", contents: list[tuple[str, str, bytes]]) -> None:
-    for folder, name, content in contents:
-        replace_file(files, folder, name, content)
-
-
 def replace_offsets(files: "Files", path: str, offsets: Mapping[str, Mapping[str, int]]) -> None:
     """Replace offset checkpoints at the top of a data directory, in this order."""
     for name, by_log in offsets.items():
@@ -308,6 +303,7 @@ def rename_away(
         replace_offsets(files, path, offsets)
     if files.exists(old):
         files.rename(old, new)
+    if files.exists(new):  # maybe since an attempt that could not open the folder
         files.sync_folder(path)
 
 

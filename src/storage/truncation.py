@@ -89,7 +89,8 @@ def find_cut(truncation: Truncation) -> Cut:
 
 def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None:
     """Cut, durably. The stored recovery point must not be above the cut any more, or the next
-    recovery would miss what is cut here. Waits for the device; raises OSError."""
+    recovery would miss what is cut here. Waits for the device; raises OSError. May be repeated
+    where no file could be opened."""
     if truncation.producers is not None:
         cut_producers(files, truncation.producers, size=cut.size, end_offset=cut.end_offset)
     if cut.end_offset <= truncation.log_start_offset:
@@ -98,12 +99,13 @@ def perform_truncation(files: "Files", truncation: Truncation, cut: Cut) -> None
     if cut.is_empty:
         gone = (*gone, truncation.file.path, *truncation.below)
     for path in gone:
-        remove_segment(files, path)
+        if files.exists(path):
+            remove_segment(files, path)
         files.sync_folder(truncation.folder)
     if cut.is_empty:
         return
-    if remove_index(files, truncation.file.path):  # they may point beyond the new end ...
-        files.sync_folder(truncation.folder)  # ... and must not come back beside another past
+    remove_index(files, truncation.file.path)  # it may point beyond the new end ...
+    files.sync_folder(truncation.folder)  # ... and must not come back beside another past
     truncation.file.truncate(cut.size)
     truncation.file.sync()
 

@@ -46,12 +46,15 @@ class Removal:
 def perform_removal(files: "Files", removal: Removal) -> list[str]:
     """Take the segments out of the log, durably; return the paths to unlink later.
 
-    Waits for the device; raises OSError, and what was done by then is unknown.
+    Waits for the device; raises OSError, and what was done by then is unknown: it may be repeated.
     """
     files.sync_folder(removal.folder)  # the segment that stays may be new
     renamed: list[str] = []
     for path in removal.log_paths:
-        renamed += set_aside(files, path)
+        if files.exists(path):
+            renamed += set_aside(files, path)
+        elif files.exists(path + DELETED_SUFFIX):
+            renamed.append(path + DELETED_SUFFIX)
         files.sync_folder(removal.folder)
         for suffix in BESIDE:
             beside = path.removesuffix(LOG_SUFFIX) + suffix

@@ -58,6 +58,7 @@ class Exclusive:
     end: Callable[[Any], None]
     waiter: "asyncio.Future[None]"
     changes: bool  # False: the close, which must not take the clean marker away
+    repeats: bool  # both parts may be done again after no file could be opened
 
 
 @dataclass(slots=True, eq=False)

@@ -25,7 +25,7 @@ from ..layout import (
     join,
 )
 from ..log import Log
-from ..premises import replace_all, replace_offsets
+from ..premises import replace_offsets
 from ..stored import Stored
 from .channel import Channel
 from .config_changes import ConfigChanges
@@ -72,7 +72,7 @@ class Checkpointing:
     async def checkpoint(self) -> None:
         """Flush every log that was appended to, then store what the logs came to.
 
-        Raises OSError.
+        Raises OSError; the next one stores it then.
         """
         self._writer.dirtied.clear()
         channels, self._writer.dirty = self._behind | self._writer.dirty, {}
@@ -80,39 +80,50 @@ class Checkpointing:
             self._changes.take(channel)  # what a full disk held up
         flushed = [self._writer.flush(channel) for channel in channels]
         await asyncio.gather(*flushed, return_exceptions=True)
-        has_changed = await self.store([channel.log for channel in channels])
+        try:
+            has_changed = await self.store([channel.log for channel in channels])
+        except OSError:
+            self._behind = channels
+            self._writer.dirtied.set()
+            raise
         self._behind = {channel: None for channel in channels if _is_behind(channel.log)}
         if self._behind and has_changed:
             self._writer.dirtied.set()  # once more, until their high watermarks stand still
 
     async def _under_load(self) -> None:
+        said = ""
         while True:
             await self._writer.dirtied.wait()
             await asyncio.sleep(self._interval_ms / 1000)
             try:
                 await self.checkpoint()
             except OSError as error:  # the older checkpoints only make a recovery longer
-                _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)
+                if str(error) != said:  # said once, though it is tried again and again
+                    _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)
+                said = str(error)
+            else:
+                said = ""
 
     async def store(self, logs: Iterable[Log]) -> bool:
         """Store what these logs' checkpoints should say, when it is their turn; returns whether
         that is anything new. Raises OSError."""
         planned: list[tuple[Stored, bool]] = []
+        epochs: list[Callable[[], None]] = []
+        files = self._runtime.files
 
         def begin() -> Callable[[], None]:
             stored = self.stored.copy()
-            epochs = [
-                (log.folder, LEADER_EPOCHS, encode_epochs(stored.epochs[log.name]))
-                for log in stored.take(logs)
-            ]
+            for log in stored.take(logs):
+                content = encode_epochs(stored.epochs[log.name])
+                epochs.append(partial(replace_file, files, log.folder, LEADER_EPOCHS, content))
             offsets = stored.files_beside(self.stored)
             planned.append((stored, bool(epochs or offsets)))
-            return partial(_store, self._runtime, self._path, epochs, offsets)
+            return partial(replace_offsets, files, self._path, offsets)
 
         def end(_: None) -> None:
             self.stored = planned[0][0]
 
-        await self._writer.run(begin, end)
+        await self._writer.run(begin, end, before=epochs)
         return planned[0][1]
 
     async def store_cleaned(self, log: Log, offset: int) -> None:
@@ -239,13 +250,3 @@ def _try_to_replace(
 
 def _is_behind(log: Log) -> bool:
     return log.failure is None and log.high_watermark < log.log_end_offset
-
-
-def _store(
-    runtime: Runtime,
-    path: str,
-    epochs: list[tuple[str, str, bytes]],
-    offsets: dict[str, dict[str, int]],
-) -> None:
-    replace_all(runtime.files, epochs)
-    replace_offsets(runtime.files, path, offsets)

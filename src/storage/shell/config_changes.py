@@ -84,4 +84,4 @@ class ConfigChanges:
             self.take(channel)
 
         channel.is_configuring = True
-        release_after(self._writer.exclusive(channel, begin, end), begun)
+        release_after(self._writer.exclusive(channel, begin, end, repeats=True), begun)

@@ -188,6 +188,7 @@ class Directory:
         channels = list(self._channels.values())
         closed = [self._closing(channel) for channel in channels]
         await asyncio.gather(*closed, return_exceptions=True)
+        self._pool.close()  # what comes now may need their descriptors
         try:
             await self._last_checkpoint()
         except OSError as error:  # the next opening recovers from the older checkpoints
@@ -213,7 +214,7 @@ class Directory:
             for flush in begun:
                 self._writer.flushed(channel, flush)
 
-        closing = self._writer.exclusive(channel, begin, end, changes=False)
+        closing = self._writer.exclusive(channel, begin, end, changes=False, repeats=True)
         release_after(closing, begun)
         return closing
 
@@ -296,6 +297,8 @@ class Directory:
             state=state,
         )
         stored = self._checkpoints.stored
+        if self.was_clean:  # otherwise what the file says may not be durable
+            stored.epochs[name] = log.epochs.loaded
         log.note_high_watermark(min(stored.high_watermarks.get(name, 0), log.log_end_offset))
         log.was_compacted = log.was_compacted or name in stored.cleaner_offsets
         self._channels[name] = Channel(log)
@@ -351,9 +354,9 @@ class Directory:
             points = dict(stored)
             # Whatever becomes of it, no checkpoint may say again what was stored before.
             begun.append((truncation, stored.pop(log.name, 0)))
+            self._checkpoints.stored.epochs.pop(log.name, None)
             files = self._runtime.files
             return partial(truncate_log, files, self.path, points, log.name, truncation)
-            self._checkpoints.stored.epochs.pop(log.name, None)
 
         def end(cut: Cut | None) -> None:
             if cut is not None:
@@ -365,7 +368,7 @@ class Directory:
 
         channel = self._channel(log)
         self.housekeeping.drop(log)
-        await self._writer.exclusive(channel, begin, end)
+        await self._writer.exclusive(channel, begin, end, repeats=True)
         await self._checkpoints.lower_cleaned(log)
 
     async def delete_records(self, log: Log, offset: int) -> int:
@@ -396,7 +399,7 @@ class Directory:
         def end(_: None) -> None:
             del self._channels[log.name]
 
-        await self._writer.exclusive(channel, begin, end)
+        await self._writer.exclusive(channel, begin, end, repeats=True)
         await self._unlink(new)
 
     async def delete_folder(self, name: str) -> None:

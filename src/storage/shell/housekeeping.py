@@ -307,7 +307,7 @@ class Housekeeping:
                 self._writer.dirty[channel] = None  # its log start is to be stored
                 self._writer.dirtied.set()
 
-        await self._writer.exclusive(channel, begin, end)
+        await self._writer.exclusive(channel, begin, end, repeats=True)
         return bool(begun)
 
     # --- logs that are not open ----------------------------------------------------------------

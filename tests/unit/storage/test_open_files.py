@@ -154,3 +154,88 @@ def test_what_others_left_in_the_directory_is_not_read(kit: Kit) -> None:
             assert directory.load_file("core.12345") is None
 
     simulated(main)
+
+
+Work = Callable[[Any, Any], Coroutine[Any, Any, Any]]
+
+
+async def truncated(directory: Any, log: Any) -> None:
+    await directory.truncate(log, 2)
+    assert log.log_end_offset == 2
+
+
+async def given_another_config(directory: Any, log: Any) -> None:
+    directory.configure(log, LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=100))
+    await directory.truncate(log, 6)  # after it
+    assert log.config.flush_policy is FlushPolicy.FSYNC
+
+
+@pytest.mark.parametrize("part", ["data/t-0", ".log", "index", ".snapshot", "point", ".metadata"])
+@pytest.mark.parametrize("operation", ["open", "create", "sync_folder"])
+@pytest.mark.parametrize("work", [truncated, given_another_config])
+def test_work_on_a_log_that_can_open_no_file_is_done_later(
+    kit: Kit, batch: MakeBatch, work: Work, operation: str, part: str
+) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        small = LogConfig(flush_policy=FlushPolicy.REPLICATED, segment_bytes=100)
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", small, topic_id=TOPIC)
+            for _ in range(6):
+                await kit.append(directory, log, batch(1))
+            await directory.checkpoint()
+            node.device.fail(operation, errno.EMFILE, path_part=part, times=2)
+            await work(directory, log)
+            node.device.faults.clear()
+            assert log.failure is None
+            await kit.append(directory, log, batch(1))
+            end = log.log_end_offset
+        async with kit.opened(runtime, "/data") as directory:
+            assert directory.was_clean
+            log = await directory.open_log("t-0", small, topic_id=TOPIC)
+            assert log.log_end_offset == end == len(await kit.values(directory, log))
+
+    simulated(main)
+
+
+@pytest.mark.parametrize("operation", ["create", "sync_folder"])
+def test_a_close_that_can_open_no_file_ends_well_later(
+    kit: Kit, batch: MakeBatch, operation: str
+) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            for number in range(3):
+                log = await directory.open_log(f"t-{number}", FAST, topic_id=TOPIC)
+                await kit.append(directory, log, batch(1), flush=False)
+            node.device.fail(operation, errno.EMFILE, path_part="t-", times=7)
+        async with kit.opened(runtime, "/data") as directory:
+            assert directory.was_clean
+            log = await directory.open_log("t-2", FAST, topic_id=TOPIC)
+            assert log.log_end_offset == 1
+
+    simulated(main)
+
+
+def test_a_deletion_that_can_open_no_file_is_done_later_and_for_good(
+    kit: Kit, batch: MakeBatch
+) -> None:
+    with SimWorld(0) as world:
+        node = world.node("n")
+
+        async def first(runtime: Runtime) -> None:
+            async with kit.opened(runtime, "/data", close=False) as directory:
+                log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+                await kit.append(directory, log, batch(3))
+                await directory.checkpoint()
+                node.device.fail("sync_folder", errno.EMFILE, path_part="/data", times=4)
+                await directory.delete_log(log)
+                node.power_cut()
+
+        async def second(runtime: Runtime) -> list[str]:
+            async with kit.opened(runtime, "/data") as directory:
+                return list(directory.log_names())
+
+        node.spawn(first)
+        world.run_for(virtual_ms=60_000)
+        task = node.spawn(second)
+        world.run_until(task, virtual_ms=60_000)
+        assert task.result() == []

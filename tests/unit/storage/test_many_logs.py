@@ -1,0 +1,147 @@
+"""What is done for many logs at once is done side by side, and for those alone that need it."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+
+from quorumlog.ids import TopicId
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig
+from quorumlog.storage.checkpoints import decode_offsets
+from quorumlog.storage.contents import read_file
+from quorumlog.storage.layout import RECOVERY_POINTS
+from quorumlog.storage.shell.owner import Owner
+
+MakeBatch = Callable[..., bytes]
+Kit = Any  # conftest.Kit
+
+TOPIC = TopicId(b"t" * 16)
+FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
+QUIET = DirectoryConfig(checkpoint_interval_ms=3_600_000)
+
+
+def simulated(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]]) -> Any:
+    with SimWorld(0) as world:
+        node = world.node("n")
+        task = node.spawn(lambda runtime: main(runtime, node))
+        world.run_until(task, virtual_ms=3_600_000)
+        return task.result()
+
+
+def nothing() -> None:
+    return
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_an_owner_has_as_many_jobs_under_way_as_it_is_wide(width: int) -> None:
+    async def main(runtime: Runtime, _: SimNode) -> None:
+        under_way, most, begun = 0, 0, []
+
+        async def job(number: int) -> None:
+            nonlocal under_way, most
+            begun.append(number)
+            under_way += 1
+            most = max(most, under_way)
+            await owner.offload(nothing)
+            under_way -= 1
+
+        async with runtime.tasks.scope("life") as scope:
+            owner = Owner(runtime, scope, "flush:/data", width=width)
+            for turn in range(3):
+                for number in range(10):
+                    owner.submit(partial(job, 10 * turn + number))
+                await runtime.tasks.offload("read", nothing)
+            await owner.stop()
+        assert begun == list(range(30))
+        assert most == width
+        assert under_way == 0
+
+    simulated(main)
+
+
+def test_the_first_error_of_works_side_by_side_is_raised_once_all_have_ended() -> None:
+    async def main(runtime: Runtime, _: SimNode) -> None:
+        ended = []
+
+        def work(number: int) -> None:
+            if number == 1:
+                raise OSError(errno.EIO, "one")
+            ended.append(number)
+
+        async with runtime.tasks.scope("life") as scope:
+            owner = Owner(runtime, scope, "flush:/data", width=3)
+            await owner.offload_all([])
+            with pytest.raises(OSError, match="one"):
+                await owner.offload_all([partial(work, number) for number in range(7)])
+            await owner.stop()
+        assert sorted(ended) == [0, 2, 3, 5, 6], "what came after it in its turn was not begun"
+
+    simulated(main)
+
+
+@pytest.mark.parametrize("what", ["close", "checkpoint"])
+def test_many_logs_are_made_durable_side_by_side(kit: Kit, batch: MakeBatch, what: str) -> None:
+    async def main(runtime: Runtime, _: SimNode) -> None:
+        took = {}
+        for count in (1, 160):
+            path = f"/{count}"
+            async with kit.opened(runtime, path, config=QUIET, close=False) as directory:
+                for number in range(count):
+                    log = await directory.open_log(f"t-{number}", FAST, topic_id=TOPIC)
+                    await kit.append(directory, log, batch(1), flush=False)
+                began = asyncio.get_running_loop().time()
+                await (directory.checkpoint() if what == "checkpoint" else directory.close())
+                took[count] = asyncio.get_running_loop().time() - began
+        assert took[160] < 30 * took[1]
+
+    simulated(main)
+
+
+def test_a_log_that_nobody_wrote_costs_a_close_nothing(kit: Kit, batch: MakeBatch) -> None:
+    """Of a directory that was closed well and is written to: its other logs have their files."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        for life in range(2):
+            async with kit.opened(runtime, "/data", config=QUIET) as directory:
+                logs = [
+                    await directory.open_log(f"t-{number}", FAST, topic_id=TOPIC)
+                    for number in range(3)
+                ]
+                if life == 1:
+                    node.device.fail("create", errno.EIO, path_part="t-1")
+                    node.device.fail("sync", errno.EIO, path_part="t-1")
+                for log in logs[:: 1 + life]:
+                    await kit.append(directory, log, batch(1), epoch=life)
+        async with kit.opened(runtime, "/data") as directory:
+            assert directory.was_clean
+            for number in range(3):
+                log = await directory.open_log(f"t-{number}", FAST, topic_id=TOPIC)
+                entries = [(0, 0)] if number == 1 else [(0, 0), (1, 1)]
+                assert log.epochs.entries() == entries
+
+    simulated(main)
+
+
+def test_a_checkpoint_that_failed_is_made_again_without_another_append(
+    kit: Kit, batch: MakeBatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        config = DirectoryConfig(checkpoint_interval_ms=100)
+        async with kit.opened(runtime, "/data", config=config) as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            node.device.fail("create", errno.ENOSPC, path_part=RECOVERY_POINTS, times=3)
+            await kit.append(directory, log, batch(2), flush=False)
+            await asyncio.sleep(1)
+            points = decode_offsets(read_file(runtime.files, f"/data/{RECOVERY_POINTS}"), "")
+            assert points == {"t-0": 2}
+
+    with caplog.at_level(logging.WARNING, "quorumlog.storage"):
+        simulated(main)
+    assert len(caplog.messages) == 1, "it is said once"
+    assert "storage.checkpoint_failed" in caplog.messages[0]
