@@ -89,6 +89,10 @@ def _print_differences(log: "LogDiff") -> None:
     for difference in log.differences:
         if difference.why in EXPLAINED:
             continue
+        if not difference.count:  # no records, but a place
+            named = f" in {difference.only_in}" if difference.only_in else ""
+            typer.echo(f"{log.log}: {difference.why}{named}: {difference.detail}")
+            continue
         where = f"offset {difference.first_offset}"
         if difference.last_offset > difference.first_offset:
             where = f"offsets {difference.first_offset} to {difference.last_offset}"

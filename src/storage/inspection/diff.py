@@ -3,17 +3,17 @@
 What counts is what a reader gets: offset, leader epoch, timestamp, key, value, headers, producer.
 How records are put into batches, and the codec, does not. Where a batch has the same bytes on both
 sides (and so in copies that a leader sent) no record is decoded. Memory is bounded: one part of a
-batch a side, and CANDIDATES_MAX keys that may have been superseded.
+batch a side, and CANDIDATES_MAX keys of CANDIDATE_BYTES_MAX that may have been superseded.
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...errors import InvalidRequest
 from ...records.batch import PREFIX_SIZE
 from ..layout import META_PROPERTIES, join, segment_base, split_log_name
-from .sides import Placed, Side, newer_keys, open_side
+from .sides import Placed, Side, Spread, open_side, spread_of_keys
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CANDIDATES_MAX: Final = 100_000
 """Records without a counterpart whose keys are looked for at once; each such pass reads the other
 log once more."""
+
+CANDIDATE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of their keys."""
 
 
 class Why(StrEnum):
@@ -30,7 +33,7 @@ class Why(StrEnum):
     ABOVE_HIGH_WATERMARK = "above-high-watermark"  # not committed yet
     SUPERSEDED = "superseded"  # compaction left a newer record of its key
     TOMBSTONE = "tombstone"  # compaction may drop a delete once it is old
-    CONTROL = "control"  # a record of the log itself
+    CONTROL = "control"  # compaction may drop a marker once nobody needs it
     MISSING = "missing"  # in one log only, and nothing explains it
     CONTENT = "content"  # timestamp, key, value or headers differ
     EPOCH = "epoch"  # written by another leader
@@ -49,7 +52,7 @@ SENTENCES: Final = {
     Why.ABOVE_HIGH_WATERMARK: "they are not committed",
     Why.SUPERSEDED: "compacted: the other log has a newer record of each key",
     Why.TOMBSTONE: "compacted: deletes may be dropped once they are old",
-    Why.CONTROL: "records of the log itself",
+    Why.CONTROL: "compacted: markers go once the records that they decide are gone",
     Why.MISSING: "nothing explains that the other log has none",
     Why.CONTENT: "timestamp, key, value or headers differ",
     Why.EPOCH: "the leader epochs differ",
@@ -57,6 +60,15 @@ SENTENCES: Final = {
     Why.UNREADABLE: "there is no good batch",
     Why.TOPIC_ID: "the folders hold different topics",
 }
+
+
+class Candidate(NamedTuple):
+    """A record without a counterpart: compaction may have taken it from the other log."""
+
+    side: Side
+    offset: int
+    key: bytes
+    is_delete: bool
 
 
 @dataclass(slots=True)
@@ -177,7 +189,8 @@ class _Comparison:
         self._is_compacted = a.is_compacted or b.is_compacted
         marks = [mark for mark in (a.high_watermark, b.high_watermark) if mark is not None]
         self._committed = max(marks, default=None)
-        self._candidates: list[tuple[Side, Placed]] = []
+        self._candidates: list[Candidate] = []
+        self._candidate_bytes = 0
 
     def run(self) -> None:
         """Compare from the first record to the last."""
@@ -215,7 +228,11 @@ class _Comparison:
         mine = one.content[one.at + PREFIX_SIZE : one.at + h.size]  # copies compare faster
         if mine != other.content[other.at + PREFIX_SIZE : other.at + k.size]:
             return False
-        if h.leader_epoch != k.leader_epoch:
+        if h.leader_epoch != k.leader_epoch and self._is_uncommitted(h.base_offset):
+            self._out.add(
+                Why.ABOVE_HIGH_WATERMARK, h.base_offset, count=h.record_count, last=h.last_offset
+            )
+        elif h.leader_epoch != k.leader_epoch:
             detail = f"{h.leader_epoch} in A, {k.leader_epoch} in B"
             self._out.add(
                 Why.EPOCH, h.base_offset, count=h.record_count, last=h.last_offset, detail=detail
@@ -233,7 +250,10 @@ class _Comparison:
             return False
         if side.batch.header.base_offset < other.end_offset:
             return False  # a gap of the other, not its end
-        return self._skip(side, self._beyond(side.batch.header.base_offset))
+        is_uncommitted = self._is_uncommitted(side.batch.header.base_offset)
+        if not is_uncommitted and self._is_uncommitted(side.batch.header.last_offset):
+            return False  # one by one
+        return self._skip(side, Why.ABOVE_HIGH_WATERMARK if is_uncommitted else Why.MISSING)
 
     def _skip(self, side: Side, why: Why) -> bool:
         assert side.batch is not None, "there is a batch"
@@ -262,7 +282,9 @@ class _Comparison:
 
     def _compare(self, one: Placed, other: Placed) -> None:
         offset = one.record.offset
-        if one.record != other.record or one.is_control != other.is_control:
+        if self._is_uncommitted(offset) and one != other:
+            self._out.add(Why.ABOVE_HIGH_WATERMARK, offset)
+        elif one.record != other.record or one.is_control != other.is_control:
             self._out.add(Why.CONTENT, offset, detail=_content(one, other))
         elif one.leader_epoch != other.leader_epoch:
             detail = f"{one.leader_epoch} in A, {other.leader_epoch} in B"
@@ -278,46 +300,46 @@ class _Comparison:
         offset, key = placed.record.offset, placed.record.key
         if offset < other.start_offset:
             why = Why.BELOW_START
-        elif placed.is_control:
+        elif self._is_uncommitted(offset):
+            why = Why.ABOVE_HIGH_WATERMARK
+        elif placed.is_control and self._is_compacted:
             why = Why.CONTROL
         elif other.is_exhausted and offset >= other.end_offset:
-            why = self._beyond(offset)
+            why = Why.MISSING  # compaction takes no log's end
         elif self._is_compacted and key is not None:
-            self._candidates.append((side, placed))
-            if len(self._candidates) >= CANDIDATES_MAX:
+            self._candidates.append(Candidate(side, offset, key, placed.record.value is None))
+            self._candidate_bytes += len(key)
+            is_full = self._candidate_bytes >= CANDIDATE_BYTES_MAX
+            if is_full or len(self._candidates) >= CANDIDATES_MAX:
                 self._settle()
             return
         else:
             why = Why.MISSING
         self._out.add(why, offset, only_in=side.name)
 
-    def _beyond(self, offset: int) -> Why:
-        """Why a log may end below an offset that the other one has."""
-        if self._committed is not None and offset >= self._committed:
-            return Why.ABOVE_HIGH_WATERMARK
-        return Why.MISSING
+    def _is_uncommitted(self, offset: int) -> bool:
+        """Whether neither log knows an offset to be committed: there even leaders may differ."""
+        return self._committed is not None and offset >= self._committed
 
     def _settle(self) -> None:
         """Find out which of the candidates were superseded, by one more pass over each log."""
-        candidates, self._candidates = self._candidates, []
+        candidates, self._candidates, self._candidate_bytes = self._candidates, [], 0
         for side, other in ((self._a, self._b), (self._b, self._a)):
-            wanted: dict[bytes, int] = {}
-            for owner, placed in candidates:
-                key = placed.record.key
-                if owner is side and key is not None:
-                    wanted[key] = max(wanted.get(key, 0), placed.record.offset)
-            newer = newer_keys(other, wanted) if wanted else set()
-            for owner, placed in candidates:
-                if owner is side:
-                    self._out.add(
-                        _why_compacted(placed, newer), placed.record.offset, only_in=side.name
-                    )
+            wanted = {one.key for one in candidates if one.side is side}
+            spreads = spread_of_keys(other, wanted) if wanted else {}
+            for one in candidates:
+                if one.side is side:
+                    why = _why_compacted(one, spreads.get(one.key))
+                    self._out.add(why, one.offset, only_in=side.name)
 
 
-def _why_compacted(placed: Placed, newer: set[bytes]) -> Why:
-    if placed.record.key in newer:
+def _why_compacted(one: Candidate, there: Spread | None) -> Why:
+    """Say why the other log, where the key's records lie `there`, does not have a record."""
+    if there is not None and there.newest > one.offset:
         return Why.SUPERSEDED
-    return Why.TOMBSTONE if placed.record.value is None else Why.MISSING
+    if one.is_delete and there is None:
+        return Why.TOMBSTONE  # and what it deleted went before it
+    return Why.MISSING
 
 
 def _content(one: Placed, other: Placed) -> str:

@@ -3,7 +3,7 @@
 Reads each .log once, from end to end; the indexes are compared on the way. Nothing is changed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ from ..layout import (
     LOG_SUFFIX,
     PARTITION_METADATA,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     join,
@@ -113,13 +114,9 @@ class LogCheck:
     def _list_segments(self) -> None:
         """A cleaned segment past its commit point stands for those that it replaces: the next start
         finishes the swap."""
-        bases = {base for name in self.names if (base := segment_base(name)) is not None}
-        for name in self.names:
-            span = swap_range(name)
-            if span is not None and span[1] >= 0:
-                bases = {base for base in bases if not span[0] <= base < span[1]}
-                self.swapped[span[0]] = join(self.folder, name)
-        self.bases = sorted(bases.union(self.swapped))
+        paths = segment_paths(self.folder, self.names)
+        self.bases = sorted(paths)
+        self.swapped = {base: path for base, path in paths.items() if path.endswith(SWAP_SUFFIX)}
 
     # --- batches -------------------------------------------------------------------------------
 
@@ -357,6 +354,19 @@ class LogCheck:
             and self.bases[0] < base < self.bases[-1]
             and not any(first <= base < end or end < 0 for first, end in replaced)
         ]
+
+
+def segment_paths(folder: str, names: Sequence[str]) -> dict[int, str]:
+    """Return which .log holds each segment, by base offset, once unfinished swaps are finished."""
+    found = {base: join(folder, name) for name in names if (base := segment_base(name)) is not None}
+    swaps = {span: name for name in names if (span := swap_range(name)) is not None}
+    for first, end in swaps:
+        if end >= 0:  # the field's does not say what it replaces
+            found = {base: path for base, path in found.items() if not first <= base < end}
+    for (first, end), name in swaps.items():
+        if end >= 0:
+            found[first] = join(folder, name)
+    return found
 
 
 UNFINISHED: Final = {

@@ -1,14 +1,14 @@
 """One side of a comparison: a log's batches in order, from all its segments, and its bounds."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...errors import CorruptionError
 from ...ids import TopicId
-from ...records.batch import BatchHeader
+from ...records.batch import OFFSET_MAX, BatchHeader
 from ...records.codec import decode_batch, decode_columns, decode_parts
 from ...records.columns import WANT_KEY, WANT_OFFSET
 from ...records.record import Record
@@ -18,14 +18,15 @@ from ..layout import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
-    LOG_SUFFIX,
     META_PROPERTIES,
     PARTITION_METADATA,
+    TXN_INDEX_SUFFIX,
     join,
     parent_of,
     segment_base,
-    segment_file,
 )
+from ..producers.transactions import decode_aborted
+from .folder import segment_paths
 from .scanning import Bad, Good, Piece, scan
 
 if TYPE_CHECKING:
@@ -116,9 +117,7 @@ class Side:
 
 
 def _pieces(files: "Files", folder: str) -> Iterator[tuple[str, Piece]]:
-    bases = [base for name in files.names(folder) if (base := segment_base(name)) is not None]
-    for base in sorted(bases):
-        path = join(folder, segment_file(base, LOG_SUFFIX))
+    for base, path in sorted(segment_paths(folder, files.names(folder)).items()):
         file = files.open_readonly(path)
         try:
             for piece in scan(file, 0, file.size(), next_offset=base, with_records=False):
@@ -144,14 +143,22 @@ def _placed(record: Record, header: BatchHeader) -> Placed:
     return Placed(record, header.leader_epoch, header.producer_id, header.is_control)
 
 
-def newer_keys(side: Side, wanted: dict[bytes, int]) -> set[bytes]:
-    """Return which of the wanted keys have a record above the offset that is given for each.
+class Spread(NamedTuple):
+    """Where the records of one key lie in a log."""
+
+    oldest: int  # offset
+    newest: int
+
+
+def spread_of_keys(side: Side, wanted: Set[bytes]) -> dict[bytes, Spread]:
+    """Return where a reader of committed records finds those of the wanted keys that are there.
 
     Reads the log once more, keys and offsets alone. Raises CorruptionError.
     """
-    found: set[bytes] = set()
+    found: dict[bytes, Spread] = {}
+    aborted = AbortedRanges(side.files, side.folder)
     for _, piece in _pieces(side.files, side.folder):
-        if isinstance(piece, Bad) or piece.header.is_control:
+        if isinstance(piece, Bad) or piece.header.is_control or aborted.holds(piece.header):
             continue
         content = piece.content[piece.at : piece.at + piece.header.size]
         columns = decode_columns(content, wanted=WANT_KEY | WANT_OFFSET)
@@ -165,9 +172,37 @@ def newer_keys(side: Side, wanted: dict[bytes, int]) -> set[bytes]:
             if bits is not None and not bits[at >> 3] >> (at & 7) & 1:
                 continue
             key = bytes(data[places[at] : places[at + 1]])
-            if offset > wanted.get(key, offset):
-                found.add(key)
+            if key in wanted and offset >= side.start_offset:
+                oldest = found[key].oldest if key in found else offset
+                found[key] = Spread(oldest, offset)
     return found
+
+
+class AbortedRanges:
+    """Which batches of a log belong to transactions that were aborted, by its .txnindex files.
+
+    Compaction takes such records for nothing: no key's newest value is among them.
+    """
+
+    def __init__(self, files: "Files", folder: str) -> None:
+        self._ranges: dict[int, list[tuple[int, int]]] = {}  # by producer: [first, last] offset
+        for name in files.names(folder):
+            base = segment_base(name, TXN_INDEX_SUFFIX)
+            if base is None:
+                continue
+            path = join(folder, name)
+            with suppress(CorruptionError):  # `check` tells it
+                content = read_file(files, path)
+                for one in decode_aborted(content, path, base_offset=base, end_offset=OFFSET_MAX):
+                    ranges = self._ranges.setdefault(one.producer_id, [])
+                    ranges.append((one.first_offset, one.last_offset))
+
+    def holds(self, header: BatchHeader) -> bool:
+        """Whether a batch is of an aborted transaction."""
+        return header.is_transactional and any(
+            first <= header.base_offset <= last
+            for first, last in self._ranges.get(header.producer_id, ())
+        )
 
 
 def open_side(files: "Files", name: str, folder: str, *, is_compacted: bool = False) -> Side:
@@ -179,13 +214,15 @@ def open_side(files: "Files", name: str, folder: str, *, is_compacted: bool = Fa
         side.start_offset = _offset(files, parent, LOG_START_OFFSETS, log) or 0
         side.high_watermark = _offset(files, parent, HIGH_WATERMARKS, log)
         side.is_compacted |= _offset(files, parent, CLEANER_OFFSETS, log) is not None
-    bases = [base for each in files.names(side.folder) if (base := segment_base(each)) is not None]
+    bases = sorted(segment_paths(side.folder, files.names(side.folder)))
     side.start_offset = max([side.start_offset, *bases[:1]])
     side.end_offset = side.start_offset
     path = join(side.folder, PARTITION_METADATA)
     if files.exists(path):
         with suppress(CorruptionError):  # `check` tells it; the records can be compared
-            side.topic_id = decode_partition_metadata(read_file(files, path), path).topic_id
+            meta = decode_partition_metadata(read_file(files, path), path)
+            side.topic_id = meta.topic_id
+            side.is_compacted |= meta.gaps_below is not None
     return side
 
 

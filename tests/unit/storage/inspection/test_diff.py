@@ -11,6 +11,7 @@ from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.storage.inspection import diff as diff_module
 from quorumlog.storage.inspection.diff import LogDiff, Why, diff
+from quorumlog.storage.producers.transactions import AbortedTransaction, encode_aborted
 
 from .conftest import DATA, Contents, Tree
 
@@ -98,8 +99,9 @@ def test_a_longer_log_is_explained_above_the_high_watermark_alone(
 ) -> None:
     marks = {f"{DATA}/a/replication-offset-checkpoint": b"0\n1\nt 0 %d\n" % mark}
     found = compared(plant, batch(range(4)) + batch(range(4, 8)), batch(range(4)), files=marks)
+    above = ("above-high-watermark", "A")
     assert found.is_same == (why != "missing")
-    assert counts(found) == {(why, "A"): 4}
+    assert counts(found) == ({(why, "A"): 4} if mark == 4 else {(why, "A"): 2, above: 2})
 
 
 CLEANED = {f"{DATA}/b/cleaner-offset-checkpoint": b"0\n1\nt 0 8\n"}
@@ -129,7 +131,7 @@ def test_compaction_explains_superseded_records_and_old_deletes_alone(
 CLEANER = f"{DATA}/b/cleaner-offset-checkpoint"
 
 
-def test_control_records_are_explained(plant: Plant) -> None:
+def test_a_marker_may_be_gone_where_compaction_was_and_nowhere_else(plant: Plant) -> None:
     marker = encode_marker(
         producer_id=1,
         producer_epoch=0,
@@ -139,7 +141,10 @@ def test_control_records_are_explained(plant: Plant) -> None:
         leader_epoch=0,
         base_offset=2,
     )
-    found = compared(plant, batch(range(2)) + marker + batch([3]), batch([0, 1, 3]))
+    whole, gone = batch(range(2)) + marker + batch([3]), batch([0, 1, 3])
+    found = compared(plant, whole, gone)
+    assert counts(found) == {("missing", "A"): 1}
+    found = compared(plant, whole, gone, files=CLEANED)
     assert found.is_same
     assert counts(found) == {("control", "A"): 1}
 
@@ -170,3 +175,83 @@ def test_logs_that_only_one_directory_has_are_told(plant: Plant, closed_contents
     assert diff(tree.files, f"{DATA}/t-0", f"{DATA}/copy/t-0").is_same
     with pytest.raises(InvalidRequest, match="not alike"):
         diff(tree.files, DATA, f"{DATA}/t-0")
+
+
+# --- wrong explanations --------------------------------------------------------------------------
+
+
+def test_a_delete_that_is_lost_while_its_value_is_there_is_missing(plant: Plant) -> None:
+    """The key is alive again in the other log: that is no compaction."""
+    value = encode_batch([Record(0, 1, b"gone", b"v")], base_offset=0)
+    deleted = encode_batch([Record(1, 2, b"gone", None)], base_offset=1)
+    last = batch([9], keys=1)
+    found = compared(plant, value + deleted + last, value + last, files=CLEANED)
+    assert counts(found) == {("missing", "A"): 1}
+    both_gone = compared(plant, value + deleted + last, last, files=CLEANED)
+    assert counts(both_gone) == {("missing", "A"): 1, ("tombstone", "A"): 1}
+
+
+def test_each_record_is_explained_by_itself(plant: Plant) -> None:
+    """Of two records of one key the older one was superseded, and the newer one is lost."""
+    whole = batch([0, 4, 8], keys=4) + batch([9])
+    found = compared(plant, whole, batch([4], keys=4) + batch([9]), files=CLEANED)
+    assert counts(found) == {("superseded", "A"): 1, ("missing", "A"): 1}
+
+
+def test_no_record_of_an_aborted_transaction_supersedes_another(plant: Plant) -> None:
+    """Compaction takes it for nothing, and so does a reader of committed records."""
+    aborted = encode_batch(
+        [Record(6, 1_006, b"k0", b"never")],
+        base_offset=6,
+        leader_epoch=0,
+        producer_id=9,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    marker = encode_marker(
+        producer_id=9,
+        producer_epoch=0,
+        kind=MarkerType.ABORT,
+        coordinator_epoch=0,
+        timestamp_ms=1,
+        leader_epoch=0,
+        base_offset=7,
+    )
+    indexes = {
+        f"{DATA}/{side}/t-0/{0:020d}.txnindex": encode_aborted([AbortedTransaction(9, 6, 7, 8)])
+        for side in "ab"
+    }
+    rest = aborted + marker
+    one = batch([0, 1], keys=4)
+    found = compared(plant, one + rest, batch([1], keys=4) + rest, files=CLEANED | indexes)
+    assert counts(found) == {("missing", "A"): 1}
+
+
+def test_what_is_remembered_of_candidates_is_bounded_in_bytes(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diff_module, "CANDIDATE_BYTES_MAX", 1)
+    found = compared(plant, batch(range(8), keys=4), batch(range(4, 8), keys=4), files=CLEANED)
+    assert counts(found) == {("superseded", "A"): 4}
+
+
+def test_a_swap_past_its_commit_point_is_compared_as_what_it_becomes(plant: Plant) -> None:
+    content = batch(range(4))
+    swap = {
+        f"{DATA}/b/t-0/{0:020d}-4.log.swap": content,
+        f"{DATA}/b/t-0/{0:020d}.log.deleted": content,
+    }
+    assert counts(compared(plant, content + batch([4]), batch([4]), files=swap, base_b=4)) == {}
+
+
+def test_logs_that_part_above_the_high_watermark_may_do_so(plant: Plant) -> None:
+    """A leader's last records were not committed, and another leader wrote others there."""
+    marks = {f"{DATA}/{side}/replication-offset-checkpoint": b"0\n1\nt 0 2\n" for side in "ab"}
+    mine, theirs = batch([2, 3], epoch=1, value=b"a"), batch([2, 3], epoch=2, value=b"b")
+    found = compared(plant, batch(range(2)) + mine, batch(range(2)) + theirs, files=marks)
+    assert counts(found) == {("above-high-watermark", ""): 2}
+    assert found.is_same
+    beyond = {path: b"0\n1\nt 0 3\n" for path in marks}
+    found = compared(plant, batch(range(2)) + mine, batch(range(2)) + theirs, files=beyond)
+    assert counts(found) == {("content", ""): 1, ("above-high-watermark", ""): 1}
