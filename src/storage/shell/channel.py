@@ -19,7 +19,7 @@ from ..log import Log
 NO_APPEND_TIME: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each append, and freezing costs 1 us
 class Appended:
     """Where an append lies: offsets [base_offset, next_offset)."""
 
@@ -70,6 +70,7 @@ class Channel:
     queued_bytes: int = 0  # of the appends in `queue`
     is_busy: bool = False  # a job that changes the log is queued or running
     is_exclusive: bool = False  # ... and it is exclusive work: no flush may begin beside it
+    is_gathering: bool = False  # a small write was made in this turn of the loop
     is_flush_queued: bool = False
     is_flushing: bool = False
     has_failed: bool = False  # the failure was reported

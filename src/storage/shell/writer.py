@@ -2,8 +2,13 @@
 
 Appends queue in their log's channel in the order of calls. Small groups are written on the loop at
 once; large ones, every sync and every change of names become jobs of the owner of the lane
-`write:<dir>`. Callers wait for answers, never for the lane: a cancelled one loses its answer and
+`write:<dir>`. What follows a small one in the same turn of the loop is gathered, and leaves with
+the turn's end. Callers wait for answers, never for the lane: a cancelled one loses its answer and
 nothing more.
+
+While the lane writes a group of a log that does not flush each, the next one is prepared, so that
+neither waits for the other. It is given to the lane only when the one before is in the file: a
+write that fails takes what was prepared behind it along, newest first.
 
 Group commit of an fsync log: what is written while a sync is under way is the next group, at most
 `write_group_bytes_max` of it; when the sync ends the next one starts. So group n+1 is never written
@@ -41,6 +46,9 @@ LATER_MS: Final = 100
 FLUSHES_AT_ONCE: Final = 16
 """Logs that are flushed side by side where nobody waits for one alone: a file system makes what
 waits for its journal durable in one go, so that 16 take hardly longer than one."""
+
+GROUPS_A_TURN: Final = 4
+"""Groups that one log writes before others get the lane."""
 
 Group: TypeAlias = list[tuple[PendingAppend, Write]]
 
@@ -95,7 +103,8 @@ class Writer:
         waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         item = PendingAppend(batches, leader_epoch, origin, flush, waiter)
         self._admission.enter(channel, item)
-        self._advance(channel)
+        if not channel.is_gathering or channel.queued_bytes > self._config.inline_write_bytes_max:
+            self._advance(channel)
         return waiter
 
     def _advance(self, channel: Channel) -> None:
@@ -124,6 +133,18 @@ class Writer:
                 self._owner.submit(partial(self._write_in_lane, channel))
                 return
             self._write_inline(channel)
+            self._gather(channel)
+
+    def _gather(self, channel: Channel) -> None:
+        """Let what comes in this turn of the loop leave together at its end; an fsync log's writes
+        gather during its syncs."""
+        if not channel.is_gathering and not channel.always_flushes:
+            channel.is_gathering = True
+            asyncio.get_running_loop().call_soon(self._end_gathering, channel)
+
+    def _end_gathering(self, channel: Channel) -> None:
+        channel.is_gathering = False
+        self._advance(channel)
 
     def _must_wait_for_flush(self, channel: Channel, size: int) -> bool:
         """Whether a batch must wait for the next group of an fsync log."""
@@ -139,17 +160,17 @@ class Writer:
         answered and leave no trace."""
         log, queue = channel.log, channel.queue
         wall_ms = self._runtime.clock.wall_ms()
-        room = self._config.write_bytes_max
+        room, may_exceed = self._config.write_bytes_max, True  # a large batch is a group of its own
         if channel.always_flushes:
             room = self._config.write_group_bytes_max - channel.open_group_bytes
+            may_exceed = not channel.open_group_bytes
         group: Group = []
         size = 0
         while queue:
             item = queue[0]
             if isinstance(item, Exclusive) or not self._admission.is_admitted(channel, item):
                 break
-            is_first = not group and not (channel.always_flushes and channel.open_group_bytes)
-            if size + len(item.batches) > room and not is_first:
+            if size + len(item.batches) > room and (group or not may_exceed):
                 break
             try:
                 write = self._prepare(log, item, wall_ms)
@@ -205,35 +226,57 @@ class Writer:
         else:
             self._group_written(channel, group)
 
-    async def _write_in_lane(self, channel: Channel) -> None:
-        group = self._take_group(channel)
+    async def _write_in_lane(self, channel: Channel, group: Group | None = None) -> None:
+        """Write a few groups, the first of which may be prepared already. While the lane writes
+        one, the one before it is answered and the one behind it prepared."""
+        group = self._take_group(channel) if group is None else group
+        written: Group = []
+        groups_left = GROUPS_A_TURN
+        while group and groups_left:
+            groups_left -= 1
+            writing = self._scope.spawn(self._offload_write(channel, group), name="storage.write")
+            behind: Group = []
+            if not channel.always_flushes:
+                await asyncio.sleep(0)  # the lane has it now
+                self._group_written(channel, written)
+                behind = self._take_group(channel)
+            failure = await writing
+            if failure is not None:
+                self._group_failed(channel, [*group, *behind], failure)
+                group = behind = []
+            written, group = group, behind
+        self._group_written(channel, written)
         if group:
-            first = group[0][1]
-            job = partial(
-                write_fully,
-                first.file,
-                first.position,
-                _buffers(group),
-                unsynced_bytes_max=self._config.write_group_bytes_max
-                if channel.always_flushes
-                else 0,
-            )
-            try:
-                await self._owner.offload(job)
-            except WriteFailed as failure:
-                self._group_failed(channel, group, failure)
-            else:
-                self._group_written(channel, group)
-        channel.is_busy = False
-        self._advance(channel)
+            self._owner.submit(partial(self._write_in_lane, channel, group))
+        else:
+            channel.is_busy = False
+            self._advance(channel)
+
+    async def _offload_write(self, channel: Channel, group: Group) -> WriteFailed | None:
+        first = group[0][1]
+        unsynced_bytes_max = self._config.write_group_bytes_max if channel.always_flushes else 0
+        job = partial(
+            write_fully,
+            first.file,
+            first.position,
+            _buffers(group),
+            unsynced_bytes_max=unsynced_bytes_max,
+        )
+        try:
+            await self._owner.offload(job)
+        except WriteFailed as failure:
+            return failure
+        return None
 
     def _group_written(self, channel: Channel, group: Group) -> None:
+        if not group:
+            return
         log = channel.log
         wants_flush = channel.always_flushes
-        self._space.wrote(sum(write.size for _, write in group))
+        size = 0
         for item, write in group:
             log.complete(write)
-            channel.open_group_bytes += write.size
+            size += write.size
             appended = Appended(
                 Offset(write.base_offset),
                 Offset(write.next_offset),
@@ -246,6 +289,8 @@ class Writer:
                 channel.flush_waiters.append((write.next_offset, answer))
             elif not item.waiter.done():
                 item.waiter.set_result(appended)
+        channel.open_group_bytes += size
+        self._space.wrote(size)
         if wants_flush:
             self._request_flush(channel)
         if channel not in self.dirty:
@@ -283,6 +328,8 @@ class Writer:
         """Make everything completed so far durable."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         log = channel.log
+        if channel.is_gathering:
+            self._advance(channel)
         if log.failure is not None:
             waiter.set_exception(StorageError(log.failure.message))
         elif not log.is_dirty:

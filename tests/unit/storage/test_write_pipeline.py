@@ -1,0 +1,170 @@
+"""Groups of a log that does not flush each: one in the lane, the next prepared behind it."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import DiskFull, StorageError
+from quorumlog.ids import TopicId
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import Faults, SimNode, SimWorld
+from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
+from quorumlog.storage.shell import Appended, Directory
+
+from .conftest import Kit
+from .producers.makers import data
+
+MakeBatch = Callable[..., bytes]
+TOPIC = TopicId(b"t" * 16)
+FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
+GROUPED = DirectoryConfig(inline_write_bytes_max=100, write_bytes_max=900)
+"""Two batches of 400 bytes a group, all in the lane."""
+
+LOG_FILE = "t-0/00000000000000000000.log"
+
+
+def simulated(
+    main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]],
+    *,
+    seed: int = 0,
+    faults: Faults | None = None,
+) -> None:
+    with SimWorld(seed, faults=faults) as world:
+        node = world.node("n")
+        task = node.spawn(lambda runtime: main(runtime, node))
+        world.run_until(task, virtual_ms=600_000)
+        task.result()
+
+
+def submit(directory: Directory, log: Log, batch: bytes) -> "asyncio.Future[Appended]":
+    return directory.append_nowait(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False)
+
+
+async def played(
+    kit: Kit, node: SimNode, directory: Directory, log: Log, batch: MakeBatch, number: int, at: int
+) -> None:
+    """Append twelve batches at once, the operation `at` of the disk failing; hold what was answered
+    against what is stored."""
+    first = await kit.append(directory, log, batch(1, value=b"first"), flush=False)
+    assert first.base_offset == 0
+    node.device.arm(None)
+    node.device.faults_at = {at: number}
+    node.device.short_at = at - 1  # the one before takes a part: what it left is not whole either
+    waiting = [submit(directory, log, batch(1, size=340, value=b"%d" % i)) for i in range(12)]
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    node.device.faults_at = {}
+    stored = [i for i, answer in enumerate(answers) if isinstance(answer, Appended)]
+    refused = [answer for answer in answers if not isinstance(answer, Appended)]
+    assert [answers[i].base_offset for i in stored] == list(range(1, len(stored) + 1))  # type: ignore[union-attr]
+    values = await kit.values(directory, log)
+    assert [(value or b"").split(b"-")[0] for value in values] == [
+        b"first",
+        *(b"%d" % i for i in stored),
+    ]
+    content = node.device.disk.file(f"/data/{LOG_FILE}").content
+    assert len(content) == log.size_bytes, "what is not stored was cut away"
+    if number == errno.ENOSPC and log.failure is None:
+        assert all(isinstance(answer, DiskFull) for answer in refused)
+        again = await kit.append(directory, log, batch(1, value=b"more"), flush=False)
+        assert again.base_offset == len(stored) + 1
+        return
+    assert stored == list(range(len(stored))), "nothing is stored behind what failed for good"
+    assert all(isinstance(answer, StorageError) for answer in refused)
+    with pytest.raises(StorageError):
+        await kit.append(directory, log, batch(1), flush=False)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_write_that_fails_takes_along_what_was_prepared_behind_it(
+    kit: Kit, batch: MakeBatch, number: int, at: int
+) -> None:
+    """At each group in turn, after a write that was short."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data", config=GROUPED) as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await played(kit, node, directory, log, batch, number, at)
+
+    simulated(main)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_keep_the_order_of_calls_whatever_the_device_does(
+    kit: Kit, batch: MakeBatch, seed: int
+) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        config = LogConfig(flush_policy=FlushPolicy.REPLICATED, segment_bytes=3_000)
+        async with kit.opened(runtime, "/data", config=GROUPED) as directory:
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            waiting = []
+            for number in range(60):
+                size = 20 if number % 7 == 0 else 300 + 31 * (number % 5)
+                waiting.append(submit(directory, log, batch(1, size=size, value=b"%d" % number)))
+                if number % 11 == 0:
+                    await asyncio.sleep(0.000_3)
+                if number % 17 == 0:
+                    await directory.flush(log)
+            answers = await asyncio.gather(*waiting)
+            assert [answer.base_offset for answer in answers] == list(range(60))
+            values = await kit.values(directory, log)
+            assert [(value or b"").split(b"-")[0] for value in values] == [
+                b"%d" % i for i in range(60)
+            ]
+            assert len(log.segment_bases) > 3, "groups end where a segment does"
+
+    simulated(main, seed=seed, faults=Faults(short_write=0.3, lane_stall=0.2, lane_stall_ms=(1, 9)))
+
+
+def test_a_copy_of_what_is_in_the_lane_waits_for_its_end(kit: Kit) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data", config=GROUPED) as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            batches = [data(number, value=b"v" * 800) for number in range(3)]
+            order = [0, 1, 0, 1, 2, 2, 0]
+            waiting = [submit(directory, log, batches[number]) for number in order]
+            assert [(await answer).base_offset for answer in waiting] == order
+            node.device.fail("write", errno.ENOSPC, path_part=LOG_FILE)
+            both = [submit(directory, log, data(3, value=b"v" * 800)) for _ in range(2)]
+            lost, kept = await asyncio.gather(*both, return_exceptions=True)
+            assert isinstance(lost, DiskFull)
+            assert isinstance(kept, Appended), "the first one is not there, so this is no copy"
+            assert kept.base_offset == 3
+
+    simulated(main)
+
+
+def test_a_log_with_much_to_write_lets_others_in_between(kit: Kit, batch: MakeBatch) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data", config=GROUPED) as directory:
+            busy = await directory.open_log("busy-0", FAST, topic_id=TOPIC)
+            other = await directory.open_log("other-0", FAST, topic_id=TopicId(b"o" * 16))
+            waiting = [submit(directory, busy, batch(1, size=340)) for _ in range(60)]
+            await submit(directory, other, batch(1, size=340))
+            assert not waiting[30].done()
+            await asyncio.gather(*waiting)
+
+    simulated(main)
+
+
+def test_small_appends_of_one_turn_leave_together(kit: Kit, batch: MakeBatch) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await submit(directory, log, batch(1))
+            await asyncio.sleep(0)
+            node.device.arm(None)
+            waiting = [submit(directory, log, batch(1)) for _ in range(5)]
+            assert [answer.done() for answer in waiting] == [True] + [False] * 4
+            await asyncio.sleep(0)
+            assert all(answer.done() for answer in waiting)
+            assert node.device.operations == 2
+            waiting = [submit(directory, log, batch(1)) for _ in range(3)]
+            await directory.flush(log)
+            assert log.flushed_end_offset == 9, "a flush takes along what was called before it"
+            await asyncio.gather(*waiting)
+
+    simulated(main)
