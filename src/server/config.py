@@ -199,6 +199,16 @@ class NodeConfig:
         high=1 << 40,
         field_name="log.cleaner.io.max.bytes.per.second",
     )
+    unlink_bytes_per_second: int = _setting(
+        "unlink.bytes.per.second",
+        1024 * MIB,
+        "Bytes of files that retention and compaction took out that may be given back to the file "
+        "system a second: freeing much at once holds up writes. No limit where the reserve is used "
+        "up. 0: no limit ever.",
+        unit="bytes",
+        low=0,
+        high=1 << 40,
+    )
     clean_buffer_bytes: int = _setting(
         "clean.buffer.bytes",
         128 * MIB,

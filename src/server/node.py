@@ -167,6 +167,7 @@ class Node:
                     reserve_bytes=config.reserve_bytes,
                     retention_check_interval_ms=config.retention_check_interval_ms,
                     clean_bytes_per_second=config.clean_bytes_per_second,
+                    unlink_bytes_per_second=config.unlink_bytes_per_second,
                     clean_buffer_bytes=config.clean_buffer_bytes,
                     producer_expiration_ms=config.producer_expiration_ms,
                     producers_max=config.producers_max,

@@ -193,6 +193,11 @@ class DirectoryConfig:
     """Bytes that compaction reads and writes; more cleans sooner, and takes the disk from others.
     0: no limit."""
 
+    unlink_bytes_per_second: int = 1024 * MIB
+    """Bytes of files that retention and compaction took out that are given back to the file system:
+    a file system that frees much at once holds up the writes beside it. 0: no limit. Where space
+    is short there is none."""
+
     clean_buffer_bytes: int = 128 * MIB
     """Memory for the keys of one compaction: with fewer a large log takes more passes."""
 
@@ -216,6 +221,7 @@ class DirectoryConfig:
         require("open_files_max", self.open_files_max, 1, 2**31)
         require("retention_check_interval_ms", self.retention_check_interval_ms, 1, 2**40)
         require("clean_bytes_per_second", self.clean_bytes_per_second, 0, 2**50)
+        require("unlink_bytes_per_second", self.unlink_bytes_per_second, 0, 2**50)
         require("clean_buffer_bytes", self.clean_buffer_bytes, 1024, 2**40)
         require("clean_slice_bytes", self.clean_slice_bytes, 1, 2**40)
         require("producer_expiration_ms", self.producer_expiration_ms, 1, 2**50)

@@ -38,6 +38,7 @@ from .appends import (
     stamp_batches,
 )
 from .checkpoints import encode_partition_metadata
+from .cleaning.dirt import Outline
 from .cleaning.removal import Removal
 from .cleaning.retention import Aged
 from .cleaning.rounds import CleanedGroup
@@ -419,7 +420,15 @@ class Log:
 
     def aged_segments(self) -> Iterator[Aged]:
         """Yield what retention asks of each segment, oldest first, for use at once."""
-        return self._segments.aged(self.log_end_offset)
+        return map(self.aged_segment, range(len(self._segments)))
+
+    def aged_segment(self, place: int) -> Aged:
+        """Return what retention asks of a segment, by its place; 0 is the oldest."""
+        return self._segments.aged(place, self.log_end_offset)
+
+    def outline(self) -> Outline:
+        """Return what compaction asks of the segments, for use at once."""
+        return self._segments.outline(self.log_end_offset)
 
     def note_times(self, segment_base: int, first_ms: int, largest_ms: int) -> None:
         """An inactive segment was found to have these timestamps (ms, below 0: none)."""

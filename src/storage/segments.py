@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from .cleaning.dirt import Outline
 from .cleaning.removal import Removal
 from .cleaning.retention import Aged
 from .cleaning.rounds import CleanedGroup
@@ -273,19 +274,27 @@ class Segments:
             self._all[place].first_timestamp = first_ms
             self._all[place].max_timestamp = largest_ms
 
-    def aged(self, log_end_offset: int) -> Iterator[Aged]:
-        """Yield what retention asks of each segment, for use at once."""
-        for place, segment in enumerate(self._all, start=1):
-            is_active = place == len(self._all)
-            index = segment.index
-            yield Aged(
-                segment.base_offset,
-                log_end_offset if is_active else self.bases[place],
-                segment.size,
-                segment.max_timestamp if index is None else index.max_timestamp,
-                segment.created_ms,
-                segment.first_timestamp,
-            )
+    def aged(self, place: int, log_end_offset: int) -> Aged:
+        """Return what retention asks of a segment."""
+        segment = self._all[place]
+        index = segment.index
+        return Aged(
+            segment.base_offset,
+            log_end_offset if place == len(self._all) - 1 else self.bases[place + 1],
+            segment.size,
+            segment.max_timestamp if index is None else index.max_timestamp,
+            segment.created_ms,
+            segment.first_timestamp,
+        )
+
+    def outline(self, log_end_offset: int) -> Outline:
+        """Return what compaction asks, for use at once."""
+        return Outline(
+            bases=self.bases,
+            sizes=[segment.size for segment in self._all],
+            end_offset=log_end_offset,
+            aged=lambda place: self.aged(place, log_end_offset),
+        )
 
     # --- forget --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ task, in the order of `submit`.
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ...errors import (
     NotLeaderOrFollower,
@@ -162,10 +162,12 @@ class ReplicaManager:
             else:
                 _LOG.info("broker.stray_deleted log=%s topic_id=%s", name, topic_id.hex())
 
-    def _closed_logs(self) -> list[ClosedLog]:
-        """Return the logs that no request has opened: old records leave them too."""
-        found = (replica.closed_log for replica in self._replicas.values())
-        return [closed for closed in found if closed is not None]
+    def _closed_logs(self) -> Iterator[ClosedLog]:
+        """Yield the logs that no request has opened: old records leave them too."""
+        for replica in list(self._replicas.values()):
+            closed = replica.closed_log
+            if closed is not None:
+                yield closed
 
     def _is_known(self, name: str) -> bool:
         topic, _, index = name.rpartition("-")

@@ -8,11 +8,23 @@ oldest dirty record is older than `max_compaction_lag_ms`; for that even the act
 rolled. Batches without timestamps are as old as their segment's file, as retention has it. Pure.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..config import LogConfig
 from .retention import Aged, age_base
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A log's segments, ascending, the last one active. A log may have 10,000: what is asked of
+    all of them is in lists of whole numbers, the rest is asked of a few."""
+
+    bases: Sequence[int]
+    sizes: Sequence[int]  # bytes of their batches
+    end_offset: int  # of the log
+    aged: Callable[[int], Aged]  # by place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,52 +47,62 @@ class Dirt:
 
 
 def dirt_of(
-    segments: Sequence[Aged],
+    outline: Outline,
     config: LogConfig,
     *,
     now_ms: int,
     limit_offset: int,
     cleaned_to: int,
+    settled: int = 0,
 ) -> Dirt:
-    """Decide. `segments` are all of the log's, ascending, the last one active; `cleaned_to` is
-    where earlier rounds came, 0 if there were none; `now_ms` is UTC."""
-    if not segments or not config.compacted:
+    """Decide. `cleaned_to` is where earlier rounds came, 0 if there were none; `now_ms` is UTC.
+    Segments before the place `settled` are not too young, as an earlier answer implied: it asked
+    for the timestamps of the one there."""
+    bases, sizes = outline.bases, outline.sizes
+    if not bases or not config.compacted:
         return Dirt()
     first_dirty = cleaned_to
-    if not segments[0].base_offset <= cleaned_to <= segments[-1].end_offset:
-        first_dirty = segments[0].base_offset  # of a log that is gone, or cut below it
-    end, clean, dirty = segments[0].base_offset, 0, 0
-    oldest: int | None = None
-    oldest_place = -1
-    lag_limits = config.min_compaction_lag_ms > 0
-    ages = lag_limits or config.max_compaction_lag_ms < now_ms
-    for place, segment in enumerate(segments):
-        is_dirty = segment.end_offset > first_dirty and segment.size > 0
-        if is_dirty and ages and segment.max_timestamp is None:
-            return Dirt(unknown=place)
-        if is_dirty and ages and oldest is None:
-            first = segment.first_timestamp
-            oldest = first if first >= 0 else age_base(segment)
-            oldest_place = place
-        is_young = lag_limits and is_dirty and age_base(segment) > _before(now_ms, config)
-        if place == len(segments) - 1 or segment.end_offset > limit_offset or is_young:
-            break
-        end = segment.end_offset
-        clean += 0 if is_dirty else segment.size
-        dirty += segment.size if is_dirty else 0
+    if not bases[0] <= cleaned_to <= outline.end_offset:
+        first_dirty = bases[0]  # of a log that is gone, or cut below it
+    first = max(0, bisect_right(bases, first_dirty) - 1)
+    if first_dirty == outline.end_offset:
+        first = len(bases)
+    stop = max(0, bisect_right(bases, limit_offset) - 1)  # the first one that must be left alone
+    oldest_place, oldest = -1, now_ms
+    if config.max_compaction_lag_ms < now_ms:
+        oldest_place = next((at for at in range(first, stop + 1) if sizes[at] > 0), -1)
+    if oldest_place >= 0:
+        segment = outline.aged(oldest_place)
+        if segment.max_timestamp is None:
+            return Dirt(unknown=oldest_place)
+        first_ms = segment.first_timestamp
+        oldest = first_ms if first_ms >= 0 else age_base(segment)
+    if config.min_compaction_lag_ms > 0:
+        young = _first_young(outline, max(first, settled), stop, now_ms, config)
+        if young < stop and outline.aged(young).max_timestamp is None:
+            return Dirt(unknown=young)
+        stop = young
+    clean, dirty = sum(sizes[: min(first, stop)]), sum(sizes[first:stop])
     ratio = dirty / (clean + dirty) if dirty else 0.0
-    is_overdue = oldest is not None and now_ms - oldest > config.max_compaction_lag_ms
+    is_overdue = now_ms - oldest > config.max_compaction_lag_ms
     return Dirt(
         first_dirty_offset=first_dirty,
-        end_offset=end,
+        end_offset=bases[stop],
         dirty_bytes=dirty,
         ratio=ratio,
         is_due=dirty > 0 and (is_overdue or ratio >= config.min_cleanable_dirty_ratio),
         is_overdue=is_overdue and dirty > 0,
-        rolls=is_overdue and oldest_place == len(segments) - 1,
+        rolls=is_overdue and oldest_place == len(bases) - 1,
     )
 
 
-def _before(now_ms: int, config: LogConfig) -> int:
-    """Return the time from which on records are too young."""
-    return now_ms - config.min_compaction_lag_ms
+def _first_young(outline: Outline, first: int, stop: int, now_ms: int, config: LogConfig) -> int:
+    """Return the place of the first segment of [first, stop) that has a record younger than
+    `min_compaction_lag_ms`, or of whose records nothing is known yet; `stop` without one."""
+    before = now_ms - config.min_compaction_lag_ms
+    for place in range(first, stop):
+        if outline.sizes[place] > 0:
+            segment = outline.aged(place)
+            if segment.max_timestamp is None or age_base(segment) > before:
+                return place
+    return stop

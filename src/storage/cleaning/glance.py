@@ -13,7 +13,7 @@ from ...records.batch import HEADER_SIZE
 from ..config import LogConfig
 from ..layout import LOG_SUFFIX, join, segment_base, segment_file
 from ..segment import header_at, load_index, read_index
-from .dirt import Dirt, dirt_of
+from .dirt import Dirt, Outline, dirt_of
 from .retention import Aged, Verdict, removable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def glance(
         folder,
         segments,
         interval,
-        lambda: removable(
+        lambda _: removable(
             segments,
             config,
             count=len(segments),
@@ -63,13 +63,24 @@ def glance(
     )
     if verdict.count:
         return Glance(is_due=True)
+    outline = Outline(
+        bases=[segment.base_offset for segment in segments],
+        sizes=[segment.size for segment in segments],
+        end_offset=EVERY_OFFSET,
+        aged=segments.__getitem__,
+    )
     dirt = _settled(
         files,
         folder,
         segments,
         interval,
-        lambda: dirt_of(
-            segments, config, now_ms=now_ms, limit_offset=EVERY_OFFSET, cleaned_to=cleaned_to
+        lambda settled: dirt_of(
+            outline,
+            config,
+            now_ms=now_ms,
+            limit_offset=EVERY_OFFSET,
+            cleaned_to=cleaned_to,
+            settled=settled,
         ),
     )
     if dirt.is_due or dirt.rolls:
@@ -102,10 +113,12 @@ def _segments(files: "Files", folder: str, since_ms: int) -> list[Aged]:
 
 
 def _settled(
-    files: "Files", folder: str, segments: list[Aged], interval: int, decide: Callable[[], T]
+    files: "Files", folder: str, segments: list[Aged], interval: int, decide: Callable[[int], T]
 ) -> T:
     """Decide, with the timestamps that it takes."""
-    while (found := decide()).unknown is not None:
+    known = 0
+    while (found := decide(known)).unknown is not None:
+        known = found.unknown
         segment = segments[found.unknown]
         path = join(folder, segment_file(segment.base_offset, LOG_SUFFIX))
         first, largest = _times(files, path, segment, interval)

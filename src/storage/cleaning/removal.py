@@ -30,8 +30,8 @@ BESIDE: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 """What a segment has beside its .log. Snapshots of producers are no segment's: who takes a new one
 removes the oldest."""
 
-REMOVED_AT_ONCE: Final = 16
-"""Segments in one job: each waits for a sync of the folder, and appends wait for the job."""
+REMOVED_AT_ONCE: Final = 4
+"""Segments in one job: each waits for a sync of the folder, and appends to any log wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +76,15 @@ def set_aside(files: "Files", path: str) -> list[str]:
     return [new]
 
 
-def unlink(files: "Files", path: str) -> None:
-    """Unlink a file that was set aside, if it is still there. May wait long for a large one;
-    raises OSError."""
+def unlink(files: "Files", path: str) -> int:
+    """Unlink a file that was set aside, if it is still there; return its bytes. May wait long for a
+    large one; raises OSError.
+
+    It is not shortened before, in steps: somebody may still be reading it.
+    """
     try:
+        size = files.size(path)
         files.remove(path)
     except FileNotFoundError:
-        return  # its log was deleted meanwhile, or it was set aside twice
+        return 0  # its log was deleted meanwhile, or it was set aside twice
+    return size

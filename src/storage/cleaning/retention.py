@@ -70,15 +70,19 @@ def removable(
     now_ms: int,
     limit_offset: int,
     log_start_offset: int,
+    most: int | None = None,
 ) -> Verdict:
     """Decide. `segments` are the log's, ascending, and are taken as far as they go; there are
-    `count` of them, the last one active, with `size_bytes` in all. `now_ms` is UTC."""
+    `count` of them, the last one active, with `size_bytes` in all. `now_ms` is UTC. No more than
+    `most` are let go at once: ask again then."""
     reasons: list[Reason] = []
     left = size_bytes
     by_age = config.delete_enabled and config.retention_ms != KEEP
     by_size = config.delete_enabled and config.retention_bytes != KEEP
     for place, segment in enumerate(segments):
         is_active = place == count - 1
+        if place == most:
+            return Verdict(reasons=tuple(reasons))
         if segment.end_offset > limit_offset or (is_active and segment.size == 0):
             return Verdict(reasons=tuple(reasons))
         if segment.end_offset <= log_start_offset:

@@ -30,6 +30,10 @@ from .writer import Writer
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
 
+SOURCES_AT_ONCE: Final = 256
+"""Segments that are named before others get their turn on the loop: under a millisecond."""
+
+
 class Stale(Exception):
     """The log is not what the round was made for any more: it was cut, deleted, configured anew,
     or is about to be. Nothing is wrong."""
@@ -86,7 +90,17 @@ class Cleaner:
         self._channel = channel
         self._stopped.clear()
         self._ended.clear()
-        cleaning = CleaningRound(self._plan(channel.log, dirt))
+        try:
+            sources = await self._sources(channel, dirt)
+            cleaning = CleaningRound(self._plan(channel.log, dirt, sources))
+            await self._run_and_discard(channel, cleaning, between)
+        finally:
+            self._channel = None
+            self._ended.set()
+
+    async def _run_and_discard(
+        self, channel: Channel, cleaning: CleaningRound, between: Callable[[], Awaitable[None]]
+    ) -> None:
         try:
             await self._run(channel, cleaning, between)
         except (OSError, QuorumlogError):
@@ -99,22 +113,34 @@ class Cleaner:
                 await self._runtime.tasks.offload(self._lane, discard)
             except OSError as error:
                 _LOG.warning("storage.litter log=%s error=%s", channel.log.name, error)
-            finally:
-                self._channel = None
-                self._ended.set()
 
-    def _plan(self, log: Log, dirt: Dirt) -> RoundPlan:
+    async def _sources(self, channel: Channel, dirt: Dirt) -> tuple[SourceSegment, ...]:
+        """Name what a round reads; a log may have 10,000 segments, so others get their turns.
+
+        Raises Stale when the log was cut since its dirt was found."""
+        log = channel.log
+        sources: list[SourceSegment] = []
+        while True:
+            self._check(channel)
+            bases = log.segment_bases
+            if log.recovery_point < dirt.end_offset or dirt.end_offset not in bases:
+                raise Stale
+            ends = bases.index(dirt.end_offset)
+            for place in range(len(sources), min(ends, len(sources) + SOURCES_AT_ONCE)):
+                segment = log.aged_segment(place)
+                source = SourceSegment(
+                    path=join(log.folder, segment_file(segment.base_offset, LOG_SUFFIX)),
+                    base_offset=segment.base_offset,
+                    end_offset=segment.end_offset,
+                    size=segment.size,
+                )
+                sources.append(source)
+            if len(sources) == ends:
+                return tuple(sources)
+            await asyncio.sleep(0)
+
+    def _plan(self, log: Log, dirt: Dirt, segments: tuple[SourceSegment, ...]) -> RoundPlan:
         config = log.config
-        segments = tuple(
-            SourceSegment(
-                path=join(log.folder, segment_file(segment.base_offset, LOG_SUFFIX)),
-                base_offset=segment.base_offset,
-                end_offset=segment.end_offset,
-                size=segment.size,
-            )
-            for segment in log.aged_segments()
-            if segment.end_offset <= dirt.end_offset
-        )
         return RoundPlan(
             segments=segments,
             first_dirty_offset=dirt.first_dirty_offset,

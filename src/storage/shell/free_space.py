@@ -7,6 +7,7 @@ clients are served again soon after space was freed. An idle node looks at nothi
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from ...runtime.ports import Runtime, Scope
@@ -22,6 +23,7 @@ class FreeSpace:
 
     def __init__(self, runtime: Runtime, scope: Scope, path: str, *, reserve_bytes: int) -> None:
         self.reserve = Reserve(path, reserve_bytes)
+        self.on_low: Callable[[], None] | None = None  # called when the reserve begins to be used
         self._files = runtime.files
         self._path = path
         self._unchecked_bytes = 0  # written since the last look
@@ -68,6 +70,8 @@ class FreeSpace:
             free,
             reserve.bytes,
         )
+        if reserve.is_low and self.on_low is not None:
+            self.on_low()
 
     def stop(self) -> None:
         """Look no more."""

@@ -4,7 +4,8 @@ One task, one thing at a time. Every `retention_check_interval_ms` it looks at e
 open ones by their numbers, at the others by names and sizes in the lane `clean:<dir>`; those of
 which something may go are opened then, one after the other. Removals are exclusive work of their
 log, a few segments each. What was renamed is unlinked in the lane, one file a job, after
-`file.delete.delay.ms`, at once when space is short and at the close. Between two looks the dirtiest
+`file.delete.delay.ms` and no more bytes a second than allowed, at once when space is short and at
+the close. Between two looks the dirtiest
 log is compacted, and the next; a look that is due comes between two slices.
 
 A log that cannot be kept in order is set aside for a while, longer each time, and a line in the
@@ -17,7 +18,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from ...errors import DiskFull, QuorumlogError
@@ -26,6 +26,7 @@ from ..cleaning.dirt import Dirt, dirt_of
 from ..cleaning.glance import Glance, glance, read_times
 from ..cleaning.removal import REMOVED_AT_ONCE, Removal, perform_removal, unlink
 from ..cleaning.retention import Aged, Verdict, removable
+from ..cleaning.throttle import Throttle
 from ..config import DirectoryConfig, LogConfig
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
@@ -81,7 +82,8 @@ class Housekeeping:
         checkpoints: Checkpointing,
         space: FreeSpace,
     ) -> None:
-        self.closed_logs: Callable[[], Iterable[ClosedLog]] = tuple  # set by who knows of them
+        # Set by who knows of them. What it returns may be taken in pieces, with changes between.
+        self.closed_logs: Callable[[], Iterable[ClosedLog]] = tuple
         self._path = path
         self._runtime = runtime
         self._config = config
@@ -89,12 +91,15 @@ class Housekeeping:
         self._writer = writer
         self._checkpoints = checkpoints
         self._space = space
+        space.on_low = self.look_soon
         self._lane = f"clean:{path}"
         self._since_ms = runtime.clock.wall_ms()
         self._looked: dict[str, _Looked] = {}
         self._aside: dict[tuple[str, str], _SetAside] = {}  # by log name and what failed
         self._warned: dict[str, int] = {}  # log name -> segment of whose future it was told
         self._unlinks: dict[str, int] = {}  # path -> when (monotonic ms), in the order set aside
+        self._unlink_throttle = Throttle(config.unlink_bytes_per_second)
+        self._unlinks_from_ms = 0  # monotonic: what was unlinked until now is paid for then
         self._next_look_ms = runtime.clock.now_ms() + self._first_wait_ms()
         self._wake = asyncio.Event()
         self._is_stopping = False
@@ -147,7 +152,10 @@ class Housekeeping:
 
     async def _sleep(self) -> None:
         """Wait for the next look, or for a file that is to be unlinked."""
-        until_ms = min([self._next_look_ms, *self._unlinks.values()])
+        until_ms = self._next_look_ms
+        if self._unlinks:
+            next_unlink_ms = max(min(self._unlinks.values()), self._unlinks_from_ms)
+            until_ms = min(until_ms, next_unlink_ms)
         wait_ms = until_ms - self._runtime.clock.now_ms()
         try:
             async with asyncio.timeout(max(wait_ms, 1) / 1000):
@@ -217,15 +225,14 @@ class Housekeeping:
             count = verdict.count
             if verdict.rolls and not await self._roll(channel):
                 count -= 1
-            if count <= 0 or not await self._remove(channel, min(count, REMOVED_AT_ONCE)):
+            if count <= 0 or not await self._remove(channel, count):
                 return
-            reasons = sorted(set(verdict.reasons[:REMOVED_AT_ONCE]))
             _LOG.info(
                 "storage.removed log=%s segments=%d start_offset=%d reason=%s",
                 log.name,
-                min(count, REMOVED_AT_ONCE),
+                count,
                 log.log_start_offset,
-                ",".join(reasons),
+                ",".join(sorted(set(verdict.reasons[:count]))),
             )
 
     async def _verdict(self, log: Log) -> Verdict:
@@ -239,10 +246,11 @@ class Housekeeping:
                 now_ms=self._runtime.clock.wall_ms(),
                 limit_offset=_limit(log),
                 log_start_offset=log.log_start_offset,
+                most=REMOVED_AT_ONCE,
             )
             if verdict.unknown is None:
                 return verdict
-            await self._learn_times(log, _segment_at(log, verdict.unknown))
+            await self._learn_times(log, log.aged_segment(verdict.unknown))
 
     async def _learn_times(self, log: Log, segment: Aged) -> None:
         replacements = log.replacements
@@ -260,7 +268,7 @@ class Housekeeping:
         log.note_times(segment.base_offset, first_ms, largest_ms)
 
     def _warn_of_future(self, log: Log, place: int) -> None:
-        segment = _segment_at(log, place)
+        segment = log.aged_segment(place)
         if self._warned.get(log.name) != segment.base_offset:
             self._warned[log.name] = segment.base_offset
             _LOG.warning(
@@ -314,7 +322,7 @@ class Housekeeping:
 
     async def _look_at_closed(self) -> None:
         there: dict[str, _Looked] = {}
-        for number, closed in enumerate(list(self.closed_logs())):
+        for number, closed in enumerate(self.closed_logs()):
             if number % LOGS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if self._is_stopping:
@@ -377,18 +385,19 @@ class Housekeeping:
 
     async def _find_dirt(self, channel: Channel, found: list[Dirt]) -> None:
         """Add what is dirty of a log, with the timestamps and the roll that it takes."""
-        log = channel.log
+        log, settled = channel.log, 0
         while True:
-            segments = list(log.aged_segments())
             dirt = dirt_of(
-                segments,
+                log.outline(),
                 log.config,
                 now_ms=self._runtime.clock.wall_ms(),
                 limit_offset=_limit(log),
                 cleaned_to=self._checkpoints.stored.cleaner_offsets.get(log.name, 0),
+                settled=settled,
             )
             if dirt.unknown is not None:
-                await self._learn_times(log, segments[dirt.unknown])
+                settled = dirt.unknown
+                await self._learn_times(log, log.aged_segment(settled))
             elif not dirt.rolls or not await self._roll(channel):
                 found.append(dirt)
                 return
@@ -425,26 +434,32 @@ class Housekeeping:
             self._unlinks[path] = until_ms
 
     async def _unlink_due(self, *, everything: bool = False) -> None:
+        """Unlink what is due, as far as the throttle allows now; at once when space is short."""
         now_ms = self._runtime.clock.now_ms()
-        everything = everything or self._space.is_low
-        due = [path for path, at_ms in self._unlinks.items() if everything or at_ms <= now_ms]
+        due = [
+            path
+            for path, at_ms in self._unlinks.items()
+            if everything or at_ms <= now_ms or self._space.is_low
+        ]
         for path in due:
+            now_ms = self._runtime.clock.now_ms()
+            if not everything and not self._space.is_low and now_ms < self._unlinks_from_ms:
+                return
             self._unlinks.pop(path, None)
             try:
-                await self._runtime.tasks.offload(
+                size = await self._runtime.tasks.offload(
                     self._lane, partial(unlink, self._runtime.files, path)
                 )
             except OSError as error:  # the next opening of the log does it
                 _LOG.warning("storage.unlink_failed path=%s error=%s", path, error)
+            else:
+                now_ms = self._runtime.clock.now_ms()
+                self._unlinks_from_ms = now_ms + self._unlink_throttle.spend(size, now_ms)
 
 
 def _limit(log: Log) -> int:
     """Return the offset that nothing removed or cleaned may reach."""
     return min(log.last_stable_offset, log.recovery_point)
-
-
-def _segment_at(log: Log, place: int) -> Aged:
-    return next(islice(log.aged_segments(), place, None))
 
 
 def _is_past(looked: _Looked, wall_ms: int) -> bool:

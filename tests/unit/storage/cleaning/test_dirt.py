@@ -1,9 +1,10 @@
 """What of a compacted log is dirty, and when that is worth a round; the throttle of rounds."""
 
+from dataclasses import replace
 from typing import Any
 
 from quorumlog.storage import LogConfig
-from quorumlog.storage.cleaning.dirt import Dirt, dirt_of
+from quorumlog.storage.cleaning.dirt import Dirt, Outline, dirt_of
 from quorumlog.storage.cleaning.retention import Aged
 from quorumlog.storage.cleaning.throttle import Throttle
 
@@ -26,9 +27,18 @@ def segments(*sizes: int, times: tuple[int | None, ...] = ()) -> list[Aged]:
     ]
 
 
+def outline(found: list[Aged]) -> Outline:
+    return Outline(
+        bases=[segment.base_offset for segment in found],
+        sizes=[segment.size for segment in found],
+        end_offset=found[-1].end_offset if found else 0,
+        aged=found.__getitem__,
+    )
+
+
 def judge(found: list[Aged], *, limit: int = 1_000, cleaned_to: int = 0, **config: Any) -> Dirt:
     return dirt_of(
-        found,
+        outline(found),
         LogConfig(compacted=True, **config),
         now_ms=NOW,
         limit_offset=limit,
@@ -49,7 +59,7 @@ def test_a_clean_log_is_never_due() -> None:
     dirt = judge(segments(50, 30, 1), cleaned_to=20, min_cleanable_dirty_ratio=0.0)
     assert (dirt.is_due, dirt.dirty_bytes) == (False, 0)
     assert not judge(segments(50), min_cleanable_dirty_ratio=0.0).is_due, "all of it is active"
-    assert dirt_of([], LogConfig(), now_ms=0, limit_offset=0, cleaned_to=0) == Dirt()
+    assert dirt_of(outline([]), LogConfig(), now_ms=0, limit_offset=0, cleaned_to=0) == Dirt()
 
 
 def test_what_is_not_stable_is_not_cleaned() -> None:
@@ -91,6 +101,29 @@ def test_timestamps_are_asked_for_only_where_a_lag_is_set() -> None:
     found = segments(1, 1, 1, times=(None, None, None))
     assert judge(found, cleaned_to=10).unknown is None
     assert judge(found, cleaned_to=10, max_compaction_lag_ms=5).unknown == 1
+    assert judge(found, min_compaction_lag_ms=5).unknown == 0
+
+
+def test_of_a_log_of_many_segments_only_those_that_decide_are_asked() -> None:
+    """Otherwise each timestamp that is read would cost a look at all of them."""
+    found = segments(*[1] * 10_000, times=(0,) * 10_000)
+    asked: list[int] = []
+
+    def aged(place: int) -> Aged:
+        asked.append(place)
+        return found[place]
+
+    view = replace(outline(found), aged=aged)
+    for config, settled, places in (
+        (LogConfig(compacted=True), 0, []),
+        (LogConfig(compacted=True, max_compaction_lag_ms=5), 0, [9_000]),
+        (LogConfig(compacted=True, min_compaction_lag_ms=5), 9_997, [9_997, 9_998]),
+    ):
+        asked.clear()
+        dirt = dirt_of(
+            view, config, now_ms=NOW, limit_offset=10**6, cleaned_to=90_000, settled=settled
+        )
+        assert (asked, dirt.dirty_bytes, dirt.end_offset) == (places, 999, 99_990)
 
 
 def test_the_throttle_spreads_bytes_over_time_and_saves_nothing_up() -> None:

@@ -20,7 +20,10 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.cleaning.compaction import seal
+from quorumlog.storage.cleaning.dirt import Dirt
+from quorumlog.storage.contents import write_file
 from quorumlog.storage.shell import Directory
+from quorumlog.storage.shell.cleaner import Stale
 from quorumlog.storage.shell.housekeeping import ClosedLog
 
 DATA = "/data"
@@ -401,3 +404,78 @@ def test_a_lookup_by_time_goes_on_while_segments_are_replaced_and_removed() -> N
             assert log.replacements > 10
 
     run(main)
+
+
+def test_a_round_over_what_was_cut_since_it_was_found_dirty_does_not_begin() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
+            await fill(runtime, directory, log, 12, commit=False)
+            dirt = Dirt(end_offset=log.segment_bases[-1], dirty_bytes=log.size_bytes, is_due=True)
+            directory.configure(log, replace(COMPACT, min_cleanable_dirty_ratio=1.0))
+            await directory.truncate(log, 1)
+            housekeeping = directory.housekeeping
+            with pytest.raises(Stale):
+                await housekeeping._cleaner.clean(
+                    directory._channel(log), dirt, between=housekeeping._between
+                )
+            assert not housekeeping._cleaner.is_cleaning(log)
+
+    run(main)
+
+
+def test_what_was_removed_is_unlinked_at_the_pace_that_is_allowed_and_at_once_at_the_close() -> (
+    None
+):
+    async def main(runtime: Runtime) -> None:
+        slow = replace(CONFIG, unlink_bytes_per_second=100)
+        async with opened(runtime, slow) as directory:
+            config = replace(SMALL, retention_bytes=0, file_delete_delay_ms=0)
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            await fill(runtime, directory, log, 40)
+            size = log.size_bytes
+            await until(lambda: len(log.segment_bases) == 1)
+            began = runtime.clock.now_ms()
+            logs = len(names(runtime, ".log.deleted"))
+            assert logs > 6
+            await asyncio.sleep(size / 100 / 2)
+            left = len(names(runtime, ".log.deleted"))
+            assert logs * 0.3 < left < logs * 0.8, "half of the time, half of the bytes"
+            await until(lambda: len(names(runtime, ".log.deleted")) < 3, within_ms=10**6)
+            assert runtime.clock.now_ms() - began > 0.9 * (size - 600) * 1000 / 100
+            await fill(runtime, directory, log, 40)
+            await until(lambda: len(log.segment_bases) == 1)
+            assert len(names(runtime, ".log.deleted")) > 6
+        assert names(runtime, ".deleted") == []
+
+    run(main)
+
+
+def test_where_space_is_short_what_was_removed_is_unlinked_at_once() -> None:
+    with SimWorld(0) as world:
+        node = world.node("n")
+
+        async def main(runtime: Runtime) -> None:
+            config = replace(
+                CONFIG,
+                unlink_bytes_per_second=1,
+                reserve_bytes=1_000,
+                retention_check_interval_ms=2_000,
+            )
+            async with opened(runtime, config) as directory:
+                kept = replace(SMALL, retention_bytes=0)
+                log = await directory.open_log("t-0", kept, topic_id=TOPIC)
+                await fill(runtime, directory, log, 12)
+                await until(lambda: len(log.segment_bases) == 1)
+                assert len(names(runtime, ".log.deleted")) > 2
+                write_file(runtime.files, "/data/ballast", b"0" * 100_000)
+                node.device.disk.capacity_bytes = 10**9
+                used = 10**9 - runtime.files.free_bytes("/data")
+                node.device.disk.capacity_bytes = used + 500
+                directory.space.look()
+                assert directory.space.is_low
+                await until(lambda: not names(runtime, ".deleted"), within_ms=200)
+
+        node.spawn(main)
+        world.run_until(lambda: not node.alive, virtual_ms=24 * 3_600_000)
+        assert node.exit_error is None, node.exit_error
