@@ -5,7 +5,7 @@ the framing of the Java library `snappy-java` (a raw block is understood on read
 independent blocks (what the Java reader insists on), zstd frames. Read is whatever the formats
 allow: several gzip members, frames or snappy streams one behind the other, frames to be skipped,
 linked lz4 blocks, sizes declared or not; their checksums are checked where they have some.
-`cramjam` does the work and releases the GIL.
+`cramjam` does the work, and releases the GIL but where it compresses by lz4.
 
 What others compressed is not trusted: every inflation writes into a buffer that is never larger
 than the caller's limit, and sizes that a frame declares are checked before anything is allocated.
@@ -210,10 +210,18 @@ def _zstd_size(data: Buffer, limit: int) -> int | None:
 # --- lz4 ---------------------------------------------------------------------------------------
 
 
+_LZ4_BLOCK: Final = 64 * 1024
+
+
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    """Compress to one frame of independent blocks: the Java reader refuses linked ones."""
+    """Compress to one frame of independent blocks: the Java reader refuses linked ones.
+
+    A block at a time: the compressor keeps the GIL, and other threads get it in between.
+    """
     compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # it takes nothing else; bytes are not copied
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_BLOCK):
+        compressor.compress(bytes(view[start : start + _LZ4_BLOCK]))  # it takes nothing else
     return bytes(compressor.finish())
 
 

@@ -18,11 +18,11 @@ from ...unit.storage.cleaning.shelf import Pair, Shelf
 
 RETENTION_MS = 1_000
 
-KEYS = st.sampled_from([b"a", b"b", b"c", b"a longer key, of thirty bytes..", None])
+KEYS = st.sampled_from([b"a", b"b", b"", b"a longer key, of thirty bytes..", None])
 VALUES = st.sampled_from([b"1", b"2", None, b"", b"value" * 20])
 PAIRS = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=4)
 CODECS = st.sampled_from(list(Codec))
-TIMES = st.integers(0, 9_000)
+TIMES = st.one_of(st.integers(-1, 9_000), st.sampled_from([10**6, 2**62]))
 CLEAN = st.tuples(
     st.just("clean"),
     st.sampled_from([1000, 5, 3, 2]),
