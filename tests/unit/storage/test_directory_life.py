@@ -14,6 +14,7 @@ from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import decode_all
 from quorumlog.runtime import Runtime
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
+from quorumlog.storage.contents import read_file, write_file
 
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
@@ -181,6 +182,25 @@ def test_a_folder_of_another_topic_id_is_refused(kit: Kit, run: Run, batch: Make
                 await directory.open_log("t-0", FAST, topic_id=TopicId(b"u" * 16))
             assert directory.log_names() == ["t-0"]
             await directory.open_log("t-0", FAST, topic_id=TOPIC)
+
+    run(main)
+
+
+def test_a_folder_that_somebody_put_there_is_refused_and_kept(
+    kit: Kit, run: Run, batch: MakeBatch
+) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with kit.opened(runtime, path) as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            await kit.append(directory, log, batch(3))
+        files, name = runtime.files, "00000000000000000000.log"
+        files.make_folder(f"{path}/foreign-0")
+        write_file(files, f"{path}/foreign-0/{name}", read_file(files, f"{path}/t-0/{name}"))
+        async with kit.opened(runtime, path) as directory:
+            with pytest.raises(StorageError, match="does not say whose it is"):
+                await directory.open_log("foreign-0", FSYNC, topic_id=TOPIC)
+        kept = read_file(files, f"{path}/foreign-0/{name}")
+        assert kept == read_file(files, f"{path}/t-0/{name}")
 
     run(main)
 
