@@ -98,8 +98,11 @@ class Course:
             self.next_offset = base + header.last_offset_delta + 1
         if header.leader_epoch != self._epoch:
             self._note_epoch(path, good.position, header)
-        elif self.runs:
-            self.runs[-1].last_offset = base
+        if self._is_sure and header.leader_epoch >= 0:  # else its base offset may be wrong
+            if self.runs and self.runs[-1].epoch == header.leader_epoch:
+                self.runs[-1].last_offset = base
+            else:
+                self.runs.append(EpochRun(header.leader_epoch, base, base))
         self.good_bytes += header.size
         if good.fault is not None:
             self._fault(Kind.BATCH_MALFORMED, path, good.position, good.fault, offset=base)
@@ -174,8 +177,6 @@ class Course:
                 offset=base,
             )
         self._epoch = epoch
-        if epoch >= 0:
-            self.runs.append(EpochRun(epoch, base, base))
 
     def _fault(
         self, kind: Kind, path: str, position: int, what: str, *, offset: int | None = None

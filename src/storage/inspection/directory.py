@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 QUORUM_STATE: Final = "quorum-state"
 QUORUM_KEYS: Final = ("leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version")
+REPEATS_MAX: Final = 5
+"""How often a log is checked anew that a node changes meanwhile."""
+
 CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 
 
@@ -184,8 +187,13 @@ class DirectoryCheck:
         )
         folder = join(self.path, name)
         check = check_log(self.files, folder, around, progress=progress)
-        if self.report.is_in_use and not self.files.exists(folder):
-            return  # deleted meanwhile
+        if self.report.is_in_use:
+            for _ in range(REPEATS_MAX):
+                if not self.files.exists(folder):
+                    return  # deleted meanwhile
+                if check.report.is_ok or self.files.names(folder) == check.names:
+                    break  # else segments came or went under the check
+                check = check_log(self.files, folder, around, progress=progress)
         self.logs[name] = check
         self.report.logs.append(check.report)
         if self.known.topics is not None and known is None and name != METADATA_LOG:

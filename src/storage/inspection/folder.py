@@ -233,7 +233,8 @@ class LogCheck:
         try:
             meta = strict_partition(read_file(self.files, path), path)
         except CorruptionError as error:
-            was_flushed = self.around.is_clean is not False or self.around.recovery_point
+            is_stopped = self.around.is_clean is not False and bool(self.bases)
+            was_flushed = is_stopped or self.around.recovery_point
             kind = Kind.METADATA_WRONG if was_flushed else Kind.METADATA_MISSING
             findings.add(kind, path, error.message)
             return

@@ -147,6 +147,8 @@ class ProducerCheck:
                 continue
             if self._is_blind:
                 continue
+            if end < self._first:
+                continue  # what came between it and the first segment is gone
             if not self._is_whole:
                 self._start_with(snapshot)
                 continue

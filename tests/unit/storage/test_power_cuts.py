@@ -24,7 +24,7 @@ from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.shell import Directory
 
 DATA = "/data"
-TOPIC = TopicId(b"t" * 16)
+TOPICS = {name: TopicId(name.encode().ljust(16, b".")) for name in ("sure-0", "fast-0")}
 SMALL = DirectoryConfig(
     write_group_bytes_max=2_000, inline_write_bytes_max=600, checkpoint_interval_ms=5
 )
@@ -94,7 +94,7 @@ async def live(runtime: Runtime, story: Story) -> None:
     async with runtime.tasks.scope("life") as scope:
         directory = await Directory.open(runtime, scope, DATA, config=SMALL)
         assert directory.load_file("quorum-state") in story.states
-        logs = [await directory.open_log(n, c, topic_id=TOPIC) for n, c in CONFIGS.items()]
+        logs = [await directory.open_log(n, c, topic_id=TOPICS[n]) for n, c in CONFIGS.items()]
         for log in logs:
             await check(directory, log, story.logs[log.name])
         for log in logs:
@@ -141,7 +141,7 @@ async def look(runtime: Runtime, story: Story) -> None:
         directory = await Directory.open(runtime, scope, DATA, config=SMALL)
         assert directory.load_file("quorum-state") in story.states
         for name, config in CONFIGS.items():
-            log = await directory.open_log(name, config, topic_id=TOPIC)
+            log = await directory.open_log(name, config, topic_id=TOPICS[name])
             await check(directory, log, story.logs[name])
         await directory.close()
 

@@ -54,6 +54,27 @@ def test_a_power_cut_may_take_what_was_committed_from_a_replicated_log_alone(
     assert problems(check(tree.files, DATA)) == [Kind.CHECKPOINT_WRONG]
 
 
+# --- a directory in use --------------------------------------------------------------------------
+
+
+def test_what_a_running_node_removes_under_a_check_is_no_problem(
+    plant: Plant, killed_contents: Contents
+) -> None:
+    tree = plant(killed_contents)
+    lock = tree.files.lock(f"{DATA}/.lock")
+
+    def retention(size: int) -> None:
+        """Between two segments the node sets two of them aside."""
+        if size == len(killed_contents[FIRST]) and tree.files.exists(MIDDLE):
+            tree.files.rename(FIRST, f"{FIRST}.deleted")
+            tree.files.rename(MIDDLE, f"{MIDDLE}.deleted")
+
+    report = check(tree.files, DATA, progress=retention)
+    lock.release()
+    assert problems(report) == []
+    assert report.logs[1].log_start_offset == 12
+
+
 # --- a cluster's metadata ------------------------------------------------------------------------
 
 
