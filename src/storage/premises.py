@@ -193,14 +193,7 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
         raise StorageError(f"{folder} holds another topic of this name")
     was_flushed = recovery.is_clean or recovery.recovery_point > 0
     if there is None and recovery.recovery_point == 0 and files.exists(folder):
-        if recovery.is_clean and _has_batches(files, folder):
-            raise StorageError(
-                f"{folder} does not say whose it is: no node of this directory wrote it; put a "
-                f"{PARTITION_METADATA} with the topic's id into it, or take it away"
-            )
-        # It was never flushed and does not say whose it is: nobody was promised what is in it, and
-        # it may be of a deleted topic of this name.
-        _remove_segments(files, folder)
+        _clear_unowned(files, folder, is_clean=recovery.is_clean)
     stored = None if there is None else there.unsynced_bytes_max
     said = None if there is None else there.gaps_below
     gaps_below = known_gaps(recovery, said)
@@ -265,12 +258,22 @@ def change_bound(files: "Files", flush: Flush, folder: str, content: bytes | Non
     return content is None or store_meta(files, folder, content, is_needed=False)
 
 
-def _has_batches(files: "Files", folder: str) -> bool:
-    """Whether any segment of a folder holds something."""
-    return any(
+def _clear_unowned(files: "Files", folder: str, *, is_clean: bool) -> None:
+    """Empty a folder that was never flushed and does not say whose it is: nobody was promised what
+    is in it, and it may be of a deleted topic of this name.
+
+    After a clean stop there is no such folder of ours: one with batches is refused and kept.
+    """
+    has_batches = any(
         segment_base(name) is not None and files.size(join(folder, name)) > 0
         for name in files.names(folder)
     )
+    if is_clean and has_batches:
+        raise StorageError(
+            f"{folder} does not say whose it is: no node of this directory wrote it; put a "
+            f"{PARTITION_METADATA} with the topic's id into it, or take it away"
+        )
+    _remove_segments(files, folder)
 
 
 def _remove_segments(files: "Files", folder: str) -> None:
