@@ -15,7 +15,7 @@ write lane.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ..errors import CorruptionError
@@ -109,6 +109,10 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
     found = FoundFiles.among(names)
     if recovery.is_clean:
         segments, end = _open_clean(files, recovery, bases)
+        if recovery.recovery_point > 0 and end != recovery.recovery_point:
+            # A clean stop leaves them equal. Read what is above the point, whoever wrote it; an end
+            # below it is damage.
+            return recover(files, replace(recovery, is_clean=False))
         producers = open_producers(
             files,
             recovery.folder,
@@ -210,14 +214,14 @@ def _open_clean(files: "Files", recovery: Recovery, bases: list[int]) -> tuple[l
             size=active.size,
             interval_bytes=interval,
         )
-        active.has_index_files = index is not None
-        if index is None:
+        end = None if index is None else _end_behind(file, index, active)
+        active.has_index_files = end is not None
+        if index is None or end is None:
             index = build_index(
                 file, base_offset=active.base_offset, end=active.size, interval_bytes=interval
             )
-        end = active.base_offset
-        for _, header in walk(file, index.floor_position(active.size), active.size):
-            end = header.next_offset
+            end = _end_behind(file, index, active)
+            assert end is not None, f"the index of {active.path} was just made"
         if active.size:
             active.first_timestamp = header_at(
                 file.read(0, HEADER_SIZE), 0, path=active.path, position=0
@@ -226,6 +230,23 @@ def _open_clean(files: "Files", recovery: Recovery, bases: list[int]) -> tuple[l
         file.close()
     active.index = index
     return segments, end
+
+
+def _end_behind(file: "File", index: SegmentIndex, segment: Segment) -> int | None:
+    """Return the offset behind a segment's last batch; None when its index names none at the place
+    of its last entry: then it is no good, and follows from the log. Raises CorruptionError."""
+    end, (offset, position) = segment.base_offset, index.last_entry or (-1, 0)
+    is_sure = offset < 0  # that a batch starts there
+    try:
+        for _, header in walk(file, position, segment.size):
+            if not is_sure and header.last_offset != offset:
+                return None
+            is_sure, end = True, header.next_offset
+    except CorruptionError:
+        if is_sure:
+            raise
+        return None
+    return end
 
 
 def _segment(files: "Files", recovery: Recovery, base: int) -> Segment:
@@ -324,6 +345,8 @@ class _Scan:
                 f"the log ends at {self.expected}, but offsets up to {self._point} were fsynced",
                 path=self.segments[-1].path,
             )
+        if self.replay.start_offset > self.expected:  # of what is not there any more
+            self._know_producers(self.expected, floor=bases[0], ceiling=self.expected)
         self.producers = recovered_producers(
             self.files,
             self.recovery.folder,
@@ -351,14 +374,19 @@ class _Scan:
             interval_bytes=self.recovery.config.index_interval_bytes,
         )
         if beginning is not None:
-            self._know_producers(beginning.offset, floor=floor)
+            self._know_producers(beginning.offset, floor=floor, ceiling=beginning.offset)
             if self.replay.start_offset == beginning.offset:
                 return beginning
-        self._know_producers(self.scanned_from, floor=floor)  # no such snapshot, or a torn one
+        # No such snapshot, or a torn one. Any other is good as well if the log reaches there, for
+        # it was stored behind the fsync of all that it speaks of.
+        ceiling = max(self.scanned_from, self._point)
+        self._know_producers(self.scanned_from, floor=floor, ceiling=ceiling, or_above=True)
         return None
 
-    def _know_producers(self, offset: int, *, floor: int) -> None:
-        """Bring the replay to where the scan begins."""
+    def _know_producers(
+        self, offset: int, *, floor: int, ceiling: int, or_above: bool = False
+    ) -> None:
+        """Bring the replay to `offset`, or further by a snapshot; see `Replay.load`."""
         self.replay = Replay(
             self.files,
             self.recovery.folder,
@@ -366,7 +394,7 @@ class _Scan:
             limits=self.recovery.producer_limits,
             wall_ms=self.recovery.wall_ms,
         )
-        self.replay.load(offset, floor=floor)
+        self.replay.load(ceiling, floor=floor, or_above=or_above)
         self.replay.catch_up(self.segments, offset)
 
     def _scan(self, segment: Segment, beginning: Beginning | None) -> "_Bad | None":

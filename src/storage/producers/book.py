@@ -153,7 +153,7 @@ class ProducerBook:
             return None
         gone: list[int] = []
         for snapshot in snapshots:
-            gone += self._shelf.put(snapshot.end_offset)
+            gone += self._shelf.put(snapshot.end_offset, replicated_to=self.states.high_watermark)
         self._begun = ProducerFlush(
             folder=self._folder, snapshots=tuple(snapshots), gone=tuple(gone), aborted=aborted
         )
@@ -196,7 +196,10 @@ class ProducerBook:
     def complete_truncate(self, cut: ProducerCut, end_offset: int) -> None:
         """The log was cut, and what is known of its producers rebuilt."""
         bases = [segment.base_offset for segment in cut.segments]
-        self._shelf = Shelf([at for at in self._shelf.offsets if at <= end_offset], bases=bases)
+        self._shelf = Shelf(
+            [at for at in self._shelf.offsets if at <= end_offset],
+            bases=bases,
+        )
         self._rolled = [one for one in self._rolled if one.end_offset <= end_offset]
         self.transactions.truncate(end_offset)
         if cut.replayed is not None:
@@ -322,6 +325,8 @@ def recovered_producers(
     for segment in segments[len(below) :]:
         base = segment.base_offset
         entries = replay.aborted.get(base, [])
+        if base in found.indexed and base < replay.start_offset:
+            entries = [*replay.indexed_below_start(segments, base), *entries]
         if entries or base in found.indexed:
             store_aborted(files, folder, base, entries)
         aborted[base] = entries
@@ -331,7 +336,8 @@ def recovered_producers(
         limits=limits,
         transactions=TransactionIndex(aborted),
         shelf=replay.store_boundaries(
-            known_to, bases=[segment.base_offset for segment in segments]
+            known_to,
+            bases=[segment.base_offset for segment in segments],
         ),
         warnings=replay.warnings,
     )

@@ -49,15 +49,18 @@ class Replay:
         self._base = NONE  # of the segment that is replayed
         self._boundaries: list[Snapshot] = []  # at the starts of segments, newest last
 
-    def load(self, ceiling: int, *, floor: int) -> None:
+    def load(self, ceiling: int, *, floor: int, or_above: bool = False) -> None:
         """Begin with the newest good snapshot in [floor, ceiling], or with nothing.
 
         `floor` is where the log's first segment starts: with an older snapshot, batches would be
         missing between it and the log, and a producer that wrote them seemed to leave a gap.
+        `or_above`: where there is none, begin with the lowest good one above, if the caller sees to
+        it that the log reaches there.
         """
-        for offset in reversed(self._snapshots):
-            if not floor <= offset <= ceiling:
-                continue
+        there = [offset for offset in self._snapshots if offset >= floor]
+        below = [offset for offset in there if offset <= ceiling]
+        above = there[len(below) :] if or_above else []
+        for offset in (*reversed(below), *above):
             try:
                 snapshot = read_snapshot(self._files, self._folder, offset)
             except FileNotFoundError:
@@ -115,6 +118,24 @@ class Replay:
                         one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset
                     )
                 )
+
+    def indexed_below_start(
+        self, segments: Sequence[Segment], base_offset: int
+    ) -> list[AbortedTransaction]:
+        """Return the aborted transactions of a segment whose markers lie below the replay, as its
+        .txnindex says, or, where that is damaged, the log."""
+        try:
+            found = read_aborted(self._files, self._folder, [base_offset])
+        except CorruptionError as error:
+            self.warnings.append(f"{error}; rebuilt from the log")
+            replay = Replay(
+                self._files, self._folder, snapshots=(), limits=ProducerLimits(), wall_ms=0
+            )
+            replay.catch_up(segments, self.start_offset)
+            found = replay.aborted
+        return [
+            entry for entry in found.get(base_offset, ()) if entry.last_offset < self.start_offset
+        ]
 
     def store_boundaries(self, ceiling: int, *, bases: Sequence[int] = ()) -> Shelf:
         """Store the snapshots of the segments that were replayed, in place of all above `ceiling`,

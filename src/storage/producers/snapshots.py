@@ -184,7 +184,8 @@ class Shelf:
 
     Those at the starts of the two newest segments, or the nearest below, stay whatever comes after
     them: a recovery that has to read a whole segment begins there, and without one it would read
-    the log from its start, where it finds nothing of producers whose batches are gone.
+    the log from its start, where it finds nothing of producers whose batches are gone. For the same
+    reason the newest one stays at or below the high watermark, below which no truncation goes.
     """
 
     __slots__ = ("_bases", "offsets")
@@ -198,12 +199,12 @@ class Shelf:
         """A segment starts here."""
         self._bases = (*self._bases, base_offset)[-BASES_KEPT:]
 
-    def put(self, offset: int) -> tuple[int, ...]:
+    def put(self, offset: int, *, replicated_to: int = NONE) -> tuple[int, ...]:
         """A snapshot is about to be stored; return those that then go."""
         offsets = sorted({*self.offsets, offset})
         kept = set(offsets[-KEPT:])
-        for base in self._bases:
-            kept.update([there for there in offsets if there <= base][-1:])
+        for needed in (*self._bases, replicated_to):
+            kept.update([there for there in offsets if there <= needed][-1:])
         self.offsets = sorted(kept)
         return tuple(there for there in offsets if there not in kept)
 

@@ -143,6 +143,7 @@ class ProducerStates:
         "_age_ms",
         "_entries",
         "_expire_at_ms",
+        "_high_watermark",
         "_last_changed",
         "_limits",
         "_open",
@@ -157,6 +158,7 @@ class ProducerStates:
         self._pending: dict[int, ProducerEntry] = {}  # as they will be after what is outstanding
         self._open: dict[int, int] = {}  # first offset -> producer id, ascending
         self._unreplicated: dict[int, int] = {}  # first offset -> marker's; by marker, ascending
+        self._high_watermark = 0  # as far as it was told
         self._last_changed = NONE  # no batch above it changed anything here
         self._age_ms = 0
         self._wall_ms = wall_ms
@@ -194,6 +196,11 @@ class ProducerStates:
     def first_undecided_offset(self) -> int | None:
         """First offset of the oldest open transaction."""
         return next(iter(self._open), None)
+
+    @property
+    def high_watermark(self) -> int:
+        """What `replicated_to` told last, or more."""
+        return self._high_watermark
 
     def unreplicated(self) -> list[tuple[int, int]]:
         """Return (first offset, marker's offset) of transactions whose marker is not known to be
@@ -324,6 +331,7 @@ class ProducerStates:
 
     def replicated_to(self, high_watermark: int) -> None:
         """What lies below the high watermark can no longer be undone."""
+        self._high_watermark = max(self._high_watermark, high_watermark)
         while self._unreplicated:
             first, marker = next(iter(self._unreplicated.items()))
             if marker >= high_watermark:
@@ -334,6 +342,7 @@ class ProducerStates:
         """This was rebuilt for a shorter log: what was known to be below the high watermark in
         `before` is so now, for no truncation goes below that."""
         known = before._unreplicated
+        self._high_watermark = before._high_watermark
         self._unreplicated = {
             first: marker
             for first, marker in self._unreplicated.items()
