@@ -1,5 +1,8 @@
 """`quorumlog check`: proves a data directory, or one log's folder, and mends it when asked to."""
 
+import os
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +14,8 @@ from .options import Output, OutputOption
 from .output import count_text, print_json, print_table, size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from ..metadata import MetadataImage
     from ..runtime.files import RealFiles
     from ..storage.inspection.directory import Known
@@ -26,7 +31,8 @@ Examples:
   quorumlog check quorumlog-data --repair
 
 \b
-Exit codes: 0 no problem (there may be notes), 1 problems, 2 wrong arguments.
+Exit codes: 0 no problem (there may be notes), 1 problems, or DIR cannot be checked or repaired,
+2 a wrong command line.
 """
 
 
@@ -67,8 +73,10 @@ def check(
 
     if cut_damage is not None and not repair:
         raise typer.BadParameter("--cut-damage goes with --repair: without it nothing is changed")
+    if cut_damage is not None and lies_in(cut_damage, directory):
+        raise InvalidRequest(f"{cut_damage} lies in {directory}: copies must be kept outside of it")
     files = RealFiles()
-    path = directory.rstrip("/") or "/"
+    path = os.path.normpath(directory)
     known = what_is_known(files, path, frozenset(compacted or ()))
     try:
         if repair:
@@ -76,7 +84,8 @@ def check(
             return
         from ..storage.inspection.directory import check as check_files
 
-        report = check_files(files, path, known=known)
+        with progress_of(path) as progress:
+            report = check_files(files, path, known=known, progress=progress)
     except OSError as error:
         raise InvalidRequest(f"{error.filename or path} cannot be read: {error.strerror}") from None
     if output is Output.JSON:
@@ -96,14 +105,43 @@ def _repair(
 ) -> None:
     from ..storage.inspection.repair import repair as repair_files
 
-    cut_to = None if cut_damage is None else cut_damage.rstrip("/")
-    report = repair_files(files, path, known=known, cut_to=cut_to)
+    cut_to = None if cut_damage is None else os.path.normpath(cut_damage)
+    try:
+        with progress_of(path) as progress:
+            report = repair_files(files, path, known=known, cut_to=cut_to, progress=progress)
+    except KeyboardInterrupt:
+        typer.echo(
+            "interrupted; the next start, or another --repair, ends what was begun", err=True
+        )
+        raise
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
         print_repair(report)
     if not report.is_ok:
         raise typer.Exit(EXIT_ERROR)
+
+
+def lies_in(path: str, folder: str) -> bool:
+    """Whether a path is a folder or in it, wherever links and dots lead."""
+    real, top = os.path.realpath(path), os.path.realpath(folder)
+    return real == top or real.startswith(top.rstrip("/") + "/")
+
+
+@contextmanager
+def progress_of(path: str) -> "Iterator[Callable[[int], None]]":
+    """Show on stderr how many bytes were read, where somebody looks."""
+    if not sys.stderr.isatty():
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), DownloadColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(os.path.basename(path), total=None)
+        yield lambda size: progress.advance(task, size)
 
 
 # --- what the metadata log knows -----------------------------------------------------------------
@@ -120,7 +158,7 @@ def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "
         if not files.exists(folder):
             continue
         try:
-            image = _image(files, folder)
+            image, is_whole = _image(files, folder)
         except (QuorumlogError, OSError, DecodeError):
             break  # the check of that log tells what is wrong with it
         topics = {
@@ -130,30 +168,40 @@ def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "
             )
             for topic in image.sorted_topics()
         }
+        if not is_whole:  # who knows what came and went behind it
+            gappy = {name for name, topic in topics.items() if topic.is_compacted}
+            return Known(compacted=compacted | gappy)
         directories = {broker.id: broker.directory_id for broker in image.sorted_brokers()}
         return Known(topics=topics, directories=directories, compacted=compacted)
     return Known(compacted=compacted)
 
 
-def _image(files: "RealFiles", folder: str) -> "MetadataImage":
-    """Return what a metadata log says at its end. Raises CorruptionError, also where the log
-    does not begin at offset 0."""
+def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
+    """Return what a metadata log says, and whether all of it could be read: its end may be torn.
+    Raises CorruptionError, also where the log does not begin at offset 0."""
     from ..metadata import EMPTY_IMAGE, replay
     from ..proto import metadata_records_pb2 as pb
     from ..records.codec import decode_parts
-    from ..storage.contents import read_file
+    from ..storage.inspection.scanning import Bad, scan
 
     image = EMPTY_IMAGE
     names = [name for name in files.names(folder) if name.endswith(".log")]
     if names and int(names[0].partition(".")[0]) > 0:
         raise CorruptionError("the metadata log has lost its beginning", path=folder)
     for name in names:
-        content = read_file(files, f"{folder}/{name}")
-        for records in decode_parts(content):
-            for record in records:
-                change = pb.MetadataRecord.FromString(record.value or b"")
-                image = replay(image, change, offset=record.offset, epoch=0)
-    return image
+        file = files.open_readonly(f"{folder}/{name}")
+        try:
+            for piece in scan(file, 0, file.size(), next_offset=0, with_records=False):
+                if isinstance(piece, Bad):
+                    return image, False
+                batch = piece.content[piece.at : piece.at + piece.header.size]
+                for records in decode_parts(batch):
+                    for record in records:
+                        change = pb.MetadataRecord.FromString(record.value or b"")
+                        image = replay(image, change, offset=record.offset, epoch=0)
+        finally:
+            file.close()
+    return image, True
 
 
 # --- for people ----------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ Examples:
   quorumlog diff node-1 node-2 -o json
 
 \b
-Exit codes: 0 the same, or every difference is explained, 1 not the same, 2 wrong arguments.
+Exit codes: 0 the same, or every difference is explained, 1 not the same, or they cannot be
+compared, 2 a wrong command line.
 """
 
 

@@ -35,7 +35,7 @@ from ..recovery import Recovery, recover
 from ..segment import build_index, index_paths
 from .cutting import CutPlan, copy_aside, cut_damage, plan_cut
 from .directory import CHECKPOINTS, DirectoryCheck, Known, check_directory
-from .findings import CheckReport, Kind
+from .findings import CheckReport, Finding, Kind
 from .folder import METADATA_LOG, LogCheck, Progress
 
 if TYPE_CHECKING:
@@ -178,8 +178,15 @@ class _Plan:
     def steps(self) -> Iterator[Step]:
         """Yield every step."""
         found = self._found
-        own = {finding.kind for finding in found.report.findings}
+        own: dict[Kind, list[Finding]] = {}
+        for finding in found.report.findings:
+            own.setdefault(finding.kind, []).append(finding)
         cuts = list(self._cuts())
+        for name in self._gone():
+            self._report.refused.append(
+                f"{name} has no folder here, and its checkpoints stay, so that no start takes it"
+                " for new: put the folder back, or let it go with --cut-damage FOLDER"
+            )
         if Kind.CLEAN_MARKER_WRONG in own:
             yield Step("remove the clean marker: the next start recovers", self._remove_marker)
         for finding in found.report.findings:
@@ -196,7 +203,12 @@ class _Plan:
         )
         if self._is_unsure and any(self._is_let_be(check) for check in found.logs.values()):
             return  # written anew it would let a start cut what is let be
-        if Kind.CHECKPOINT_WRONG in own or cuts or is_recovered:
+        # What names no offset is told of a file that is damaged, or lacks a log.
+        is_due = Kind.CHECKPOINT_WRONG in own and (
+            self._clamped() != self._found.offsets
+            or any(one.offset is None for one in own[Kind.CHECKPOINT_WRONG])
+        )
+        if is_due or cuts or is_recovered:
             yield Step("write the checkpoints from the logs", self._write_checkpoints)
 
     # --- damage --------------------------------------------------------------------------------
@@ -221,6 +233,14 @@ class _Plan:
                 )
             else:
                 yield plan_cut(self._files, check, join(self._cut_to, name))
+
+    def _gone(self) -> list[str]:
+        """Return the logs of which something was fsynced, whose folders are not there, and which
+        are to be remembered: a node forgets a log before it removes its folder."""
+        if self._cut_to is not None:
+            return []
+        points = self._found.offsets[RECOVERY_POINTS]
+        return [name for name in points if points[name] > 0 and name not in self._found.logs]
 
     def _is_damaged(self, check: LogCheck) -> bool:
         kinds = {finding.kind for finding in check.report.findings}
@@ -357,10 +377,14 @@ class _Plan:
             self._files.sync_folder(self._path)
 
     def _write_checkpoints(self) -> None:
-        """Clamp what is stored to what the logs hold; name every log that must be named."""
+        self._store_offsets(self._clamped())
+
+    def _clamped(self) -> dict[str, dict[str, int]]:
+        """Return what is stored, within what the logs hold; every log that must be named is."""
         stored = {file: dict(self._found.offsets.get(file, {})) for file in CHECKPOINTS}
+        there = {*self._found.logs, *self._gone()}
         for offsets in stored.values():
-            for name in [name for name in offsets if name not in self._found.logs]:
+            for name in [name for name in offsets if name not in there]:
                 del offsets[name]
         for name, check in self._found.logs.items():
             if self._is_let_be(check):
@@ -377,7 +401,7 @@ class _Plan:
             for file, low in ((HIGH_WATERMARKS, start), (CLEANER_OFFSETS, 0)):
                 if name in stored[file]:
                     stored[file][name] = min(max(stored[file][name], low), end)
-        self._store_offsets(stored)
+        return stored
 
     def _store_offsets(self, stored: dict[str, dict[str, int]]) -> None:
         """Replace the checkpoint files that do not say so already."""

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from quorumlog.cli.checking import what_is_known
 from quorumlog.cli.main import app
 from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime, real
+from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import LogConfig, Origin
 from quorumlog.storage.shell import Directory
 
@@ -104,6 +107,7 @@ def test_a_repair_says_what_it_does_and_cuts_damage_when_asked(data: Path, tmp_p
         (["check", "{data}/none"], 1, "is no folder"),
         (["check", "{data}/flights-0", "--repair"], 1, "is no data directory"),
         (["check", "{data}", "--repair", "--cut-damage", "{data}/x"], 1, "lies in"),
+        (["check", "{data}", "--repair", "--cut-damage", "{data}/../data/x"], 1, "lies in"),
         (["diff", "{data}", "{data}/flights-0"], 1, "are not alike"),
         (["diff", "{data}", "{data}/none"], 1, "is no folder"),
     ],
@@ -139,3 +143,45 @@ def test_every_file_of_a_directory_can_be_dumped(data: Path) -> None:
     shutil.copy(data / LOG, aside)
     rows = invoke("log", "dump", str(aside), "-o", "json").stdout.splitlines()
     assert [json.loads(row)["base_offset"] for row in rows] == [0, 2, 4, 6, 8]
+
+
+def test_copies_of_damage_are_kept_out_of_the_directory_by_any_path(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(data)
+    result = invoke("check", ".", "--repair", "--cut-damage", "aside")
+    assert result.exit_code == 1
+    assert "lies in ." in result.stderr
+    (data.parent / "link").symlink_to(data)
+    result = invoke("check", str(data), "--repair", "--cut-damage", "../link/aside")
+    assert "copies must be kept outside of it" in " ".join(result.stderr.split())
+
+
+def metadata_log(data: Path) -> Path:
+    """Write a metadata log in which the topic flights is compacted."""
+    topic = pb.TopicRecord(name="flights", topic_id=bytes(16))
+    config = pb.TopicConfigRecord(topic_id=bytes(16), name="cleanup.policy", value="compact")
+    changes = [pb.MetadataRecord(topic=topic), pb.MetadataRecord(topic_config=config)]
+    folder = data / "__cluster_metadata-0"
+    folder.mkdir()
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(
+        b"".join(
+            encode_batch(
+                [Record(0, 1, None, change.SerializeToString())], base_offset=at, leader_epoch=0
+            )
+            for at, change in enumerate(changes)
+        )
+    )
+    return path
+
+
+@pytest.mark.parametrize("torn", [b"", b"torn"])
+def test_a_metadata_log_with_a_torn_end_still_says_which_topics_are_compacted(
+    data: Path, torn: bytes
+) -> None:
+    log = metadata_log(data)
+    log.write_bytes(log.read_bytes() + torn)
+    known = what_is_known(RealFiles(), str(data), frozenset())
+    assert known.is_compacted("flights-0", {})
+    assert (known.topics is None) == bool(torn)

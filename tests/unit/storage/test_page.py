@@ -155,7 +155,7 @@ def test_the_checkpoints_of_the_page_are_what_the_encoders_make() -> None:
 
 def test_the_small_files_of_the_page_are_what_the_encoders_make() -> None:
     partition, meta, one_line = blocks("## The other small files")
-    assert partition.encode() == encode_partition_metadata(TOPIC, 2_097_176)
+    assert partition.encode() == encode_partition_metadata(TOPIC, 2_097_176, 104)
     directory = DirectoryMeta(
         cluster_id=ClusterId("Y2NjY2NjY2NjY2NjY2NjYw"),
         node_id=NodeId(1),

@@ -219,6 +219,22 @@ def test_nothing_is_cut_as_torn_while_the_recovery_points_are_lost(
     assert tree.read("/aside/t-0/00000000000000000012.log") == killed_contents[LAST]
 
 
+def test_a_log_whose_folder_is_gone_is_not_forgotten_unless_it_is_asked_for(
+    plant: Plant, closed_contents: Contents
+) -> None:
+    """A start would take it for a new log, and nobody would learn that records were lost."""
+    contents = {path: content for path, content in closed_contents.items() if "/t-0/" not in path}
+    tree = plant(contents)
+    report = repair(tree.files, DATA)
+    assert not report.is_ok
+    assert report.done == []
+    assert any("t-0 has no folder here" in refused for refused in report.refused)
+    assert tree.read(POINTS) == closed_contents[POINTS]
+    report = repair(tree.files, DATA, cut_to="/aside")
+    assert report.is_ok, report.as_dict()
+    assert tree.read(POINTS) == b"0\n1\nc 0 31\n"
+
+
 def test_a_marker_that_says_nonsense_is_cut_like_any_other_batch(
     plant: Plant, killed_contents: Contents
 ) -> None:

@@ -4,13 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
+from quorumlog import simulation
 from quorumlog.errors import DirectoryInUse, InvalidRequest
 from quorumlog.records.batch import HEADER_SIZE
 from quorumlog.records.codec import decode_all
+from quorumlog.runtime import Runtime
+from quorumlog.storage import FlushPolicy, LogConfig
 from quorumlog.storage.inspection.directory import check
 from quorumlog.storage.inspection.repair import repair
+from quorumlog.storage.shell import Directory
 
-from .conftest import DATA, Contents, Tree
+from .conftest import DATA, TOPIC, Contents, Script, Tree
 
 Plant = Callable[[Contents], Tree]
 
@@ -152,3 +156,35 @@ def test_a_step_that_fails_is_named_with_those_behind_it(
     assert report.failed[0].startswith("t-0: do what a start does")
     assert report.after is None
     assert any("leader-epoch-checkpoint" in step for step in report.not_begun)
+
+
+def test_a_node_goes_on_where_damage_was_cut(killed_contents: Contents) -> None:
+    """At that offset, in its epoch, and with the producers as they were there."""
+
+    async def story(runtime: Runtime) -> None:
+        content = killed_contents[MIDDLE]
+        at = HEADER_SIZE + 1
+        damaged = content[:at] + b"?" + content[at + 1 :]
+        tree = Tree(runtime.files, killed_contents | {MIDDLE: damaged})
+        runtime.files.lock(f"{DATA}/.lock").release()
+        assert repair(runtime.files, DATA, cut_to="/aside").is_ok
+        async with runtime.tasks.scope("life") as scope:
+            directory = await Directory.open(runtime, scope, DATA)
+            config = LogConfig(flush_policy=FlushPolicy.FSYNC)
+            log = await directory.open_log("t-0", config, topic_id=TOPIC)
+            assert (log.log_start_offset, log.log_end_offset) == (0, 7)
+            entry = log.producers.states.entry(5)
+            assert entry is not None
+            assert entry.next_sequence == 3  # d, e and f; what it sent behind the cut is forgotten
+            transaction = log.producers.states.entry(9)
+            assert transaction is not None
+            assert transaction.transaction_start == 6
+            script = Script(directory, log, epoch=4, sequences={5: 3})
+            await script.append("new", producer=5)
+            assert log.log_end_offset == 8
+            await directory.close()
+            scope.cancel()
+        assert [value for value in values(tree) if value == b"new"]
+        assert check(runtime.files, DATA).is_ok
+
+    simulation.run(story)
