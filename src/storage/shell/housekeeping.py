@@ -168,13 +168,16 @@ class Housekeeping:
         now_ms = self._runtime.clock.now_ms()
         if now_ms < self._next_look_ms:
             return
-        self._next_look_ms = now_ms + self._config.retention_check_interval_ms
+        interval_ms = self._config.retention_check_interval_ms
+        planned_ms = self._next_look_ms = now_ms + interval_ms
         for number, channel in enumerate(list(self._channels.values())):
             if number % LOGS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             channel.log.producers.states.expire(self._runtime.clock.wall_ms())
             await self._guarded(channel.log, "retention", partial(self._retain, channel))
         await self._look_at_closed()
+        if self._next_look_ms == planned_ms:  # what waits for a look gets its time too
+            self._next_look_ms = self._runtime.clock.now_ms() + interval_ms
         forget_ms = now_ms - SET_ASIDE_MS_MAX
         self._aside = {key: a for key, a in self._aside.items() if a.until_ms > forget_ms}
 
@@ -216,9 +219,13 @@ class Housekeeping:
     # --- removal -------------------------------------------------------------------------------
 
     async def _retain(self, channel: Channel) -> None:
-        """Remove the oldest segments of a log that may go."""
+        """Remove the oldest segments of a log that may go, of those that it has by now: one that
+        grows as fast as it shrinks does not keep the others waiting."""
         log = channel.log
+        end_offset = log.log_end_offset
         while not self._is_stopping and not self._cleaner.is_cleaning(log):
+            if log.log_start_offset >= end_offset > 0:
+                return
             verdict = await self._verdict(log)
             if verdict.is_from_future:
                 self._warn_of_future(log, verdict.count)

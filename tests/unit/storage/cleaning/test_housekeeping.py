@@ -479,3 +479,36 @@ def test_where_space_is_short_what_was_removed_is_unlinked_at_once() -> None:
         node.spawn(main)
         world.run_until(lambda: not node.alive, virtual_ms=24 * 3_600_000)
         assert node.exit_error is None, node.exit_error
+
+
+def test_a_log_that_grows_as_fast_as_it_shrinks_keeps_no_other_waiting() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            config = replace(SMALL, retention_bytes=0)
+            busy = await directory.open_log("busy-0", SMALL, topic_id=TOPIC)
+            other = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
+            for log in (busy, other):
+                await fill(runtime, directory, log, 12)
+                directory.configure(log, config)
+            exclusive = directory._writer.exclusive
+
+            def feed(channel: Any, *rest: Any, **named: Any) -> asyncio.Future[None]:
+                """Whenever something of it is about to go, as much comes."""
+                if channel.log is busy:
+                    for _ in range(12):
+                        record = Record(0, runtime.clock.wall_ms(), None, b"v" * 50, ())
+                        directory.append_nowait(
+                            busy,
+                            encode_batch([record]),
+                            leader_epoch=0,
+                            origin=Origin.CLIENT,
+                            flush=False,
+                        ).add_done_callback(lambda _: busy.note_high_watermark(busy.log_end_offset))
+                return exclusive(channel, *rest, **named)
+
+            directory._writer.exclusive = feed  # type: ignore[method-assign]
+            await until(lambda: len(other.segment_bases) == 1)
+            del directory._writer.exclusive
+            assert len(busy.segment_bases) > 3
+
+    run(main)
