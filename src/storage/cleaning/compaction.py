@@ -22,7 +22,7 @@ The rules, below the end of what was mapped; from there on everything stays as i
    known keeps that.
 7. A batch of which some records stay keeps everything of its header but length, count, CRC, largest
    timestamp (that of what stays), and is compressed by its own codec again. One of which all stay
-   is copied.
+   is copied; so is one that would outgrow what a segment may have.
 8. A compressed batch whose CRC is right and whose records cannot be read stays as it is, and its
    keys supersede nothing: with `record.validation=header` a producer may store such, and no log may
    be kept from being cleaned by one. Uncompressed ones are damage: every producer's are looked at.
@@ -154,7 +154,7 @@ class Compactor:
         self.rewritten = 0  # batches that were put out otherwise than they came, of this length too
         self.unread = 0  # batches whose records could not be read, and why the first one's not
         self.unread_reason = ""
-        self.growth_max = TIME_MAX  # bytes by which delete horizons may make batches longer
+        self.growth_max = TIME_MAX  # bytes by which batches may become longer
         self._rules = rules
         self._end = mapped_end
         self._horizon_ms = min(rules.wall_ms + rules.delete_retention_ms, TIME_MAX)
@@ -239,13 +239,16 @@ class Compactor:
         )
         if count == 0:
             self._put_empty(piece, position, header)
-        elif records is not None:
+            return
+        if records is not None:
             body = body._replace(buffer=records, start=0, end=len(records), record_count=count)
             timestamp = header.max_timestamp if header.log_append_time else timestamp
             kept = header._replace(record_count=count, max_timestamp=timestamp)
-            if not (wants_horizon and self._put_with_horizon(kept, body)):
-                self._put(seal(kept, records))
-        elif not (wants_horizon and self._put_with_horizon(header, body)):
+        else:
+            kept = header
+        if wants_horizon and self._put_with_horizon(kept, body):
+            return
+        if records is None or not self._put_grown(seal(kept, records), header.size):
             self._put_whole(piece, position, header)
 
     def _take_control(self, piece: Buffer, position: int, header: BatchHeader) -> None:
@@ -259,7 +262,7 @@ class Compactor:
             return
         if is_gone and not header.has_delete_horizon and header.record_count:
             body = read_body(piece, position, header, self._rules, _itself)
-            if header.last_offset < self._end and self._put_with_horizon(header, body):
+            if header.last_offset < self._end and self._put_with_horizon(header, body, header.size):
                 return
         self._put_whole(piece, position, header)
 
@@ -309,7 +312,11 @@ class Compactor:
             ),
             records,
         )
-        growth = max(0, len(batch) - header.size)
+        return self._put_grown(batch, header.size)
+
+    def _put_grown(self, batch: bytes, size: int) -> bool:
+        """Put a batch that had `size` bytes; False, and nothing is put, when it grows too much."""
+        growth = max(0, len(batch) - size)
         if growth > self.growth_max:
             return False
         self.growth_max -= growth

@@ -1,11 +1,18 @@
 """A round: sliced, bounded, merged, without litter."""
 
+import random
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from quorumlog.errors import CorruptionError
-from quorumlog.storage.cleaning import pieces
+from quorumlog.records.batch import HEADER_SIZE, parse_header
+from quorumlog.records.codec import encode_batch
+from quorumlog.records.compression import Codec, compress
+from quorumlog.records.record import Record
+from quorumlog.storage.cleaning import pieces, rounds
+from quorumlog.storage.cleaning.compaction import seal
 from quorumlog.storage.contents import read_file
 from quorumlog.storage.segment import build_index
 from quorumlog.storage.times import TimedSegment, TimeLookup
@@ -132,6 +139,37 @@ def test_a_segment_of_which_all_stays_is_left_alone(shelf: Shelf) -> None:
     assert [group.base_offset for group in cleaning.groups] == [40]
     made = set(shelf.files.names(shelf.folder)) - set(names)
     assert {name[:20] for name in made} == {f"{40:020d}"}
+
+
+def test_a_batch_that_would_outgrow_its_segment_stays_as_it_is(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its producer compressed it better than this node does; no error may end every round."""
+    drawn = random.Random(1)
+    values = [b"%d" % drawn.randrange(10**9) * drawn.randrange(1, 9) for _ in range(300)]
+    records = [Record(0, 5_000, b"key-%d" % at, value) for at, value in enumerate(values)]
+    plain = encode_batch(records)
+    header = parse_header(encode_batch(records, codec=Codec.ZSTD))
+    packed = compress(Codec.ZSTD, plain[HEADER_SIZE:], level=22)
+    assert len(packed) < header.size - HEADER_SIZE
+    header = header._replace(attributes=int(Codec.NONE))
+    best = bytearray(seal(header, packed))
+    best[22] = Codec.ZSTD
+    best[17:21] = crc32c(best[21:]).to_bytes(4, "big")
+    shelf.put(bytes(best))
+    shelf.append(*pairs(b"key-0"))
+    shelf.roll()
+    size = shelf.segments[0].size
+    for module in (rounds, pieces):
+        monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", size)
+    before = shelf.content()
+    shelf.clean()
+    assert shelf.content() == before
+    monkeypatch.undo()
+    shelf.first_dirty = 0
+    shelf.clean()
+    assert len(shelf.records()) == 300, "where there is room the record leaves"
+    assert len(shelf.content()) > size
 
 
 def test_the_indexes_of_a_cleaned_segment_are_those_of_its_log(shelf: Shelf) -> None:
