@@ -262,7 +262,7 @@ class Compactor:
             return
         if is_gone and not header.has_delete_horizon and header.record_count:
             body = read_body(piece, position, header, self._rules, _itself)
-            if header.last_offset < self._end and self._put_with_horizon(header, body, header.size):
+            if header.last_offset < self._end and self._put_with_horizon(header, body):
                 return
         self._put_whole(piece, position, header)
 
