@@ -399,8 +399,7 @@ class Log:
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
                 f"records cannot be deleted up to offset {offset}: the high watermark is "
-                f"{self.high_watermark}; name an offset in [0, {self.high_watermark}], or -1 for "
-                "the high watermark"
+                f"{self.high_watermark}; name an offset in [0, {self.high_watermark}]"
             )
         return offset
 

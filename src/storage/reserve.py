@@ -41,21 +41,31 @@ class Reserve:
         self.free_bytes = free_bytes
         self.bytes = min(self._wanted, capacity_bytes // SHARE_MAX)
         self.unchecked_bytes_max = max(UNCHECKED_BYTES_MIN, self.bytes // LOOKS)
-        enough = self.bytes + self.bytes // BACK if self.is_low else self.bytes
+        enough = self._bytes_back if self.is_low else self.bytes
         was_low, self.is_low = self.is_low, free_bytes < enough
         return self.is_low is not was_low
 
+    @property
+    def _bytes_back(self) -> int:
+        """With so much free space appends are taken again."""
+        return self.bytes + self.bytes // BACK
+
     def refusal(self) -> DiskFull:
         """Return what a client is told."""
+        kept = f"the {size_text(self.bytes)} that are kept in reserve (storage.reserve.bytes)"
+        if self.free_bytes >= self.bytes:
+            kept = f"the {size_text(self._bytes_back)} that it takes after {kept} were touched"
         return DiskFull(
-            f"{size_text(self.free_bytes)} are free on the disk of {self._path}, less than the "
-            f"{size_text(self.bytes)} that are kept in reserve; nothing was stored: free some "
-            "space, let retention do it, or repeat at another time"
+            f"{size_text(self.free_bytes)} are free on the disk of {self._path}, less than "
+            f"{kept}; nothing was stored: free some space, let retention do it, or repeat at "
+            "another time"
         )
 
 
 def size_text(size: int) -> str:
-    """Return bytes as people say them."""
+    """Return bytes as people say them, rounded down."""
     if size < MIB:
-        return f"{size / 1024:.1f} KiB"
-    return f"{size / MIB:.0f} MiB" if size < 1024 * MIB else f"{size / MIB / 1024:.1f} GiB"
+        return f"{size * 10 // 1024 / 10:.1f} KiB"
+    if size < 100 * MIB:
+        return f"{size * 10 // MIB / 10:.1f} MiB"
+    return f"{size // MIB} MiB" if size < 1024 * MIB else f"{size / MIB / 1024:.1f} GiB"

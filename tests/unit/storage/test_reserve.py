@@ -73,6 +73,24 @@ def test_a_refusal_says_what_is_free_and_what_is_kept() -> None:
     assert refusal.retriable
 
 
+def test_a_refusal_on_a_small_disk_compares_what_differs() -> None:
+    """Rounded to whole MiB, 2 MiB would be less than 2 MiB."""
+    reserve = Reserve("/data", 256 * MIB)
+    reserve.look(free_bytes=2 * MIB - 200_000, capacity_bytes=64 * MIB)
+    message = reserve.refusal().message
+    assert "1.8 MiB are free on the disk of /data, less than the 2.0 MiB" in message
+
+
+def test_a_refusal_before_enough_is_free_again_says_how_much_is_wanted() -> None:
+    reserve = Reserve("/data", 256 * MIB)
+    reserve.look(free_bytes=100 * MIB, capacity_bytes=1 << 40)
+    reserve.look(free_bytes=300 * MIB, capacity_bytes=1 << 40)
+    assert reserve.is_low
+    message = reserve.refusal().message
+    assert "300 MiB are free on the disk of /data, less than the 320 MiB" in message
+    assert "256 MiB" in message
+
+
 # --- a directory -------------------------------------------------------------------------------
 
 
@@ -88,7 +106,7 @@ def test_producers_are_refused_while_all_else_goes_on(kit: Kit, batch: MakeBatch
             filler = runtime.files.open("/filler", create=True)
             filler.write(0, [bytes(63 * MIB + MIB // 2)])
             directory.space.look()
-            with pytest.raises(DiskFull, match="1 MiB that are kept in reserve"):
+            with pytest.raises(DiskFull, match="1.0 MiB that are kept in reserve"):
                 await kit.append(directory, log, batch(1))
             assert await kit.values(directory, log) == [b"a-0", b"a-1", b"a-2", b"a-3"]
             for origin in (Origin.INTERNAL, Origin.REPLICATED):
