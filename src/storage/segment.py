@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import CorruptionError
 from ..records.batch import HEADER_SIZE, BatchHeader, parse_header
 from .contents import read_file, replace_file, write_file
-from .index import NO_TIMESTAMP, SegmentIndex, decode_index
+from .index import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndex, decode_index
 from .layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, join, segment_file
 
 if TYPE_CHECKING:
@@ -100,9 +100,16 @@ def header_at(window: bytes, at: int, *, path: str, position: int) -> BatchHeade
 
 
 def build_index(file: "File", *, base_offset: int, end: int, interval_bytes: int) -> SegmentIndex:
-    """Rebuild a segment's index from its first `end` bytes."""
+    """Rebuild a segment's index from its first `end` bytes; raises CorruptionError for offsets that
+    the segment cannot hold."""
     index = SegmentIndex(base_offset, interval_bytes)
     for position, header in walk(file, 0, end):
+        if not 0 <= header.last_offset - base_offset <= RELATIVE_OFFSET_MAX:
+            raise CorruptionError(
+                f"a batch that ends with offset {header.last_offset} is impossible here",
+                path=file.path,
+                position=position,
+            )
         index.note(
             position=position,
             size=header.size,
