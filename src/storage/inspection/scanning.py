@@ -8,6 +8,7 @@ handed out as one `Bad`; the next good batch behind it is searched for. Memory i
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
@@ -23,10 +24,10 @@ from ...records.batch import (
     BatchHeader,
     parse_header,
 )
-from ...records.codec import batch_body, decode_columns, walk
+from ...records.codec import batch_body, decode_columns, sound_header, walk
 from ...records.columns import WANT_OFFSET
 from ...records.compression import INFLATE_LIMIT
-from ...records.record import INT64_MIN, Malformed
+from ...records.record import INT64_MAX, INT64_MIN, Malformed
 
 if TYPE_CHECKING:
     from ...runtime.ports import File
@@ -37,7 +38,13 @@ WINDOW_SIZE: Final = 4 * 1024 * 1024
 STREAMED_SIZE: Final = 16 * 1024 * 1024
 """A larger batch is read whole only after its CRC was found right, a window at a time."""
 
+LENGTH: Final = Struct(">i")
+LENGTH_AT: Final = 8
 MAGIC_AT: Final = 16
+ATTRIBUTES_AT: Final = 22
+"""The lower byte of them."""
+NOT_PLAIN: Final = 0x6F
+"""Of the attributes: compressed, the log's own time, control, delete horizon."""
 OFFSETS_AHEAD: Final = 2**31
 """Offsets that a bad stretch may have held."""
 
@@ -87,11 +94,12 @@ def scan(
     """
     window = _Window(file, end)
     while position < end:
-        for good in _goods(window.content, position - window.start, position):
+        limit = inflate_limit if with_records else None
+        for good in _goods(window.content, position - window.start, position, limit):
             header = good.header
             position = good.position + header.batch_length + LENGTH_END
             next_offset = max(next_offset, header.base_offset + header.last_offset_delta + 1)
-            yield _proven(good, inflate_limit) if with_records else good
+            yield good
         if position >= end:
             return
         reason, found = _prove(window, position, end)
@@ -105,18 +113,31 @@ def scan(
         position = following
 
 
-def _goods(content: bytes, at: int, position: int) -> Iterator[Good]:
+def _goods(content: bytes, at: int, position: int, inflate_limit: int | None) -> Iterator[Good]:
     """Yield the batches from content[at] on whose headers and CRCs are right, as far as they are
-    there whole; what comes then is for `_prove` to say."""
-    view, limit, unpack = memoryview(content), len(content), HEADER.unpack_from
+    there whole; what comes then is for `_prove` to say. Without a limit the records are not looked
+    at."""
+    view, limit = memoryview(content), len(content)
     while 0 <= at <= limit - HEADER_SIZE:
-        header = BatchHeader._make(unpack(content, at))
-        size = header.batch_length + LENGTH_END
-        if header.magic != MAGIC or size < HEADER_SIZE or size > limit - at:
+        size = LENGTH.unpack_from(content, at + LENGTH_AT)[0] + LENGTH_END
+        if size < HEADER_SIZE or size > limit - at:
             return
-        if crc32c(view[at + CRC_START : at + size]) != header.crc:
-            return
-        yield Good(position, header, content, at)
+        header = None
+        if inflate_limit is not None and not content[at + ATTRIBUTES_AT] & NOT_PLAIN:
+            header = sound_header(
+                view[at : at + size],
+                keys_required=False,
+                oldest_ms=INT64_MIN,
+                newest_ms=INT64_MAX,
+            )  # most batches, in one call: header, CRC and records
+        if header is not None:
+            yield Good(position, header, content, at)
+        else:
+            header = BatchHeader._make(HEADER.unpack_from(content, at))
+            if header.magic != MAGIC or crc32c(view[at + CRC_START : at + size]) != header.crc:
+                return
+            good = Good(position, header, content, at)
+            yield good if inflate_limit is None else _proven(good, inflate_limit)
         at += size
         position += size
 
