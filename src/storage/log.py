@@ -480,6 +480,10 @@ class Log:
         self.was_compacted = self.was_compacted or is_done
         self.replacements += 1
 
+    def free_descriptors(self) -> None:
+        """Close some of the files that all logs keep open for the next use."""
+        self._pool.shed()
+
     def close(self, reason: str) -> None:
         """Close its files; it takes no more appends, and what was not flushed is not made
         durable."""

@@ -42,7 +42,7 @@ class FilePool:
         except OSError as error:
             if error.errno not in OUT_OF_DESCRIPTORS or not self._open:
                 raise
-            self._shed()
+            self.shed()
             file = self.files.open(path, create=create)
         self._open[path] = file
         if len(self._open) > self._open_files_max:
@@ -50,9 +50,9 @@ class FilePool:
             oldest.close()
         return file
 
-    def _shed(self) -> None:
-        """Others took the descriptors that this pool counts on: do with fewer."""
-        for _ in range(max(1, len(self._open) // SHED)):
+    def shed(self) -> None:
+        """Others took the descriptors that this pool counts on, or need some: do with fewer."""
+        for _ in range(min(len(self._open), max(1, len(self._open) // SHED))):
             _, oldest = self._open.popitem(last=False)
             oldest.close()
 

@@ -179,8 +179,10 @@ class Directory:
         """End what is queued, make everything durable, leave the clean marker, unlock.
 
         No marker when a log failed, or when a log of an unclean directory was never opened and so
-        never recovered.
+        never recovered. A second call does nothing.
         """
+        if self._writer.is_closing:
+            return
         self._writer.is_closing = True
         await self.housekeeping.stop()
         self._checkpoints.stop()

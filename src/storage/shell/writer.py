@@ -381,6 +381,7 @@ class Writer:
     async def _flush_later(self, channel: Channel) -> None:
         """Others hold all descriptors: those who wait for the flush go on waiting."""
         _LOG.warning("storage.flush_put_off log=%s reason=open_files", channel.log.name)
+        channel.log.free_descriptors()
         await asyncio.sleep(LATER_MS / 1000)
         self._request_flush(channel)
 
@@ -408,6 +409,9 @@ class Writer:
         """Queue work that has the log to itself; see `Exclusive`. What changes nothing but makes
         durable is done for many logs at once."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_stopped:
+            waiter.set_exception(Stopping("the data directory is closed"))
+            return waiter
         channel.queue.append(Exclusive(begin, end, waiter, changes, repeats))
         self._advance(channel)
         return waiter
@@ -444,6 +448,7 @@ class Writer:
     async def _put_off(self, channel: Channel, owner: Owner, job: Job) -> None:
         """Others hold all descriptors: the log stays as it is until there are some."""
         _LOG.warning("storage.put_off log=%s reason=open_files", channel.log.name)
+        channel.log.free_descriptors()
         await asyncio.sleep(LATER_MS / 1000)
         owner.submit(job)
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from quorumlog.errors import Stopping, StorageError
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig
+from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig
 from quorumlog.storage.checkpoints import decode_offsets
 from quorumlog.storage.contents import read_file
 from quorumlog.storage.layout import RECOVERY_POINTS
@@ -145,3 +146,59 @@ def test_a_checkpoint_that_failed_is_made_again_without_another_append(
         simulated(main)
     assert len(caplog.messages) == 1, "it is said once"
     assert "storage.checkpoint_failed" in caplog.messages[0]
+
+
+def test_a_closed_directory_refuses_work_instead_of_waiting_for_ever(
+    kit: Kit, batch: MakeBatch
+) -> None:
+    async def main(runtime: Runtime, _: SimNode) -> None:
+        async with kit.opened(runtime, "/data", close=False) as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await kit.append(directory, log, batch(4))
+            await directory.close()
+            await directory.close()
+            log.note_high_watermark(log.log_end_offset)
+            for refused in (
+                directory.truncate(log, 1),
+                directory.delete_records(log, 1),
+                directory.delete_log(log),
+                directory.flush(log),
+                directory.open_log("t-1", FAST, topic_id=TOPIC),
+                kit.append(directory, log, batch(1)),
+            ):
+                with pytest.raises((Stopping, StorageError)):
+                    await asyncio.wait_for(refused, 10)
+        async with kit.opened(runtime, "/data") as directory:
+            assert directory.was_clean
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            assert log.log_end_offset == 4
+
+    simulated(main)
+
+
+def test_logs_that_are_opened_while_the_directory_closes_are_there_or_refused(
+    kit: Kit, batch: MakeBatch
+) -> None:
+    async def main(runtime: Runtime, _: SimNode) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await kit.append(directory, log, batch(1), flush=False)
+            opening = [
+                asyncio.ensure_future(directory.open_log(f"t-{n}", FAST, topic_id=TOPIC))
+                for n in range(1, 30)
+            ]
+            await asyncio.sleep(0)
+            opening[3].cancel()
+            closing = asyncio.ensure_future(directory.close())
+            late = await asyncio.gather(
+                directory.open_log("t-99", FAST, topic_id=TOPIC), *opening, return_exceptions=True
+            )
+            await closing
+            for found in late:
+                if not isinstance(found, (Stopping, asyncio.CancelledError)):
+                    assert isinstance(found, Log)
+                    assert found.failure is not None, "closed with the directory"
+        async with kit.opened(runtime, "/data") as directory:
+            assert directory.was_clean
+
+    simulated(main)

@@ -239,3 +239,30 @@ def test_a_deletion_that_can_open_no_file_is_done_later_and_for_good(
         task = node.spawn(second)
         world.run_until(task, virtual_ms=60_000)
         assert task.result() == []
+
+
+@pytest.mark.parametrize("what", ["flush", "truncate", "close"])
+def test_what_is_put_off_takes_descriptors_from_the_files_that_are_kept_open(
+    kit: Kit, batch: MakeBatch, what: str
+) -> None:
+    """Else a process that holds all of them itself would wait for ever."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        config = DirectoryConfig(checkpoint_interval_ms=3_600_000)
+        async with kit.opened(runtime, "/data", config=config) as directory:
+            logs = [await directory.open_log(f"t-{n}", FAST, topic_id=TOPIC) for n in range(40)]
+            for log in logs:
+                await kit.append(directory, log, batch(1), flush=False)
+                await kit.append(directory, log, batch(1), flush=False)
+            before = len(directory._pool)
+            node.device.fail("sync_folder", errno.EMFILE, path_part="/data/t-0", times=2)
+            if what == "flush":
+                await directory.flush(logs[0])
+            elif what == "truncate":
+                await directory.truncate(logs[0], 1)
+            else:
+                await directory.close()
+            assert logs[0].log_end_offset == (1 if what == "truncate" else 2)
+            assert len(directory._pool) < before * 2 // 3
+
+    simulated(main)
