@@ -273,6 +273,7 @@ class Writer:
             return
         log = channel.log
         wants_flush = channel.always_flushes
+        log_start_offset = Offset(log.log_start_offset)
         size = 0
         for item, write in group:
             log.complete(write)
@@ -281,7 +282,7 @@ class Writer:
                 Offset(write.base_offset),
                 Offset(write.next_offset),
                 item.append_time_ms,
-                Offset(log.log_start_offset),
+                log_start_offset,
             )
             if item.waits_for_flush:
                 wants_flush = True
