@@ -85,8 +85,9 @@ simulate: setup ## whole nodes on the simulated runtime: LEVEL=node SEEDS=50, or
 fuzz: setup ## look by coverage for bytes that break a parser or a recovery: FUZZ_SECONDS=30 for each; needs atheris
 	$(BIN)/python -m tests.fuzz.by_coverage --seconds $(FUZZ_SECONDS)
 
-soak: setup ## real clients and restarts for MINUTES=10: nothing lost, nothing grows, nothing left
+soak: setup ## restarts under real clients, then a data directory at work, for MINUTES=10 each: nothing lost, nothing grows
 	$(BIN)/python -m tests.cluster.soak --minutes $(MINUTES)
+	$(BIN)/python -m tests.cluster.storage_soak --minutes $(MINUTES)
 
 bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: ratios beside a peer in the same run
 	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)); do \

@@ -1,16 +1,19 @@
 """Minutes of everything a data directory does at once, in one process: nothing lost, nothing grows.
 
-`python -m tests.cluster.storage_soak --minutes 10` appends to logs of every kind (retained by size,
-compacted, fsynced, idempotent), reads them from end to end over and over, truncates one, deletes
-records of another, while retention and compaction run every half second and files are few enough
-to be closed and opened again. It fails when memory or descriptors grow, as `growth` judges, when a
-reader meets a record that was not appended at its offset, when something that should happen never
-did, or when `check` finds a problem in what is left.
+`python -m tests.cluster.storage_soak --minutes 10` appends to logs of every kind (retained by size
+and by time, compacted, fsynced, idempotent, with transactions), reads them from end to end over and
+over, truncates one, deletes records of another, while retention and compaction run every half
+second and files are few enough to be closed and opened again. Half way the directory is closed and
+opened. It fails when memory or descriptors grow, as `growth` judges, when a reader meets a record
+that was not appended at its offset, when a key or an aborted transaction is missing at the end,
+when the journal tells of a failure, when something that should happen never did, or when `check`
+finds a problem in what is left.
 """
 
 import argparse
 import asyncio
 import json
+import logging
 import os
 import random
 import sys
@@ -25,6 +28,7 @@ from quorumlog.errors import OffsetOutOfRange
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.compression import Codec
+from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
@@ -36,27 +40,54 @@ from quorumlog.storage.shell import Directory
 from .growth import judge, sample_of
 
 MIB = 1 << 20
-TOPIC = TopicId(b"soak" * 4)
-KEYS = 2_000
-LOGS_A_KIND = 3
+TOPICS = {
+    kind: TopicId(kind.encode().ljust(16, b"."))
+    for kind in ("kept", "brief", "keyed", "synced", "cut", "purged", "decided")
+}
+KEYS = 1_000
+LOGS_A_KIND = 2
 SAMPLE_S = 0.5
 PAUSE_S = 0.005  # so that nobody has the loop to himself
 
 KINDS = {
-    "kept": LogConfig(segment_bytes=MIB // 4, retention_bytes=MIB),
+    "kept": LogConfig(segment_bytes=MIB // 16, retention_bytes=MIB // 4),
+    "brief": LogConfig(segment_bytes=MIB // 16, retention_ms=2_000, segment_ms=1_000),
     "keyed": LogConfig(
-        segment_bytes=MIB // 4, compacted=True, delete_enabled=False, min_cleanable_dirty_ratio=0.2
+        segment_bytes=MIB // 8, compacted=True, delete_enabled=False, min_cleanable_dirty_ratio=0.2
     ),
     "synced": LogConfig(
-        segment_bytes=MIB // 4, retention_bytes=MIB, flush_policy=FlushPolicy.FSYNC
+        segment_bytes=MIB // 16, retention_bytes=MIB // 8, flush_policy=FlushPolicy.FSYNC
     ),
-    "cut": LogConfig(segment_bytes=MIB // 4, retention_bytes=MIB),
-    "purged": LogConfig(segment_bytes=MIB // 4),
+    "cut": LogConfig(segment_bytes=MIB // 16, retention_bytes=MIB // 4),
+    "purged": LogConfig(segment_bytes=MIB // 16),
+    "decided": LogConfig(segment_bytes=MIB // 16, retention_bytes=MIB // 4),
 }
+SHRINKING = ("kept", "brief", "synced", "cut", "purged", "decided")
+"""Of these whole segments must have gone by the end."""
+
+ILL: tuple[str, ...] = (
+    "storage.set_aside",
+    "storage.log_failed",
+    "storage.unlink_failed",
+    "storage.litter",
+)
+ILL += ("storage.checkpoint_failed", "storage.unclean_close", "storage.producers_rebuilt")
+"""Lines that no healthy disk gives a reason for."""
+
+HAPPEN: tuple[str, ...] = (
+    "truncations",
+    "deletions",
+    "duplicates",
+    "rounds of reading",
+    "storage.cleaned",
+)
+HAPPEN += ("storage.removed", "transactions: commit", "transactions: abort")
+"""What a run must have seen."""
+
 CONFIG = DirectoryConfig(
     open_files_max=16,
     index_cache_bytes=64 * 1024,
-    retention_check_interval_ms=500,
+    retention_check_interval_ms=200,
     clean_buffer_bytes=MIB,
 )
 
@@ -71,6 +102,9 @@ class Storage:
     did: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
+    sequences: Counter[str] = field(default_factory=Counter)  # by log
+    newest: dict[str, dict[bytes, int]] = field(default_factory=dict)  # log, key: offset
+    aborted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # log: first, last
 
     @property
     def goes_on(self) -> bool:
@@ -78,12 +112,26 @@ class Storage:
         return time.monotonic() < self.ends_s
 
 
+class Journal(logging.Handler):
+    """Counts the lines that say what the storage did by itself."""
+
+    def __init__(self, did: Counter[str]) -> None:
+        super().__init__()
+        self.did = did
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count a line by its first word."""
+        self.did[record.getMessage().split(" ")[0]] += 1
+
+
 def value_of(name: str, offset: int) -> bytes:
     """Return what the record at an offset of a log holds: readers know it without being told."""
     return f"{name}:{offset}:".encode() * 8
 
 
-def batch_at(storage: Storage, log: Log, offset: int, sequence: int) -> bytes:
+def batch_at(
+    storage: Storage, log: Log, offset: int, sequence: int, *, is_transactional: bool = False
+) -> bytes:
     """Return the batch that is to lie at `offset`."""
     count = storage.draw.randint(1, 400)
     records = [
@@ -96,8 +144,13 @@ def batch_at(storage: Storage, log: Log, offset: int, sequence: int) -> bytes:
         )
         for number in range(count)
     ]
+    newest = storage.newest.setdefault(log.name, {})
+    for number, record in enumerate(records):
+        if record.key is not None:
+            newest[record.key] = offset + number
     return encode_batch(
         records,
+        is_transactional=is_transactional,
         codec=storage.draw.choice([Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD]),
         producer_id=1,
         producer_epoch=0,
@@ -107,10 +160,12 @@ def batch_at(storage: Storage, log: Log, offset: int, sequence: int) -> bytes:
 
 async def write(storage: Storage, log: Log, kind: str) -> None:
     """Append to one log, the only writer of it, and do what its kind asks for now and then."""
-    directory, sequence = storage.directory, 0
+    directory, sequences = storage.directory, storage.sequences
     while storage.goes_on:
         offset = log.log_end_offset
-        batch = batch_at(storage, log, offset, sequence)
+        batch = batch_at(
+            storage, log, offset, sequences[log.name], is_transactional=kind == "decided"
+        )
         appended = await directory.append(
             log,
             batch,
@@ -121,17 +176,19 @@ async def write(storage: Storage, log: Log, kind: str) -> None:
         storage.did["appends"] += 1
         if appended.base_offset != offset:
             storage.problems.append(f"{log.name}: {appended.base_offset} instead of {offset}")
-        sequence += appended.next_offset - offset
+        sequences[log.name] += appended.next_offset - offset
+        if kind == "decided":
+            await decide(storage, log, offset)
         log.note_high_watermark(log.log_end_offset)
         chance = storage.draw.random()
-        if chance < 0.02:
+        if chance < 0.02 and kind != "decided":
             again = await directory.append(
                 log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False
             )
             storage.did["duplicates"] += 1
             if again.base_offset != offset:
                 storage.problems.append(f"{log.name}: a repeat of {offset} at {again.base_offset}")
-        elif chance < 0.03 and kind == "cut":
+        elif chance < 0.06 and kind == "cut":
             # No committed record goes: the next ones are appended, and cut before they count.
             await directory.append(
                 log,
@@ -142,11 +199,31 @@ async def write(storage: Storage, log: Log, kind: str) -> None:
             )
             await directory.truncate(log, log.high_watermark)
             storage.did["truncations"] += 1
-        elif chance < 0.03 and kind == "purged":
-            start = max(log.log_start_offset, log.log_end_offset - 5_000)
+        elif chance < 0.1 and kind == "purged":
+            start = max(log.log_start_offset, log.log_end_offset - 2_000)
             await directory.delete_records(log, start)
             storage.did["deletions"] += 1
         await asyncio.sleep(PAUSE_S)
+
+
+async def decide(storage: Storage, log: Log, first: int) -> None:
+    """End the transaction that began at `first`."""
+    kind = storage.draw.choice([MarkerType.COMMIT, MarkerType.ABORT])
+    offset = log.log_end_offset
+    marker = encode_marker(
+        producer_id=1,
+        producer_epoch=0,
+        kind=kind,
+        coordinator_epoch=0,
+        timestamp_ms=int(time.time() * 1000),
+    )
+    log.note_high_watermark(offset)
+    if log.last_stable_offset != first:
+        storage.problems.append(f"{log.name}: stable to {log.last_stable_offset}, not {first}")
+    await storage.directory.append(log, marker, leader_epoch=0, origin=Origin.INTERNAL, flush=False)
+    storage.did[f"transactions: {kind.name.lower()}"] += 1
+    if kind is MarkerType.ABORT:
+        storage.aborted.setdefault(log.name, []).append((first, offset))
 
 
 async def read(storage: Storage, log: Log) -> None:
@@ -163,13 +240,13 @@ async def read(storage: Storage, log: Log) -> None:
                 offset = log.log_start_offset
                 continue
             for record in decode_all(content, start_offset=offset):
-                if record.value != value_of(log.name, record.offset):
+                if record.offset < offset or record.value != value_of(log.name, record.offset):
                     storage.problems.append(f"{log.name}: {record.value!r} at {record.offset}")
                     return
             storage.did["bytes read"] += len(content)
             offset = found.next_offset
         storage.did["rounds of reading"] += 1
-        await asyncio.sleep(10 * PAUSE_S)
+        await asyncio.sleep(100 * PAUSE_S)
 
 
 async def watch(storage: Storage) -> None:
@@ -182,34 +259,88 @@ async def watch(storage: Storage) -> None:
 async def soak(runtime: Runtime, path: str, seconds: float) -> dict[str, Any]:
     """Soak for so long and return the report; `problems` of it is empty when all held."""
     await Directory.format(runtime, path, cluster_id=ClusterId("soak"), node_id=NodeId(1))
-    async with runtime.tasks.scope("soak") as scope:
-        directory = await Directory.open(runtime, scope, path, config=CONFIG)
-        storage = Storage(directory, ends_s=time.monotonic() + seconds)
-        async with runtime.tasks.scope("work") as work:
-            work.spawn(watch(storage), name="watch")
-            for kind, config in KINDS.items():
-                for number in range(LOGS_A_KIND):
-                    log = await directory.open_log(f"{kind}-{number}", config, topic_id=TOPIC)
-                    work.spawn(write(storage, log, kind), name=f"write {log.name}")
-                    work.spawn(read(storage, log), name=f"read {log.name}")
-        await directory.close()
+    did = Counter[str]()
+    journal, logger = Journal(did), logging.getLogger("quorumlog.storage")
+    level = logger.level
+    logger.addHandler(journal)
+    logger.setLevel(logging.INFO)
+    storage: Storage | None = None
+    try:
+        for _ in range(2):
+            async with runtime.tasks.scope("soak") as scope:
+                directory = await Directory.open(runtime, scope, path, config=CONFIG)
+                if storage is None:
+                    storage = Storage(directory, ends_s=0, did=did)
+                storage.directory = directory
+                storage.ends_s = time.monotonic() + seconds / 2
+                await live(runtime, storage)
+                await directory.close()
+                scope.cancel()
+    finally:
+        logger.removeHandler(journal)
+        logger.setLevel(level)
+    assert storage is not None, "it lived twice"
     return report(storage, path)
+
+
+async def live(runtime: Runtime, storage: Storage) -> None:
+    """Work on every log for a while, then look at what must be there."""
+    directory, logs = storage.directory, []
+    async with runtime.tasks.scope("work") as work:
+        work.spawn(watch(storage), name="watch")
+        for kind, config in KINDS.items():
+            for number in range(LOGS_A_KIND):
+                log = await directory.open_log(f"{kind}-{number}", config, topic_id=TOPICS[kind])
+                logs.append(log)
+                work.spawn(write(storage, log, kind), name=f"write {log.name}")
+                work.spawn(read(storage, log), name=f"read {log.name}")
+    for log in logs:
+        if log.config.compacted:
+            await judge_keys(storage, log)
+        judge_aborts(storage, log)
+
+
+async def judge_keys(storage: Storage, log: Log) -> None:
+    """See that the newest record of every key is there."""
+    missing, offset = set(storage.newest[log.name].values()), log.log_start_offset
+    while offset < log.log_end_offset:
+        found = log.read(offset, max_bytes=MIB)
+        if found is None:
+            break
+        content = await storage.directory.read(found)
+        missing -= {record.offset for record in decode_all(content)}
+        offset = found.next_offset
+    if missing:
+        storage.problems.append(f"{log.name}: {len(missing)} keys have lost their newest record")
+
+
+def judge_aborts(storage: Storage, log: Log) -> None:
+    """See that each aborted transaction is known, and no other."""
+    start, end = log.log_start_offset, log.log_end_offset
+    known = {(a.first_offset, a.last_offset) for a in log.aborted_transactions(start, end)}
+    happened = {each for each in storage.aborted.get(log.name, []) if each[1] >= start}
+    if known != happened:
+        storage.problems.append(
+            f"{log.name}: {len(happened - known)} aborted transactions are not known,"
+            f" {len(known - happened)} never happened"
+        )
 
 
 def report(storage: Storage, path: str) -> dict[str, Any]:
     """Hold what a run saw, and left, against what should be."""
     growth = judge(storage.problems, "the process", storage.samples)
-    for what in ("truncations", "deletions", "duplicates", "rounds of reading"):
+    for what in HAPPEN:
         if not storage.did[what]:
             storage.problems.append(f"no {what}")
+    storage.problems += [f"{storage.did[ill]} times {ill}" for ill in ILL if storage.did[ill]]
     sizes = Counter[str]()
     for kind in KINDS:
         for number in range(LOGS_A_KIND):
             folder = Path(path) / f"{kind}-{number}"
             segments = sorted(folder.glob("*.log"))
             sizes[kind] += sum(segment.stat().st_size for segment in segments)
-            if kind in ("kept", "synced", "cut") and segments[0].name.strip("0.") == "log":
-                storage.problems.append(f"{folder.name}: retention removed nothing")
+            if kind in SHRINKING and (not segments or int(segments[0].stem) == 0):
+                storage.problems.append(f"{folder.name}: no segment went")
     checked = check(RealFiles(), path)
     if not checked.is_ok:
         storage.problems.append(f"the check: {json.dumps(checked.as_dict())[:2_000]}")

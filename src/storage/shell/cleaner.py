@@ -9,7 +9,7 @@ truncates or closes the log stops the round first; whatever ends a round, none o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -80,11 +80,9 @@ class Cleaner:
         if self._stopped.is_set():
             await self._ended.wait()
 
-    async def clean(
-        self, channel: Channel, dirt: Dirt, *, between: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Run one round over what is dirty of a log; `between` is called between two slices, and
-        awaited. Raises what is wrong with the log or its disk; Stale when the round was stopped.
+    async def clean(self, channel: Channel, dirt: Dirt) -> None:
+        """Run one round over what is dirty of a log. Raises what is wrong with the log or its disk;
+        Stale when the round was stopped, or the log was cut since its dirt was found.
         """
         assert self._channel is None, "two rounds at once"
         self._channel = channel
@@ -93,16 +91,14 @@ class Cleaner:
         try:
             sources = await self._sources(channel, dirt)
             cleaning = CleaningRound(self._plan(channel.log, dirt, sources))
-            await self._run_and_discard(channel, cleaning, between)
+            await self._run_and_discard(channel, cleaning)
         finally:
             self._channel = None
             self._ended.set()
 
-    async def _run_and_discard(
-        self, channel: Channel, cleaning: CleaningRound, between: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def _run_and_discard(self, channel: Channel, cleaning: CleaningRound) -> None:
         try:
-            await self._run(channel, cleaning, between)
+            await self._run(channel, cleaning)
         except (OSError, QuorumlogError):
             self._check(channel)  # what it met may come of what ends it
             raise
@@ -159,12 +155,7 @@ class Cleaner:
             live_producers=log.producers.states.last_records(),
         )
 
-    async def _run(
-        self,
-        channel: Channel,
-        cleaning: CleaningRound,
-        between: Callable[[], Awaitable[None]],
-    ) -> None:
+    async def _run(self, channel: Channel, cleaning: CleaningRound) -> None:
         log, plan = channel.log, cleaning.plan
         await self._make_safe(channel, plan)
         swapped = 0
@@ -179,8 +170,6 @@ class Cleaner:
                 swapped += 1
             pause = self._throttle.spend(size, self._runtime.clock.now_ms())
             await self._pause(pause)
-            self._check(channel)
-            await between()
             self._check(channel)
         await self._checkpoints.store_cleaned(log, cleaning.cleaned_to)
         stats = cleaning.stats

@@ -1,12 +1,12 @@
 """Keeps the logs of one data directory small: removes old segments, compacts, unlinks.
 
-One task, one thing at a time. Every `retention_check_interval_ms` it looks at every log: at the
-open ones by their numbers, at the others by names and sizes in the lane `clean:<dir>`; those of
-which something may go are opened then, one after the other. Removals are exclusive work of their
-log, a few segments each. What was renamed is unlinked in the lane, one file a job, after
+Two tasks, each with one thing at a time. Every `retention_check_interval_ms` one looks at every
+log: at the open ones by their numbers, at the others by names and sizes in the lane `clean:<dir>`;
+those of which something may go are opened then, one after the other. Removals are exclusive work of
+their log, a few segments each. What was renamed is unlinked in the lane, one file a job, after
 `file.delete.delay.ms` and no more bytes a second than allowed, at once when space is short and at
-the close. Between two looks the dirtiest
-log is compacted, and the next; a look that is due comes between two slices.
+the close. After a look the other task compacts the dirtiest log, and the next, until none is due.
+Neither touches the log that the other is at.
 
 A log that cannot be kept in order is set aside for a while, longer each time, and a line in the
 journal says why; nothing here ends the node. It needs no space, but compaction does: that waits
@@ -102,6 +102,9 @@ class Housekeeping:
         self._unlinks_from_ms = 0  # monotonic: what was unlinked until now is paid for then
         self._next_look_ms = runtime.clock.now_ms() + self._first_wait_ms()
         self._wake = asyncio.Event()
+        self._looked_once_more = asyncio.Event()
+        self._retained: Log | None = None  # whose segments are being removed
+        self._is_let_go = asyncio.Event()  # ... are not any more
         self._is_stopping = False
         self._cleaner = Cleaner(
             runtime,
@@ -111,7 +114,10 @@ class Housekeeping:
             checkpoints=checkpoints,
             set_aside=self._later,
         )
-        self._task = scope.spawn(self._work(), name=f"storage.housekeeping {path}")
+        self._tasks = [
+            scope.spawn(self._work(), name=f"storage.housekeeping {path}"),
+            scope.spawn(self._compact(), name=f"storage.compaction {path}"),
+        ]
 
     def _first_wait_ms(self) -> int:
         drawn = self._runtime.entropy.stream("storage.housekeeping")
@@ -123,8 +129,10 @@ class Housekeeping:
         """End what is under way, unlink what was set aside. Before the logs are closed."""
         self._is_stopping = True
         self._wake.set()
+        self._looked_once_more.set()
         await self._cleaner.stop()
-        await self._task
+        for task in self._tasks:
+            await task
 
     def drop(self, log: Log) -> None:
         """A log is about to be cut: what is being made of it is of no use any more."""
@@ -143,12 +151,19 @@ class Housekeeping:
         while not self._is_stopping:
             await self._look_if_due()
             await self._unlink_due()
-            channel, dirt = await self._dirtiest()
-            if channel is not None and not self._is_stopping:
-                await self._clean(channel, dirt)
-            else:
+            if not self._is_stopping:
                 await self._sleep()
+        await self._tasks[1]  # it may set files aside until it ends
         await self._unlink_due(everything=True)
+
+    async def _compact(self) -> None:
+        while not self._is_stopping:
+            self._looked_once_more.clear()
+            channel, dirt = await self._dirtiest()
+            if channel is None:
+                await self._looked_once_more.wait()
+            elif not self._is_stopping:
+                await self._clean(channel, dirt)
 
     async def _sleep(self) -> None:
         """Wait for the next look, or for a file that is to be unlinked."""
@@ -176,8 +191,9 @@ class Housekeeping:
             channel.log.producers.states.expire(self._runtime.clock.wall_ms())
             await self._guarded(channel.log, "retention", partial(self._retain, channel))
         await self._look_at_closed()
-        if self._next_look_ms == planned_ms:  # what waits for a look gets its time too
+        if self._next_look_ms == planned_ms:
             self._next_look_ms = self._runtime.clock.now_ms() + interval_ms
+        self._looked_once_more.set()
         forget_ms = now_ms - SET_ASIDE_MS_MAX
         self._aside = {key: a for key, a in self._aside.items() if a.until_ms > forget_ms}
 
@@ -219,8 +235,17 @@ class Housekeeping:
     # --- removal -------------------------------------------------------------------------------
 
     async def _retain(self, channel: Channel) -> None:
-        """Remove the oldest segments of a log that may go, of those that it has by now: one that
-        grows as fast as it shrinks does not keep the others waiting."""
+        """Remove the oldest segments of a log that may go, while it is not compacted."""
+        self._retained = channel.log
+        try:
+            await self._remove_oldest(channel)
+        finally:
+            self._retained = None
+            self._is_let_go.set()
+
+    async def _remove_oldest(self, channel: Channel) -> None:
+        """Remove what may go of what the log has by now: one that grows as fast as it shrinks does
+        not keep the others waiting."""
         log = channel.log
         end_offset = log.log_end_offset
         while not self._is_stopping and not self._cleaner.is_cleaning(log):
@@ -411,8 +436,13 @@ class Housekeeping:
 
     async def _clean(self, channel: Channel, dirt: Dirt) -> None:
         async def run() -> None:
+            while self._retained is channel.log:
+                self._is_let_go.clear()
+                await self._is_let_go.wait()
+            if self._is_stopping:
+                return
             self._check_space(channel.log, dirt)
-            await self._cleaner.clean(channel, dirt, between=self._between)
+            await self._cleaner.clean(channel, dirt)
 
         await self._guarded(channel.log, "compaction", run)
 
@@ -426,11 +456,6 @@ class Housekeeping:
                 f"{free} bytes are free, cleaning {dirt.dirty_bytes} bytes of {log.name} may take "
                 f"{needed} and {reserve} are kept in reserve; it waits until there is room"
             )
-
-    async def _between(self) -> None:
-        """What is due between two slices of a round."""
-        await self._look_if_due()
-        await self._unlink_due()
 
     # --- unlinking -----------------------------------------------------------------------------
 

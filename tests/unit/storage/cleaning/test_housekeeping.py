@@ -416,9 +416,7 @@ def test_a_round_over_what_was_cut_since_it_was_found_dirty_does_not_begin() -> 
             await directory.truncate(log, 1)
             housekeeping = directory.housekeeping
             with pytest.raises(Stale):
-                await housekeeping._cleaner.clean(
-                    directory._channel(log), dirt, between=housekeeping._between
-                )
+                await housekeeping._cleaner.clean(directory._channel(log), dirt)
             assert not housekeeping._cleaner.is_cleaning(log)
 
     run(main)
