@@ -146,3 +146,8 @@ def test_a_higher_level_is_no_larger_and_reads_the_same(codec: Codec) -> None:
     assert len(strong) <= len(weak)
     assert strong != weak or codec is Codec.LZ4
     assert bytes(decompress(codec, strong, len(data))) == data
+
+
+def test_lz4_compresses_at_its_fastest_level_unless_told_otherwise() -> None:
+    data = b"".join(b"flight %d of many, " % (number % 1000) for number in range(10_000))
+    assert compress(Codec.LZ4, data) == compress(Codec.LZ4, data, 1) != compress(Codec.LZ4, data, 4)
