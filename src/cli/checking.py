@@ -79,21 +79,27 @@ def check(
     path = os.path.normpath(directory)
     known = what_is_known(files, path, frozenset(compacted or ()))
     try:
-        if repair:
-            _repair(files, path, known, cut_damage, output)
-            return
-        from ..storage.inspection.directory import check as check_files
-
-        with progress_of(path) as progress:
-            report = check_files(files, path, known=known, progress=progress)
+        found = None if repair else _check(files, path, known)
+        mended = _repair(files, path, known, cut_damage) if repair else None
     except OSError as error:
         raise InvalidRequest(f"{error.filename or path} cannot be read: {error.strerror}") from None
+    report = found or mended
+    assert report is not None, "one of both was done"
     if output is Output.JSON:
         print_json(report.as_dict())
-    else:
-        print_report(report)
+    elif found is not None:
+        print_report(found)
+    elif mended is not None:
+        print_repair(mended)
     if not report.is_ok:
         raise typer.Exit(EXIT_ERROR)
+
+
+def _check(files: "RealFiles", path: str, known: "Known") -> "CheckReport":
+    from ..storage.inspection.directory import check as check_files
+
+    with progress_of(path) as progress:
+        return check_files(files, path, known=known, progress=progress)
 
 
 def _repair(
@@ -101,25 +107,18 @@ def _repair(
     path: str,
     known: "Known",
     cut_damage: str | None,
-    output: Output | None,
-) -> None:
+) -> "RepairReport":
     from ..storage.inspection.repair import repair as repair_files
 
     cut_to = None if cut_damage is None else os.path.normpath(cut_damage)
     try:
         with progress_of(path) as progress:
-            report = repair_files(files, path, known=known, cut_to=cut_to, progress=progress)
+            return repair_files(files, path, known=known, cut_to=cut_to, progress=progress)
     except KeyboardInterrupt:
         typer.echo(
             "interrupted; the next start, or another --repair, ends what was begun", err=True
         )
         raise
-    if output is Output.JSON:
-        print_json(report.as_dict())
-    else:
-        print_repair(report)
-    if not report.is_ok:
-        raise typer.Exit(EXIT_ERROR)
 
 
 def lies_in(path: str, folder: str) -> bool:

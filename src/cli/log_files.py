@@ -1,5 +1,6 @@
 """`quorumlog log dump`: what is in a file of a data directory, row by row."""
 
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -64,31 +65,37 @@ def dump(
     Times are ISO 8601 (UTC), with --output json milliseconds since 1970. Stops with exit code 1
     at the first batch that is torn or whose CRC is wrong.
     """
-    from ..runtime.files import RealFiles
-    from ..storage.inspection.dump import dump_file
-
     rows: list[dict[str, Any]] = []
     is_empty = True
-    try:
-        for row in dump_file(RealFiles(), file, records=records):
-            if "error" in row:
-                break
-            if output is Output.JSON:
-                print_json(row)
-            else:
-                rows.append(row)
-                if len(rows) == ROWS_AT_ONCE:
-                    print_rows(rows)
-                    rows = []
-                    is_empty = False
+    for row in read_rows(file, records=records):
+        if "error" in row:
+            break
+        if output is Output.JSON:
+            print_json(row)
         else:
-            row = {}
-    except OSError as error:
-        raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
+            rows.append(row)
+            if len(rows) == ROWS_AT_ONCE:
+                print_rows(rows)
+                rows = []
+                is_empty = False
+    else:
+        row = {}
     if output is Output.HUMAN and (rows or is_empty):
         print_rows(rows)
     if "error" in row:
         raise CorruptionError(f"{file} at byte {row.get('position', '?')}: {row['error']}")
+
+
+def read_rows(file: str, *, records: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file. Raises InvalidRequest where it cannot be read; what goes wrong with
+    the output is not its matter."""
+    from ..runtime.files import RealFiles
+    from ..storage.inspection.dump import dump_file
+
+    try:
+        yield from dump_file(RealFiles(), file, records=records)
+    except OSError as error:
+        raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +187,15 @@ def test_a_metadata_log_with_a_torn_end_still_says_which_topics_are_compacted(
     known = what_is_known(RealFiles(), str(data), frozenset())
     assert known.is_compacted("flights-0", {})
     assert (known.topics is None) == bool(torn)
+
+
+def test_a_reader_of_a_dump_may_go_at_any_row(data: Path) -> None:
+    """As `head` does: that is no trouble with the file."""
+
+    command = [sys.executable, "-m", "quorumlog.cli", "log", "dump", str(data / LOG), "--records"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
