@@ -1,0 +1,70 @@
+"""What a failing disk does to the housekeeping, in every phase: nothing is lost, the node lives."""
+
+import asyncio
+import errno
+from dataclasses import replace
+
+import pytest
+
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimWorld
+from quorumlog.storage import Log
+from quorumlog.storage.shell import Directory
+
+from .test_housekeeping import COMPACT, CONFIG, SMALL, TOPIC, fill, opened, values
+
+OPERATIONS = 160
+"""Changing operations of `work`, about."""
+
+STRIDE = 7
+
+
+async def work(directory: Directory, keyed: Log, kept: Log) -> None:
+    """Have everything happen: removals, rounds, a roll, unlinks."""
+    directory.configure(keyed, replace(COMPACT, file_delete_delay_ms=1_000))
+    directory.configure(kept, replace(SMALL, retention_ms=3_000, file_delete_delay_ms=1_000))
+    await asyncio.sleep(20)
+
+
+def lives(number: int, *, skipped: int) -> int:
+    """Live with an error at one operation of the work, and once more; return its operations."""
+    took = 0
+    with SimWorld(skipped) as world:
+        node = world.node("n")
+
+        async def main(runtime: Runtime) -> None:
+            nonlocal took
+            async with opened(runtime, replace(CONFIG, checkpoint_interval_ms=500)) as directory:
+                keyed = await directory.open_log("k-0", SMALL, topic_id=TOPIC)
+                kept = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
+                await fill(runtime, directory, keyed, 20)
+                await fill(runtime, directory, kept, 12)
+                before = await values(directory, keyed)
+                began = node.device.operations
+                node.device.faults_at[began + skipped + 1] = number
+                await work(directory, keyed, kept)
+                node.device.faults_at.clear()
+                took = node.device.operations - began
+            async with opened(runtime) as directory:
+                keyed = await directory.open_log("k-0", COMPACT, topic_id=TOPIC)
+                after = await values(directory, keyed)
+                assert {18, 19} <= set(after), "the newest of both keys"
+                assert after.items() <= before.items()
+                kept = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
+                assert kept.log_end_offset == 12
+                left = await values(directory, kept)
+                assert list(left) == list(range(kept.log_start_offset, 12))
+
+        node.spawn(main)
+        world.run_until(lambda: not node.alive, virtual_ms=600_000)
+        assert node.exit_error is None, (skipped, node.exit_error)
+    return took
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_an_error_in_any_phase_loses_no_record_and_ends_no_node(number: int) -> None:
+    took = [
+        lives(number, skipped=skipped) for skipped in range(number % STRIDE, OPERATIONS, STRIDE)
+    ]
+    assert max(took) > 0.8 * OPERATIONS
