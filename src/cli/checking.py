@@ -138,9 +138,12 @@ def progress_of(path: str) -> "Iterator[Callable[[int], None]]":
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), DownloadColumn())
     console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task(os.path.basename(path), total=None)
-        yield lambda size: progress.advance(task, size)
+    try:
+        with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+            task = progress.add_task(os.path.basename(path), total=None)
+            yield lambda size: progress.advance(task, size)
+    finally:
+        console.show_cursor(True)  # also where Ctrl-C came while it was just hidden
 
 
 # --- what the metadata log knows -----------------------------------------------------------------

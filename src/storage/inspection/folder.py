@@ -43,6 +43,9 @@ GROUPS_BYTES: Final = 2 * 1024 * 1024
 """What of the metadata log can be torn: two write groups."""
 
 Progress = Callable[[int], None]
+"""Is told how many more bytes of .log files were read."""
+
+PROGRESS_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +137,7 @@ class LogCheck:
         try:
             size = file.size()
             report.bytes += size
-            limit = self.around.inflate_limit
+            limit, told = self.around.inflate_limit, 0
             for piece in scan(file, 0, size, next_offset=base, inflate_limit=limit):
                 if isinstance(piece, Bad):
                     course.bad(path, piece)
@@ -142,6 +145,9 @@ class LogCheck:
                     self.producers.bad()
                     continue
                 header = piece.header
+                if piece.position - told >= PROGRESS_BYTES:
+                    progress(piece.position - told)
+                    told = piece.position
                 course.good(path, piece)
                 if course.fault_count:
                     self.producers.bad()
@@ -162,7 +168,7 @@ class LogCheck:
                     )
         finally:
             file.close()
-        progress(size)
+        progress(size - told)
         comparison.end(is_sealed=not is_active or bool(self.around.is_clean))
         self._tell_indexes(comparison, base, size)
         if self._is_recovered(base) or base in self.swapped:
