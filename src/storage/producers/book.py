@@ -5,13 +5,14 @@ next flush, or rebuilt by a truncation, and the lane does that. Belongs to the l
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, segment_base
 from ..segment import Segment
 from .replay import Replay, aborted_of_segments, merged, snapshot_of
 from .snapshots import BASES_KEPT, Shelf, Snapshot, remove_snapshots, store_snapshot
+from .snapshots import path_of as snapshot_path
 from .states import Changes, ProducerLimits, ProducerStates
 from .transactions import (
     AbortedTransaction,
@@ -47,7 +48,9 @@ class ProducerCut:
     snapshots: tuple[int, ...]
     segments: tuple[Segment, ...]  # copies of those that stay, the one that is cut last
     aborted: tuple[AbortedTransaction, ...]  # in the segment that is cut
+    known: Snapshot | None  # before the cut; None: none may be stored, aborts below lack in files
     replayed: Replay | None = field(default=None, init=False)
+    is_stored: bool = field(default=False, init=False)  # a snapshot of the new end is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,11 @@ class ProducerBook:
                     ),
                 )
 
+    @property
+    def has_unstored(self) -> bool:
+        """Whether snapshots wait for a flush: without it no segment below them should go."""
+        return bool(self._rolled)
+
     def rolled(self, end_offset: int) -> None:
         """A segment starts at the log's end, and nothing is outstanding: keep what is known now, so
         that no recovery has to read below it."""
@@ -144,8 +152,9 @@ class ProducerBook:
         """Return what the flush up to `end_offset` stores, if anything. `is_last`: nothing is
         outstanding and the log is about to be closed, so that its next opening reads no batch."""
         self._put_off()
-        snapshots, self._rolled = self._rolled, []
-        there = {*self._shelf.offsets, *(snapshot.end_offset for snapshot in snapshots)}
+        stored = self._shelf.offsets
+        snapshots, self._rolled = [s for s in self._rolled if s.end_offset not in stored], []
+        there = {*stored, *(snapshot.end_offset for snapshot in snapshots)}
         if is_last and end_offset not in there:
             snapshots.append(snapshot_of(self.states, end_offset))
         aborted = self.transactions.unstored()
@@ -191,6 +200,7 @@ class ProducerBook:
             snapshots=tuple(self._shelf.offsets),
             segments=tuple(Segment(one.folder, one.base_offset, size=one.size) for one in segments),
             aborted=self.transactions.of_segment(segments[-1].base_offset),
+            known=None if self.transactions.unstored() else snapshot_of(self.states, end_offset=0),
         )
 
     def complete_truncate(self, cut: ProducerCut, end_offset: int) -> None:
@@ -200,11 +210,15 @@ class ProducerBook:
             [at for at in self._shelf.offsets if at <= end_offset],
             bases=bases,
         )
-        self._rolled = [one for one in self._rolled if one.end_offset <= end_offset]
         self.transactions.truncate(end_offset)
         if cut.replayed is not None:
             cut.replayed.states.keep_unreplicated(self.states)
             self.states = cut.replayed.states
+        self._rolled = [one for one in self._rolled if one.end_offset < end_offset]
+        if cut.is_stored:
+            self._shelf.offsets = sorted({*self._shelf.offsets, end_offset})
+        else:
+            self._rolled = [*self._rolled, snapshot_of(self.states, end_offset)][-BASES_KEPT:]
 
     def removed(self, log_start_offset: int) -> None:
         """Segments that start below the new start of the log are gone, with their .txnindex. What
@@ -247,6 +261,7 @@ def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: in
         replay.load(end_offset, floor=cut.segments[0].base_offset)
         replay.catch_up(cut.segments, end_offset)
         cut.replayed = replay
+    _store_known(files, cut, end_offset)
     # All that are there, known or not: one that stayed would be believed once the log, grown again
     # from another past, has reached its offset.
     found = FoundFiles.among(files.names(cut.folder))
@@ -257,6 +272,16 @@ def cut_producers(files: "Files", cut: ProducerCut, *, size: int, end_offset: in
         store_aborted(files, cut.folder, cut.segments[-1].base_offset, stays)
     if above or len(stays) < len(cut.aborted):
         files.sync_folder(cut.folder)
+
+
+def _store_known(files: "Files", cut: ProducerCut, end_offset: int) -> None:
+    """Store what is known at the new end. The older snapshots may lie far below, and the next
+    removal of segments would take the log from under them."""
+    cut.is_stored = files.exists(snapshot_path(cut.folder, end_offset))
+    if not cut.is_stored and cut.known is not None:
+        replayed = cut.replayed
+        known = cut.known if replayed is None else snapshot_of(replayed.states, end_offset)
+        cut.is_stored = store_snapshot(files, cut.folder, replace(known, end_offset=end_offset))
 
 
 def open_producers(

@@ -448,7 +448,7 @@ def test_a_truncation_removes_snapshots_that_the_log_lost_sight_of(bench: MakeBe
     assert old not in names(b, ".snapshot")
     write_file(b.place.files, f"{b.folder}/{old:020d}.snapshot", kept)
     b.log.truncate_to(1)
-    assert names(b, ".snapshot") == []
+    assert names(b, ".snapshot") == [1], "of the cut, taken anew"
 
 
 def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) -> None:
@@ -468,7 +468,25 @@ def test_a_truncation_forgets_the_snapshots_of_a_flush_that_was_put_off(bench: M
     b.log.truncate_to(1)
     refill(b, 2, producer=7)
     b.flush()
-    assert names(b, ".snapshot") == []
+    assert names(b, ".snapshot") == [1], "of the cut, taken anew"
+    crash(b, recovery_point=1)
+    assert set(known(b)) == {1, 7}
+
+
+def test_a_removal_behind_a_deep_truncation_loses_no_producer(bench: MakeBench) -> None:
+    """It takes the snapshots of all that it cuts along."""
+    b = bench(segment_bytes=300)
+    refill(b, 3, producer=5)
+    for sequence in range(30):
+        refill(b, 1, first=sequence)
+        b.flush()
+    b.log.truncate_to(15)
+    before = known(b)
+    removal = b.log.begin_remove(len(b.log.segment_bases) - 1)
+    perform_removal(b.place.files, removal)
+    b.log.complete_remove(removal)
+    crash(b, recovery_point=15)
+    assert known(b) == before
 
 
 def test_a_full_disk_takes_no_older_snapshot_for_one_that_it_did_not_store(
@@ -621,3 +639,14 @@ def test_the_snapshot_below_the_high_watermark_stays(bench: MakeBench) -> None:
     b.log.truncate_to(12)
     with pytest.raises(AlreadyStored):
         b.append(data(2, producer=5))
+
+
+def test_a_flush_that_is_put_off_forgets_no_snapshot_that_was_there(bench: MakeBench) -> None:
+    """A segment that starts where the log was closed has its snapshot already."""
+    b = bench()
+    refill(b, 3)
+    b.close()
+    b.open()
+    b.log.roll(0)
+    b.log.put_flush_off(b.log.begin_flush())
+    assert b.log.producers.snapshot_offsets == names(b, ".snapshot") == [3]
