@@ -257,6 +257,8 @@ class Housekeeping:
             count = verdict.count
             if verdict.rolls and not await self._roll(channel):
                 count -= 1
+            if count > 0 and log.producers.has_unstored:
+                await self._writer.flush(channel)  # else who wrote only what goes is forgotten
             if count <= 0 or not await self._remove(channel, count):
                 return
             _LOG.info(
