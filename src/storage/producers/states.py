@@ -42,7 +42,7 @@ from ...errors import (
     Overloaded,
     TransactionCoordinatorFenced,
 )
-from ...records.batch import NO_PRODUCER, TRANSACTIONAL_BIT, BatchHeader
+from ...records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchHeader
 from ...records.control import MarkerType, parse_marker
 from ..appends import Headers, Origin
 
@@ -54,6 +54,8 @@ BATCHES_KEPT: Final = 5
 
 SEQUENCE_MASK: Final = 2**31 - 1
 """Sequences count modulo 2^31."""
+
+_UNUSUAL: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
 NONE: Final = -1
 """No transaction, no coordinator, no known sequence."""
@@ -245,7 +247,11 @@ class ProducerStates:
         TransactionCoordinatorFenced, InvalidRecord for several batches of a client at once,
         Overloaded when open transactions leave no room, CorruptionError for a torn marker.
         """
-        age_ms = self._observe(wall_ms)
+        age_ms = self._age_ms if wall_ms == self._wall_ms else self._observe(wall_ms)
+        if origin is Origin.CLIENT and len(headers) == 1:
+            change = self._continued(headers[0][1], next_offset, age_ms)
+            if change is not None:
+                return (change,)
         changes: list[Change] = []
         ahead: dict[int, ProducerEntry] = {}  # after the batches before it of this append
         for position, header in headers:
@@ -343,11 +349,8 @@ class ProducerStates:
         `before` is so now, for no truncation goes below that."""
         known = before._unreplicated
         self._high_watermark = before._high_watermark
-        self._unreplicated = {
-            first: marker
-            for first, marker in self._unreplicated.items()
-            if known.get(first) == marker
-        }
+        mine = self._unreplicated.items()
+        self._unreplicated = {first: end for first, end in mine if known.get(first) == end}
 
     def load(
         self,
@@ -386,6 +389,30 @@ class ProducerStates:
             assert offsets == sorted(offsets), f"{producer_id}: {entry.batches}"
 
     # --- inside --------------------------------------------------------------------------------
+
+    def _continued(self, header: BatchHeader, base_offset: int, age_ms: int) -> Change | None:
+        """Return what a client's batch changes if it is the usual one: the next of a producer that
+        is known and has no transaction. None: it is to be looked at closer."""
+        producer_id, first = header.producer_id, header.base_sequence
+        before = self._pending.get(producer_id) or self._entries.get(producer_id)
+        if (
+            before is None
+            or before.next_sequence != first
+            or before.epoch != header.producer_epoch
+            or before.transaction_start >= 0
+            or first < 0
+            or header.attributes & _UNUSUAL
+        ):
+            return None
+        delta = header.last_offset_delta
+        last, last_offset = (first + delta) & SEQUENCE_MASK, base_offset + delta
+        batch = StoredBatch(first, last, base_offset, last_offset, header.max_timestamp)
+        following, batches = (
+            (last + 1) & SEQUENCE_MASK,
+            (*before.batches[1 - BATCHES_KEPT :], batch),
+        )
+        after = ProducerEntry(before[0], before[1], following, NONE, age_ms, batches)
+        return Change(producer_id, before, after, last_offset, None)
 
     def _is_new(self, header: BatchHeader, before: ProducerEntry | None, count: int) -> bool:
         """Check a client's batch; False: it repeats a write that is outstanding."""
