@@ -139,4 +139,4 @@ def test_what_is_planted_is_found_and_nothing_else(
 @pytest.mark.slow
 def test_a_log_that_never_gets_smaller_is_found(tmp_path: Path) -> None:
     report = real.run(lambda runtime: storage_soak.soak(runtime, str(tmp_path), 0.2))
-    assert "kept-0: no segment went" in report["problems"]
+    assert any(each.endswith("no segment went") for each in report["problems"])

@@ -5,8 +5,8 @@ log: at the open ones by their numbers, at the others by names and sizes in the 
 those of which something may go are opened then, one after the other. Removals are exclusive work of
 their log, a few segments each. What was renamed is unlinked in the lane, one file a job, after
 `file.delete.delay.ms` and no more bytes a second than allowed, at once when space is short and at
-the close. After a look the other task compacts the dirtiest log, and the next, until none is due.
-Neither touches the log that the other is at.
+the close. As often, and after each look, the other task compacts the dirtiest log, and the next,
+until none is due. Neither touches the log that the other is at.
 
 A log that cannot be kept in order is set aside for a while, longer each time, and a line in the
 journal says why; nothing here ends the node. It needs no space, but compaction does: that waits
@@ -16,6 +16,7 @@ where little is free.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -161,9 +162,16 @@ class Housekeeping:
             self._looked_once_more.clear()
             channel, dirt = await self._dirtiest()
             if channel is None:
-                await self._looked_once_more.wait()
+                await self._until_looked()
             elif not self._is_stopping:
                 await self._clean(channel, dirt)
+
+    async def _until_looked(self) -> None:
+        """Wait for the end of the next look, which may have opened logs; no longer than until it
+        should begin: it may take long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._config.retention_check_interval_ms / 1000):
+                await self._looked_once_more.wait()
 
     async def _sleep(self) -> None:
         """Wait for the next look, or for a file that is to be unlinked."""
@@ -172,11 +180,9 @@ class Housekeeping:
             next_unlink_ms = max(min(self._unlinks.values()), self._unlinks_from_ms)
             until_ms = min(until_ms, next_unlink_ms)
         wait_ms = until_ms - self._runtime.clock.now_ms()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(max(wait_ms, 1) / 1000):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
         self._wake.clear()
 
     async def _look_if_due(self) -> None:
