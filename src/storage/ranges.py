@@ -224,6 +224,8 @@ def locate(probe: Probe, wanted: Wanted, floors: Floors) -> tuple[int, int, int]
     start = floors.start
     if not floors.is_start_known:
         head = find_batch(probe, start, size, wanted.start_offset)
+        if head is not None and head.position == start > 0 and _is_beyond(head, wanted):
+            head = find_batch(probe, 0, size, wanted.start_offset)  # the index led too far
         start = size if head is None else head.position
     end, next_offset = size, wanted.segment_end_offset
     # A cut that is known to come before the end needs no search for the end.
@@ -234,6 +236,12 @@ def locate(probe: Probe, wanted: Wanted, floors: Floors) -> tuple[int, int, int]
     if end - start <= wanted.bytes_max:
         return start, end - start, next_offset
     return _cut(probe, wanted, start, max(floors.cut, start), end, next_offset)
+
+
+def _is_beyond(head: Place, wanted: Wanted) -> bool:
+    """Whether the batch that the index named starts behind what is wanted: its entry is not what
+    was written, since the batch of an entry ends at or below what it is asked for."""
+    return head.base_offset > wanted.start_offset
 
 
 def find_batch(probe: Probe, position: int, end: int, offset: int) -> Place | None:

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from dataclasses import replace
+from struct import pack, unpack
 from typing import Any
 
 import pytest
@@ -461,6 +462,24 @@ def test_topic_configs_become_a_log_config() -> None:
     )
     assert (config.segment_bytes, config.flush_policy, config.compacted) == (1000, "fsync", True)
     assert LogConfig.from_topic_configs({"min.insync.replicas": "5"}) == LogConfig()
+
+
+def test_no_entry_of_an_index_that_changed_on_the_disk_makes_a_reader_skip(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    b = bench(segment_bytes=4_000, index_interval_bytes=300)
+    while len(b.log.segment_bases) < 2:
+        b.append(batch(1))
+    b.close()
+    path = f"{b.folder}/00000000000000000000.index"
+    file = b.place.files.open(path)
+    entries = [unpack(">ii", file.read(at, 8)) for at in range(0, file.size(), 8)]
+    (before, _), (offset, position) = entries[3:5]
+    assert offset - before > 2, "several batches lie between two entries"
+    file.write(4 * 8, [pack(">ii", before + 1, position)])  # still ascends
+    file.close()
+    b.open()
+    assert parse_header(b.read(before + 2)).base_offset == before + 2
 
 
 def test_an_index_that_grows_again_after_a_truncation_is_not_stored_as_final(
