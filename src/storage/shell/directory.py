@@ -385,6 +385,8 @@ class Directory:
         if before > log.flushed_end_offset:
             await self._writer.flush(channel)
         await self._checkpoints.store_log_start(channel, before)
+        if self.space.is_low:
+            self.housekeeping.look_soon()
         return log.log_start_offset
 
     async def delete_log(self, log: Log) -> None:
