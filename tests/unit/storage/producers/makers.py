@@ -1,10 +1,11 @@
-"""Batches and markers of producers, and a way to put them through `ProducerStates`."""
+"""Batches and markers of producers, ways to put them through `ProducerStates` and into logs."""
 
 from typing import Any
 
 from quorumlog.records import MarkerType, Record, encode_batch, encode_marker, parse_header
 from quorumlog.storage import Origin
-from quorumlog.storage.producers import ProducerLimits, ProducerStates
+from quorumlog.storage.cleaning.removal import perform_removal
+from quorumlog.storage.producers import AbortedTransaction, ProducerLimits, ProducerStates
 from quorumlog.storage.producers.states import Changes, CompletedTransaction
 
 START_MS = 1_000_000
@@ -71,3 +72,58 @@ class Producers:
 
     def mark(self, kind: MarkerType, **who: Any) -> list[CompletedTransaction]:
         return self.write(marker(kind, **who), Origin.INTERNAL)
+
+
+# --- in a log: `b` is a bench ---
+
+
+def mark(b: Any, kind: MarkerType, **who: int) -> int:
+    offset: int = b.append(marker(kind, **who), origin=Origin.INTERNAL)
+    return offset
+
+
+def refill(b: Any, count: int, *, producer: int = 1, first: int = 0) -> None:
+    """Append batches of one record, a segment for each two of them or so."""
+    for sequence in range(first, first + count):
+        b.append(data(sequence, producer=producer))
+
+
+def names(b: Any, suffix: str) -> list[int]:
+    found: list[str] = b.place.files.names(b.folder)
+    return [int(name.removesuffix(suffix)) for name in found if name.endswith(suffix)]
+
+
+def known(b: Any) -> dict[int, Any]:
+    """What is known of producers, times aside."""
+    return {who: entry._replace(touched_ms=0) for who, entry in b.log.producers.states.entries()}
+
+
+def crash(b: Any, *, recovery_point: int = 0) -> None:
+    """Open as after a process that was killed."""
+    b.open(is_clean=False, recovery_point=recovery_point)
+
+
+def remove(b: Any, count: int) -> None:
+    b.flush()
+    removal = b.log.begin_remove(count)
+    perform_removal(b.place.files, removal)
+    b.log.complete_remove(removal)
+
+
+def abort_two(b: Any) -> list[AbortedTransaction]:
+    """Offsets 0..9: two aborted transactions, one committed, one open."""
+    b.append(data(0, producer=1, txn=True))
+    b.append(data(0, producer=2, txn=True))
+    mark(b, MarkerType.ABORT, producer=1)
+    b.append(data(0, producer=3, txn=True))
+    mark(b, MarkerType.COMMIT, producer=3)
+    b.append(data(1, producer=1, txn=True))
+    mark(b, MarkerType.ABORT, producer=2)
+    mark(b, MarkerType.ABORT, producer=1)
+    b.append(data(0, producer=4, txn=True))
+    b.append(data(0, producer=5))
+    return [
+        AbortedTransaction(1, 0, 2, 1),
+        AbortedTransaction(2, 1, 6, 5),
+        AbortedTransaction(1, 5, 7, 8),
+    ]
