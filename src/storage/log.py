@@ -382,6 +382,12 @@ class Log:
         if truncation.producers is not None:
             self.producers.complete_truncate(truncation.producers, cut.end_offset)
 
+    def cancel_truncate(self, truncation: Truncation) -> None:
+        """Where to cut could not be found; nothing was cut."""
+        self._cut_from = None
+        self.replacements += 1
+        truncation.lease.release()
+
     def truncate_to(self, offset: int) -> None:
         """Cut every batch that holds or follows `offset`. Waits for the device."""
         truncation = self.begin_truncate(offset)

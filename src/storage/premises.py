@@ -286,15 +286,20 @@ def _remove_segments(files: "Files", folder: str) -> None:
 
 def truncate_log(
     files: "Files", path: str, points: dict[str, int], name: str, truncation: Truncation
-) -> Cut:
+) -> Cut | CorruptionError:
     """Truncate a log; the recovery point is lowered first, so that no recovery holds what a
-    truncation took to be lost. `points` is a copy of what is stored."""
-    cut = find_cut(truncation)
-    point = 0 if cut.is_empty else cut.end_offset
-    if points.get(name, 0) > point:
-        points[name] = point
-        replace_file(files, path, RECOVERY_POINTS, encode_offsets(points))
-    perform_truncation(files, truncation, cut)
+    truncation took to be lost. `points` is a copy of what is stored.
+
+    Returns what is wrong with a log that is too damaged to be cut; it has its batches then."""
+    try:
+        cut = find_cut(truncation)
+        point = 0 if cut.is_empty else cut.end_offset
+        if points.get(name, 0) > point:
+            points[name] = point
+            replace_file(files, path, RECOVERY_POINTS, encode_offsets(points))
+        perform_truncation(files, truncation, cut)
+    except CorruptionError as error:
+        return error
     return cut
 
 

@@ -348,7 +348,7 @@ class Directory:
         """
         begun = []
 
-        def begin() -> Callable[[], Cut] | None:
+        def begin() -> Callable[[], Cut | CorruptionError] | None:
             truncation = log.begin_truncate(offset)
             if truncation is None:
                 return None
@@ -360,7 +360,10 @@ class Directory:
             files = self._runtime.files
             return partial(truncate_log, files, self.path, points, log.name, truncation)
 
-        def end(cut: Cut | None) -> None:
+        def end(cut: Cut | CorruptionError | None) -> None:
+            if isinstance(cut, CorruptionError):
+                log.cancel_truncate(begun[0][0])
+                raise cut
             if cut is not None:
                 truncation, recovery_point = begun[0]
                 log.complete_truncate(truncation, cut)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quorumlog.errors import (
+    CorruptionError,
     Stopping,
     StorageError,
 )
@@ -41,6 +42,29 @@ def test_a_truncation_comes_after_what_was_queued_before(
             assert (await kit.append(directory, log, batch(1, value=b"y"))).base_offset == 2
             await directory.truncate(log, 9)
             assert await kit.values(directory, log) == [b"x-0", b"x-0", b"y-0"]
+
+    run(main)
+
+
+def test_a_truncation_that_meets_damage_leaves_the_log_to_its_readers(
+    kit: Kit, run: Run, batch: MakeBatch
+) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with kit.opened(runtime, path, close=False) as directory:
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            sizes = [len(batch(1, value=value)) for value in (b"x", b"y", b"z")]
+            for value in (b"x", b"y", b"z"):
+                await kit.append(directory, log, batch(1, value=value))
+            file = runtime.files.open(f"{path}/t-0/00000000000000000000.log")
+            magic = file.read(sizes[0] + 16, 1)
+            file.write(sizes[0] + 16, [b"\x07"])
+            with pytest.raises(CorruptionError):
+                await directory.truncate(log, 2)
+            file.write(sizes[0] + 16, [magic])
+            file.close()
+            assert await kit.values(directory, log) == [b"x-0", b"y-0", b"z-0"]
+            await directory.truncate(log, 2)
+            assert await kit.values(directory, log) == [b"x-0", b"y-0"]
 
     run(main)
 
