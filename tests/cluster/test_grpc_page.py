@@ -29,6 +29,11 @@ ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (-?\d+) \| ([A-Z_]+) \| (yes|no) \|"
 
 # What a client never meets in an answer of its own call, and where it is met.
 NOT_ANSWERED = {
+    "for clients of transactions, and of other brokers": {
+        "DUPLICATE_SEQUENCE_NUMBER",
+        "UNKNOWN_PRODUCER_ID",
+        "TRANSACTION_COORDINATOR_FENCED",
+    },
     "made by a client for its caller": {
         "NETWORK_EXCEPTION",
         "NOT_SENT",

@@ -402,7 +402,7 @@ def test_a_segment_is_dumped_batch_by_batch(
     result = invoke("log", "dump", str(damaged), "-o", "json")
     assert result.exit_code == 1
     assert len(json_lines(result.stdout)) == 1
-    assert f"{damaged} at byte {rows[1]['position']}: CRC-32C" in result.stderr
+    assert f"{damaged} at byte {rows[1]['position']}: its CRC-32C" in result.stderr
 
 
 def test_storage_is_formatted_once_for_one_cluster(tmp_path: Path) -> None:

@@ -361,7 +361,7 @@ def test_the_output_is_json_where_the_environment_says_so_for_every_command(
     ("line", "expected"),
     [
         ("quorumlog ben", ["bench"]),
-        ("quorumlog topics de", ["describe", "delete"]),
+        ("quorumlog topics de", ["describe", "delete", "delete-records"]),
         ("quorumlog topics create t --part", ["--partitions"]),
         ("quorumlog produce t --compression z", ["zstd"]),
         ("quorumlog produce t --compression=z", ["--compression=zstd"]),
