@@ -101,7 +101,7 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
     names = _sweep(files, recovery.folder) if files.exists(recovery.folder) else []
     bases = [base for name in names if (base := segment_base(name)) is not None]
     epochs = _load_epochs(files, recovery, bases)
-    of_emptied = _epoch_of_emptied(epochs, recovery)
+    of_emptied = _epoch_of_emptied(epochs, max(recovery.log_start_offset, *bases[:1], 0))
     if not recovery.is_clean:
         epochs.truncate_end(recovery.recovery_point)
     if not bases:
@@ -271,11 +271,11 @@ def _load_epochs(files: "Files", recovery: Recovery, bases: list[int]) -> EpochC
     return epochs
 
 
-def _epoch_of_emptied(epochs: EpochCache, recovery: Recovery) -> int:
+def _epoch_of_emptied(epochs: EpochCache, start: int) -> int:
     """Return the epoch that a log of which everything was deleted had then, -1 when unknown: that
     of what lies below its start, as far as its batches do not say it any more."""
     entries = epochs.entries()
-    if not entries or entries[0][1] != recovery.log_start_offset:
+    if not entries or entries[0][1] != start:
         return NO_EPOCH
     return entries[0][0]
 

@@ -29,6 +29,7 @@ from ..cleaning.removal import REMOVED_AT_ONCE, Removal, perform_removal, unlink
 from ..cleaning.retention import Aged, Verdict, removable
 from ..cleaning.throttle import Throttle
 from ..config import DirectoryConfig, LogConfig
+from ..flushes import OUT_OF_SPACE
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
 from .channel import Channel
@@ -339,6 +340,8 @@ class Housekeeping:
         """Remove a log's oldest segments, as far as they may go when it is its turn; returns
         whether they did."""
         log = channel.log
+        if count < len(log.segment_bases) and log.segment_bases[count] == log.log_end_offset:
+            await self._store_epochs(log)
         begun: list[Removal] = []
 
         def begin() -> Callable[[], list[str]] | None:
@@ -357,6 +360,14 @@ class Housekeeping:
 
         await self._writer.exclusive(channel, begin, end, repeats=True)
         return bool(begun)
+
+    async def _store_epochs(self, log: Log) -> None:
+        """No batch will be left to say of which epoch a log is: store it, if there is room."""
+        try:
+            await self._checkpoints.store([log])
+        except OSError as error:
+            if error.errno not in OUT_OF_SPACE:
+                raise
 
     # --- logs that are not open ----------------------------------------------------------------
 

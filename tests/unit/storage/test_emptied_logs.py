@@ -1,5 +1,6 @@
 """A log of which everything was deleted, or cut away: it keeps its place and its leader epoch."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -114,6 +115,28 @@ def test_an_emptied_log_without_a_batch_on_the_disk_keeps_its_newest_epoch(close
         for _ in range(3):
             live(world, node, look, closes=closes)
             assert not problems(node)
+
+
+def test_retention_that_takes_the_last_batch_leaves_its_epoch() -> None:
+    """No checkpoint came between the appends and the power cut."""
+
+    async def age(directory: Directory, log: Log) -> None:
+        for offset in range(5):
+            await append(directory, log, offset, epoch=offset // 2)
+        log.note_high_watermark(5)
+        directory.housekeeping.look_soon()
+        await asyncio.sleep(0.1)
+        assert (log.log_start_offset, log.size_bytes) == (5, 0)
+
+    async def look(directory: Directory, log: Log) -> None:
+        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (5, 5, 2)
+
+    old = LogConfig(retention_ms=1)
+    for seed in range(5):
+        with SimWorld(seed) as world:
+            node = world.node("node")
+            live(world, node, age, config=old, closes=False)
+            live(world, node, look, config=old)
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
