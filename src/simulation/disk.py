@@ -13,6 +13,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from .entropy import SimEntropy
@@ -387,8 +388,9 @@ class Disk:
         return list(found.values())
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
+@lru_cache(maxsize=4_096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
 def _folder(entry: Entry) -> Folder:

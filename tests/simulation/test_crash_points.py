@@ -11,7 +11,7 @@ from quorumlog.simulation.runs import play_seed
 from quorumlog.simulation.scenarios.storage import Effort, play, play_hindered
 from quorumlog.simulation.wreckage import Recording, content_digest, wrecks
 
-QUICK = Effort(steps=6, draws=1, choices_max=2, every=3, used=4, deeper=250)
+QUICK = Effort(steps=14, draws=1, choices_max=2, every=7, used=4, deeper=250)
 
 
 def failure(seed: int, effort: Effort) -> str:
@@ -37,7 +37,7 @@ def test_many_crashes_at_any_file_operation_keep_every_promise(seed: int) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO, 0], ids=["full", "broken", "short"])
 def test_an_error_of_any_file_operation_costs_nothing_that_was_promised(fault: int) -> None:
-    for number in range(1, 240, 12):
+    for number in range(1, 480, 24):
         with SimWorld(number) as world:
             play_hindered(world, number=number, fault=fault, is_short=fault == 0, steps=8)
 
@@ -46,7 +46,7 @@ def test_an_error_of_any_file_operation_costs_nothing_that_was_promised(fault: i
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO, 0], ids=["full", "broken", "short"])
 def test_errors_of_all_file_operations_cost_nothing_that_was_promised(fault: int) -> None:
-    for number in range(1, 700):
+    for number in range(1, 900, 3):
         with SimWorld(number) as world:
             play_hindered(world, number=number, fault=fault, is_short=fault == 0, steps=20)
 

@@ -1,6 +1,7 @@
 """Crashing the storage everywhere can fail: each bug planted into it is found within its seeds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
@@ -9,15 +10,18 @@ from quorumlog.simulation import SimWorld
 from quorumlog.simulation.runs import play_seed
 from quorumlog.simulation.scenarios.storage import Effort, play
 from quorumlog.storage import contents, flushes, premises, recovery, truncation
+from quorumlog.storage.cleaning.removal import perform_removal
+from quorumlog.storage.cleaning.swap import perform_swap
 from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.log import Log
-from quorumlog.storage.segment import remove_index
-from quorumlog.storage.shell import checkpointing, directory, writer
+from quorumlog.storage.producers import book
+from quorumlog.storage.producers.replay import Replay
+from quorumlog.storage.shell import checkpointing, cleaner, directory, housekeeping, writer
 from quorumlog.storage.stored import Stored
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
-QUICK = Effort(steps=8, draws=2, choices_max=3, every=4, used=3, deeper=0)
+QUICK = Effort(steps=14, draws=2, choices_max=2, every=5, used=3, deeper=0)
 SEEDS_MAX = 8
 
 
@@ -119,13 +123,38 @@ def a_truncation_leaves_the_recovery_point_above(patch: pytest.MonkeyPatch) -> N
 
 def a_truncation_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     def perform(files: Any, planned: truncation.Truncation, cut: truncation.Cut) -> None:
-        for path in planned.removed:
-            truncation.remove_segment(files, path)
-        remove_index(files, planned.file.path)
-        planned.file.truncate(cut.size)
+        file: Any = UnsyncedFile(planned.file)
+        honest(Unsynced(files), replace(planned, file=file), cut)
 
+    honest = truncation.perform_truncation
     for module in (truncation, premises):
         patch.setattr(module, "perform_truncation", perform)
+
+
+class Unsynced:
+    """Files whose names are left to chance."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def sync_folder(self, folder: str) -> None:
+        pass
+
+
+class UnsyncedFile:
+    """A file that is never synced."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        pass
 
 
 def a_truncation_keeps_the_epochs(patch: pytest.MonkeyPatch) -> None:
@@ -134,6 +163,34 @@ def a_truncation_keeps_the_epochs(patch: pytest.MonkeyPatch) -> None:
 
 def a_deleted_logs_checkpoints_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stored, "forget", lambda stored, name: {})
+
+
+def a_swap_of_cleaned_segments_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cleaner, "perform_swap", lambda files, swap: perform_swap(Unsynced(files), swap))
+
+
+def a_removal_of_old_segments_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        housekeeping,
+        "perform_removal",
+        lambda files, removal: perform_removal(Unsynced(files), removal),
+    )
+
+
+def a_recovery_forgets_what_producers_wrote(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replay, "note", lambda replay, file, position, header: None)
+
+
+def aborted_transactions_are_not_stored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(book, "append_aborted", lambda files, folder, unstored: None)
+
+
+def an_emptied_log_forgets_its_epoch(patch: pytest.MonkeyPatch) -> None:
+    def settle(epochs: EpochCache, of_emptied: int, *, start: int, end: int) -> None:
+        epochs.truncate_end(end)
+        epochs.truncate_start(start)
+
+    patch.setattr(recovery, "_settle_epochs", settle)
 
 
 PLANTS: tuple[Plant, ...] = (
@@ -151,14 +208,24 @@ PLANTS: tuple[Plant, ...] = (
     a_truncation_is_not_synced,
     a_truncation_keeps_the_epochs,
     a_deleted_logs_checkpoints_stay,
+    a_swap_of_cleaned_segments_is_not_synced,
+    a_removal_of_old_segments_is_not_synced,
+    a_recovery_forgets_what_producers_wrote,
+    aborted_transactions_are_not_stored,
+    an_emptied_log_forgets_its_epoch,
 )
 
 
 FIRST_SEEDS: dict[Plant, int] = {
-    a_truncation_leaves_the_recovery_point_above: 2,
-    a_truncation_is_not_synced: 2,
-    a_truncation_keeps_the_epochs: 2,
-    a_deleted_logs_checkpoints_stay: 3,
+    checksums_are_not_read_in_a_recovery: 1,
+    the_recovery_point_runs_ahead_of_the_sync: 1,
+    a_truncation_leaves_the_recovery_point_above: 20,
+    a_truncation_is_not_synced: 1,
+    a_deleted_logs_checkpoints_stay: 1,
+    a_swap_of_cleaned_segments_is_not_synced: 4,
+    a_removal_of_old_segments_is_not_synced: 1,
+    a_recovery_forgets_what_producers_wrote: 1,
+    aborted_transactions_are_not_stored: 18,
 }
 """Where to begin, to be quick: the seed that found the bug when it was planted."""
 

@@ -10,19 +10,25 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ...ids import TopicId
+from ...records import MarkerType
+from ...records.batch import NO_PRODUCER
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """One record as it was asked to be stored."""
 
-    value: bytes
+    value: bytes | None  # None: a tombstone
     key: bytes | None
     epoch: int
     batch: int  # number of its batch: found whole or not at all
+    producer: int = NO_PRODUCER
+    sequence: int = -1
+    is_transactional: bool = False
+    marker: MarkerType | None = None  # it ends its producer's transaction
 
 
 Content: TypeAlias = tuple[Kept | None, ...]
@@ -133,6 +139,11 @@ class Book:
         now = self.now
         self.write(operation, replace(now, start_most=max(now.start_most, offset)))
 
+    def settled(self, operation: int, offset: int) -> None:
+        """What was to go is gone, for good: the log starts here."""
+        least = max(self.now.start_least, offset)
+        self.write(operation, replace(self.now, start_least=least, start_most=least))
+
     def started(self, operation: int, offset: int) -> None:
         """Records below an offset are gone for good."""
         now = self.now
@@ -144,6 +155,10 @@ class Book:
     def compacting(self, operation: int) -> None:
         """Superseded records may go from here on."""
         self.write(operation, replace(self.now, is_compacted=True))
+
+    def reopened(self, operation: int, content: Content) -> None:
+        """This was found at an opening, and is durable."""
+        self.write(operation, replace(self.now, versions=(content,)))
 
     def deleting(self, operation: int) -> None:
         """The log's deletion was asked for."""
@@ -166,20 +181,30 @@ def cut_at(content: Content, offset: int) -> int:
     return end
 
 
+class Found(NamedTuple):
+    """One record as it was read."""
+
+    key: bytes | None
+    value: bytes | None
+    epoch: int
+    marker: MarkerType | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What was found in a log."""
 
     start_offset: int
     end_offset: int
-    records: Mapping[int, tuple[bytes, int]]  # offset -> value, leader epoch
+    records: Mapping[int, Found]
 
 
 SHOWN: Final = 5
 
 
-def check_kept(name: str, owed: Owed, found: Stored, *, is_power_cut: bool) -> None:
-    """Raise AssertionError unless a log is what it may be after a crash."""
+def check_kept(name: str, owed: Owed, found: Stored, *, is_power_cut: bool) -> Content:
+    """Raise AssertionError unless a log is what it may be after a crash; return its content, as it
+    was asked to be stored."""
     need = owed.durable_end if is_power_cut else owed.written_end
     assert found.end_offset >= need, (
         f"acknowledged and lost from {name}: it ends at {found.end_offset}, not {need}"
@@ -192,7 +217,7 @@ def check_kept(name: str, owed: Owed, found: Stored, *, is_power_cut: bool) -> N
     for version in reversed(owed.versions):
         problem = _difference(owed, version, found)
         if not problem:
-            return
+            return version[: found.end_offset]
         problems.append(problem)
     raise AssertionError(f"lost from or invented in {name}: {'; or '.join(problems[:SHOWN])}")
 
@@ -212,10 +237,26 @@ def _difference(owed: Owed, version: Content, found: Stored) -> str:
         there = found.records.get(offset)
         if kept is None:
             if there is not None:
-                return f"{there[0]!r} at {offset}, where nothing was"
+                return f"{there!r} at {offset}, where nothing was"
         elif there is None:
-            if not (owed.is_compacted and latest[kept.key] > offset):
-                return f"nothing at {offset}, where {kept.value[:40]!r} was"
-        elif there != (kept.value, kept.epoch):
-            return f"{there!r} at {offset}, not {(kept.value[:40], kept.epoch)!r}"
+            may_go = kept.value is None or latest[kept.key] > offset
+            if not (owed.is_compacted and may_go):
+                return f"nothing at {offset}, where {kept!r} was"
+        elif there != (kept.key, kept.value, kept.epoch, kept.marker):
+            return f"{there!r} at {offset}, not {kept!r}"
     return ""
+
+
+def check_cleaned(name: str, before: Stored, after: Stored) -> None:
+    """Raise AssertionError unless housekeeping left of a log what it may leave: the newest of each
+    key, nothing that was not there. Tombstones may go."""
+    assert after.end_offset == before.end_offset, f"{name} ends elsewhere after housekeeping"
+    assert after.start_offset >= before.start_offset, f"{name} starts earlier after housekeeping"
+    latest = {found.key: offset for offset, found in before.records.items()}
+    for offset, found in after.records.items():
+        assert before.records.get(offset) == found, f"{name}: {found} came to {offset}"
+    for offset, found in before.records.items():
+        if offset < after.start_offset or offset in after.records:
+            continue
+        may_go = found.value is None or latest[found.key] > offset
+        assert may_go, f"{name}: {found} at {offset} went, and no later one has its key"
