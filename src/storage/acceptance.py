@@ -13,6 +13,7 @@ from ..records.codec import sealed_headers, sound_header
 from ..records.record import INT64_MAX, INT64_MIN
 from .appends import Headers, Origin, headers_of, validate
 from .config import LogConfig
+from .index import RELATIVE_OFFSET_MAX
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer
@@ -55,6 +56,12 @@ def check_continues(
 ) -> None:
     """Raise InvalidRecord unless a leader's batches continue a log that ends at `next_offset`."""
     epoch = latest_epoch
+    span = headers[-1][1].next_offset - next_offset
+    if span > RELATIVE_OFFSET_MAX:
+        raise InvalidRecord(
+            f"a replicated batch ends {span} offsets behind the log's end, {next_offset}, and no "
+            "index spans that: start the log anew behind the gap"
+        )
     for _, header in headers:
         expected = header.base_offset == next_offset
         if not expected and not (may_have_gaps and header.base_offset > next_offset):

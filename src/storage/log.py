@@ -45,7 +45,7 @@ from .cleaning.rounds import CleanedGroup
 from .cleaning.swap import Swap
 from .config import LogConfig
 from .flushes import OUT_OF_SPACE, Flush, Unflushed
-from .index import IndexCache
+from .index import RELATIVE_OFFSET_MAX, IndexCache
 from .places import Places
 from .pool import OUT_OF_DESCRIPTORS, FilePool
 from .producers import AbortedTransaction, ProducerBook
@@ -540,7 +540,8 @@ class Log:
                 self._create(wall_ms)
             active = self._segments.active
             used = self._reserved_size(active)
-            if used == 0 or not is_roll_due(
+            is_first = used == 0 and end_offset - active.base_offset <= RELATIVE_OFFSET_MAX
+            if is_first or not is_roll_due(
                 active,
                 self.config,
                 size=used + size,

@@ -407,7 +407,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["topics", "de"], ["delete", "describe"]),
+        (["topics", "de"], ["delete", "delete-records", "describe"]),
         (["consume", "--bootstrap", "127.0.0.1", ":", "1", "num"], []),
         (["produce", "numbers", "--compression", "=", "z"], ["zstd"]),
     ],

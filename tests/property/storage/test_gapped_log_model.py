@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from quorumlog.errors import InvalidRecord
 from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
@@ -95,7 +96,7 @@ class GappedLog(RuleBasedStateMachine):
         self.flushed = self.end
 
     @rule(
-        gap=st.sampled_from([0, 0, 1, 5, RELATIVE_OFFSET_MAX]),
+        gap=st.sampled_from([0, 0, 1, 5, RELATIVE_OFFSET_MAX - 3, RELATIVE_OFFSET_MAX]),
         timestamps=st.lists(st.integers(0, 200), min_size=1, max_size=3),
         size=st.sampled_from([1, 120]),
     )
@@ -114,6 +115,12 @@ class GappedLog(RuleBasedStateMachine):
             base_offset=base,
             leader_epoch=self.epoch,
         )
+        if gap == RELATIVE_OFFSET_MAX:
+            with pytest.raises(InvalidRecord, match="no index spans that"):
+                self.log.prepare(
+                    content, leader_epoch=self.epoch, wall_ms=0, origin=Origin.REPLICATED
+                )
+            return
         write = self.log.prepare(
             content, leader_epoch=self.epoch, wall_ms=0, origin=Origin.REPLICATED
         )
@@ -132,7 +139,14 @@ class GappedLog(RuleBasedStateMachine):
         flush = self.log.begin_flush()
         perform_flush(self.files, flush)
         self.log.complete_flush(flush)
+        self._store_epochs()
         self.flushed = self.end
+
+    def _store_epochs(self) -> None:
+        """As a directory does before it stores a recovery point."""
+        if self.records:
+            epochs = encode_epochs(self.log.epochs.entries())
+            write_file(self.files, "/t-0/leader-epoch-checkpoint", epochs)
 
     @precondition(lambda self: self.records)
     @rule(back=st.integers(1, 12))
@@ -161,9 +175,7 @@ class GappedLog(RuleBasedStateMachine):
             flush = self.log.begin_flush(is_last=True)
             perform_flush(self.files, flush)
             self.log.complete_flush(flush)
-            if self.records:
-                epochs = encode_epochs(self.log.epochs.entries())
-                write_file(self.files, "/t-0/leader-epoch-checkpoint", epochs)
+            self._store_epochs()
         self.log.close("reopened")
         self._open(is_clean=is_clean)
 
