@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..records.codec import find_timestamp
+from ..records.codec import decode_batch, find_timestamp
 from .index import NO_TIMESTAMP, SegmentIndex
 from .segment import load_index, walk
 
@@ -58,7 +58,7 @@ class TimeLookup:
         found = None
         if largest != NO_TIMESTAMP:
             found = self._first_from(files, largest)
-        if found is None and largest != NO_TIMESTAMP:  # of a batch that compaction has emptied
+        if found is None and largest != NO_TIMESTAMP:  # of what was compacted away, or deleted
             largest = self._largest_left(files)
             found = None if largest == NO_TIMESTAMP else self._first_from(files, largest)
         return found
@@ -75,8 +75,8 @@ class TimeLookup:
         return None
 
     def _largest_left(self, files: "Files") -> int:
-        """Return the largest timestamp of the batches that have records, reading no more headers
-        than that takes."""
+        """Return the largest timestamp of the records that are left, reading no more headers than
+        that takes, and the batches across the two ends."""
         largest = NO_TIMESTAMP
         most = {s.base_offset: self._max_timestamp(files, s) for s in self.segments}
         for segment in sorted(self.segments, key=lambda s: most[s.base_offset], reverse=True):
@@ -84,13 +84,26 @@ class TimeLookup:
                 break
             file = files.open_readonly(segment.path)
             try:
-                for _, header in walk(file, 0, segment.size):
-                    is_inside = self.start_offset <= header.last_offset < self.end_offset
-                    if header.record_count and is_inside:
+                for position, header in walk(file, 0, segment.size):
+                    first, last = header.base_offset, header.last_offset
+                    if last < self.start_offset or first >= self.end_offset:
+                        continue
+                    if first < self.start_offset or last >= self.end_offset:
+                        batch = file.read(position, header.size)
+                        largest = max(largest, self._largest_of(batch))
+                    elif header.record_count:
                         largest = max(largest, header.max_timestamp)
             finally:
                 file.close()
         return largest
+
+    def _largest_of(self, batch: bytes) -> int:
+        times = [
+            record.timestamp_ms
+            for record in decode_batch(batch)
+            if self.start_offset <= record.offset < self.end_offset
+        ]
+        return max(times, default=NO_TIMESTAMP)
 
     def _max_timestamp(self, files: "Files", segment: TimedSegment) -> int:
         if segment.max_timestamp is not None:

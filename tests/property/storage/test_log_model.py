@@ -1,27 +1,45 @@
-"""The log against a list: appends, rolls, truncations, reopenings, lookups by offset and time."""
+"""The log against a list: appends, repeats, rolls, truncations, deleted records, removed segments,
+reopenings, lookups by offset and time."""
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
-from quorumlog.errors import OffsetOutOfRange
+from quorumlog.errors import OffsetOutOfRange, QuorumlogError
 from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import Log, LogConfig, Origin
+from quorumlog.storage import Log, LogConfig, Origin, log
 from quorumlog.storage.appends import write_fully
 from quorumlog.storage.checkpoints import encode_epochs
+from quorumlog.storage.cleaning.removal import perform_removal, unlink
 from quorumlog.storage.contents import write_file
+from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.flushes import perform_flush
-from quorumlog.storage.index import IndexCache
+from quorumlog.storage.index import IndexCache, SegmentIndex
 from quorumlog.storage.pool import FilePool
+from quorumlog.storage.producers import ProducerBook
+from quorumlog.storage.producers.replay import Replay
+from quorumlog.storage.producers.states import AlreadyStored
 from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.truncation import find_cut
+
+REMEMBERED = 5
+"""Batches of a producer that are known again when they are repeated."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +50,23 @@ class Kept:
     timestamp: int
     epoch: int
     batch: int  # number of its batch, which is cut as a whole
+    sequence: int = -1  # of the one producer that has an id; -1: of another one
+
+
+def encoded(batch: list[Kept], *, base_offset: int = 0, leader_epoch: int = -1) -> bytes:
+    """Encode a batch as its producer sends it, or as a leader has it."""
+    has_id = batch[0].sequence >= 0
+    return encode_batch(
+        [
+            Record(offset=0, timestamp_ms=k.timestamp, key=None, value=k.value, headers=())
+            for k in batch
+        ],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=1 if has_id else -1,
+        producer_epoch=0 if has_id else -1,
+        base_sequence=batch[0].sequence,
+    )
 
 
 class LogAgainstList(RuleBasedStateMachine):
@@ -41,7 +76,11 @@ class LogAgainstList(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self.files = RealFiles()
-        self.records: list[Kept] = []
+        self.records: list[Kept] = []  # with those that were deleted
+        self.start = 0
+        self.is_epoch_known = (
+            True  # False: cut down to its start, so nothing need say of which it is
+        )
         self.epoch = 0
         self.batches = 0
         self.config = LogConfig()
@@ -51,28 +90,34 @@ class LogAgainstList(RuleBasedStateMachine):
         segment_bytes=st.integers(560, 1_500),
         interval=st.integers(0, 400),
         segment_ms=st.sampled_from([50, 10**9]),
+        index_bytes=st.sampled_from([30, 10**6]),
     )
-    def begin(self, segment_bytes: int, interval: int, segment_ms: int) -> None:
+    def begin(self, segment_bytes: int, interval: int, segment_ms: int, index_bytes: int) -> None:
         self.config = LogConfig(
-            segment_bytes=segment_bytes, index_interval_bytes=interval, segment_ms=segment_ms
+            segment_bytes=segment_bytes,
+            index_interval_bytes=interval,
+            segment_ms=segment_ms,
+            index_bytes_max=index_bytes,
         )
         self._open(is_clean=True)
 
     def teardown(self) -> None:
-        self.log.close("done")
-        self._folder.cleanup()
+        try:
+            self.log.close("done")
+        finally:
+            self._folder.cleanup()
 
     @property
     def folder(self) -> str:
         return str(Path(self._folder.name) / "t-0")
 
-    def _open(self, *, is_clean: bool) -> None:
+    def _open(self, *, is_clean: bool, recovery_point: int = 0) -> None:
         recovery = Recovery(
             folder=self.folder,
             config=self.config,
             is_clean=is_clean,
-            recovery_point=0,
-            log_start_offset=0,
+            recovery_point=recovery_point,
+            log_start_offset=self.start,
             torn_bytes_max=None,
             wall_ms=0,
         )
@@ -92,19 +137,24 @@ class LogAgainstList(RuleBasedStateMachine):
         timestamps=st.lists(st.integers(0, 200), min_size=1, max_size=3),
         size=st.sampled_from([1, 60, 150]),
         replicated=st.booleans(),
+        has_id=st.booleans(),
     )
-    def append(self, timestamps: list[int], size: int, replicated: bool) -> None:
+    def append(self, timestamps: list[int], size: int, replicated: bool, has_id: bool) -> None:
         base = len(self.records)
         self.batches += 1
+        sequence = max((kept.sequence for kept in self.records), default=-1) + 1
         new = [
-            Kept(b"%d" % (base + i) + b"." * size, timestamp, self.epoch, self.batches)
+            Kept(
+                b"%d" % (base + i) + b"." * size,
+                timestamp,
+                self.epoch,
+                self.batches,
+                sequence + i if has_id else -1,
+            )
             for i, timestamp in enumerate(timestamps)
         ]
-        content = encode_batch(
-            [
-                Record(offset=0, timestamp_ms=k.timestamp, key=None, value=k.value, headers=())
-                for k in new
-            ],
+        content = encoded(
+            new,
             base_offset=base if replicated else 7,
             leader_epoch=self.epoch if replicated else -1,
         )
@@ -119,6 +169,43 @@ class LogAgainstList(RuleBasedStateMachine):
         write_fully(write.file, write.position, write.buffers)
         self.log.complete(write)
         self.records += new
+        self.is_epoch_known = True
+
+    @rule(place=st.integers(0, REMEMBERED - 1))
+    def repeat(self, place: int) -> None:
+        """The last batches of a producer are known again, whatever became of the log since."""
+        numbers = sorted({kept.batch for kept in self.records if kept.sequence >= 0})
+        if place >= len(numbers):
+            return
+        number = numbers[-1 - place]
+        batch = [kept for kept in self.records if kept.batch == number]
+        base = next(o for o, kept in enumerate(self.records) if kept.batch == number)
+        with pytest.raises(AlreadyStored) as found:
+            self.log.prepare(
+                encoded(batch), leader_epoch=self.epoch, wall_ms=0, origin=Origin.CLIENT
+            )
+        assert found.value.base_offset == base
+
+    @precondition(lambda self: self.records)
+    @rule(data=st.data())
+    def delete_records(self, data: st.DataObject) -> None:
+        self.flush()
+        self.start = data.draw(st.integers(self.start, len(self.records)))
+        self.log.note_high_watermark(len(self.records))
+        self.log.advance_log_start(self.start)
+
+    @rule(data=st.data())
+    def remove_segments(self, data: st.DataObject) -> None:
+        """As retention does."""
+        bases = self.log.segment_bases
+        if len(bases) < 2:
+            return
+        self.flush()
+        removal = self.log.begin_remove(data.draw(st.integers(1, len(bases) - 1)))
+        for path in perform_removal(self.files, removal):
+            unlink(self.files, path)
+        self.log.complete_remove(removal)
+        self.start = max(self.start, removal.log_start_offset)
 
     @rule()
     def raise_epoch(self) -> None:
@@ -134,30 +221,38 @@ class LogAgainstList(RuleBasedStateMachine):
     @precondition(lambda self: self.records)
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(0, len(self.records)))
-        self.log.truncate_to(offset)
+        offset = data.draw(st.integers(self.start, len(self.records)))
         if offset < len(self.records):
             cut = self.records[offset].batch
-            self.records = [kept for kept in self.records if kept.batch < cut]
+            left = [kept for kept in self.records if kept.batch < cut]
+            if len(left) < self.start:
+                return  # its batch was acknowledged, and deleted in part
+            self.is_epoch_known = self.is_epoch_known and len(left) > self.start
+            self.records = left
+        self.log.truncate_to(offset)
 
-    @rule(is_clean=st.booleans())
-    def reopen(self, is_clean: bool) -> None:
+    @rule(is_clean=st.booleans(), has_checkpoint=st.booleans())
+    def reopen(self, is_clean: bool, has_checkpoint: bool) -> None:
+        point = 0
         if is_clean:
             flush = self.log.begin_flush(is_last=True)
             perform_flush(self.files, flush)
             self.log.complete_flush(flush)
-            if self.records:
-                path = f"{self.folder}/leader-epoch-checkpoint"
-                write_file(self.files, path, encode_epochs(self.log.epochs.entries()))
+        elif has_checkpoint or self.start:  # no start is stored without one
+            self.flush()
+            point = self.log.recovery_point
+        if self.records and (is_clean or point):
+            path = f"{self.folder}/leader-epoch-checkpoint"
+            write_file(self.files, path, encode_epochs(self.log.epochs.entries()))
         self.log.close("reopened")
-        self._open(is_clean=is_clean)
+        self._open(is_clean=is_clean, recovery_point=point)
 
     # --- questions -----------------------------------------------------------------------------
 
     @precondition(lambda self: self.records)
     @rule(data=st.data(), max_bytes=st.integers(1, 3_000), min_one=st.booleans())
     def read(self, data: st.DataObject, max_bytes: int, min_one: bool) -> None:
-        start = data.draw(st.integers(0, len(self.records)))
+        start = data.draw(st.integers(self.start, len(self.records)))
         end = data.draw(st.one_of(st.none(), st.integers(0, len(self.records))))
         found = self.log.read(start, max_bytes=max_bytes, end_offset=end, min_one=min_one)
         batch_ends = self._batch_ends()
@@ -190,12 +285,12 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule(offset=st.sampled_from([-1, 1]))
     def read_outside(self, offset: int) -> None:
         with pytest.raises(OffsetOutOfRange):
-            self.log.read(-1 if offset < 0 else len(self.records) + 1, max_bytes=100)
+            self.log.read(self.start - 1 if offset < 0 else len(self.records) + 1, max_bytes=100)
 
     @rule(timestamp=st.integers(0, 201))
     def look_up_time(self, timestamp: int) -> None:
         found = self.log.offset_for_time(timestamp)
-        expected = next((o for o, k in enumerate(self.records) if k.timestamp >= timestamp), None)
+        expected = next((o for o, k in self._there() if k.timestamp >= timestamp), None)
         assert (found.offset if found else None) == expected
         if found is not None:
             kept = self.records[found.offset]
@@ -204,25 +299,33 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule()
     def look_up_largest_time(self) -> None:
         found = self.log.time_lookup(None).run(self.files)
-        if not self.records:
+        if not self._there():
             assert found is None
             return
         assert found is not None
-        largest = max(kept.timestamp for kept in self.records)
-        first = next(o for o, kept in enumerate(self.records) if kept.timestamp == largest)
+        largest = max(kept.timestamp for _, kept in self._there())
+        first = next(o for o, kept in self._there() if kept.timestamp == largest)
         assert (found.offset, found.timestamp) == (first, largest)
 
     @rule(epoch=st.integers(0, 6))
     def look_up_epoch(self, epoch: int) -> None:
-        epochs = [kept.epoch for kept in self.records]
-        if not epochs or epoch > max(epochs):
+        epochs = [(offset, kept.epoch) for offset, kept in self._there()]
+        if not epochs and self.records:  # of what was deleted
+            if not self.is_epoch_known:
+                return
+            epochs = [(self.start, self.records[-1].epoch)]
+        if not epochs or epoch > max(e for _, e in epochs):
             assert self.log.end_offset_for(epoch) == (-1, -1)
-        elif epoch < min(epochs):
-            assert self.log.end_offset_for(epoch) == (epoch, 0)
+        elif epoch < min(e for _, e in epochs):
+            assert self.log.end_offset_for(epoch) == (epoch, self.start)
         else:
-            floor = max(e for e in epochs if e <= epoch)
-            end = next((o for o, e in enumerate(epochs) if e > epoch), len(epochs))
+            floor = max(e for _, e in epochs if e <= epoch)
+            end = next((o for o, e in epochs if e > epoch), len(self.records))
             assert self.log.end_offset_for(epoch) == (floor, end)
+
+    def _there(self) -> list[tuple[int, Kept]]:
+        """Return (offset, record) of what was not deleted."""
+        return [(o, kept) for o, kept in enumerate(self.records) if o >= self.start]
 
     # --- always --------------------------------------------------------------------------------
 
@@ -230,13 +333,14 @@ class LogAgainstList(RuleBasedStateMachine):
     def has_the_same_ends(self) -> None:
         if not hasattr(self, "log"):
             return
-        assert self.log.log_start_offset == 0
+        assert self.log.log_start_offset == self.start
         assert self.log.log_end_offset == len(self.records)
         assert self.log.flushed_end_offset <= self.log.log_end_offset
         bases = self.log.segment_bases
         assert bases == sorted(set(bases))
-        assert self.log.latest_epoch == (self.records[-1].epoch if self.records else -1)
-        for offset, kept in enumerate(self.records):
+        if self.is_epoch_known:
+            assert self.log.latest_epoch == (self.records[-1].epoch if self.records else -1)
+        for offset, kept in self._there():
             assert self.log.epoch_at(offset) == kept.epoch
 
 
@@ -247,3 +351,60 @@ LogAgainstList.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 test_a_log_does_what_a_list_does = pytest.mark.slow(LogAgainstList.TestCase)
+
+
+def epochs_outlive_a_truncation(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EpochCache, "truncate_end", lambda cache, end_offset: False)
+
+
+def producers_are_forgotten_by_a_recovery(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replay, "note", lambda replay, file, position, header: None)
+
+
+def producers_are_not_rebuilt_by_a_truncation(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ProducerBook, "complete_truncate", lambda book, cut, end_offset: None)
+
+
+def a_truncation_leaves_the_batch_that_holds_its_offset(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        log, "find_cut", lambda planned: find_cut(replace(planned, offset=planned.offset + 1))
+    )
+
+
+def an_index_notes_no_times(patch: pytest.MonkeyPatch) -> None:
+    def note(index: SegmentIndex, *, max_timestamp: int, **batch: int) -> None:
+        honest(index, max_timestamp=0, **batch)
+
+    honest = SegmentIndex.note
+    patch.setattr(SegmentIndex, "note", note)
+
+
+def a_removal_leaves_the_log_where_it_started(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "advance_log_start", lambda log, offset: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "plant",
+    [
+        epochs_outlive_a_truncation,
+        producers_are_forgotten_by_a_recovery,
+        producers_are_not_rebuilt_by_a_truncation,
+        a_truncation_leaves_the_batch_that_holds_its_offset,
+        an_index_notes_no_times,
+        a_removal_leaves_the_log_where_it_started,
+    ],
+    ids=lambda plant: plant.__name__,
+)
+def test_a_planted_difference_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    quick = settings(
+        LogAgainstList.TestCase.settings,
+        phases=[Phase.generate],
+        derandomize=True,
+        database=None,
+    )
+    with pytest.raises((AssertionError, QuorumlogError)):
+        run_state_machine_as_test(LogAgainstList, settings=quick)
