@@ -30,11 +30,11 @@ from quorumlog.records.validate import ValidationMode
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.acceptance import right_headers
-from quorumlog.storage.appends import validate, write_fully
-from quorumlog.storage.index import IndexCache
-from quorumlog.storage.pool import FilePool
-from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.appending.acceptance import right_headers
+from quorumlog.storage.appending.appends import validate, write_fully
+from quorumlog.storage.disk.pool import FilePool
+from quorumlog.storage.opening.recovery import Recovery, recover
+from quorumlog.storage.segments.index import IndexCache
 from quorumlog.storage.shell import Directory
 
 BATCH_BYTES = 16 * 1024

@@ -20,9 +20,9 @@ from benchmarks.storage.subject import FIRST_MS, batch_of, keep, open_log
 
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import LogConfig, Origin
-from quorumlog.storage.appends import Write, write_fully
-from quorumlog.storage.flushes import perform_flush
-from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.appending.appends import Write, write_fully
+from quorumlog.storage.opening.recovery import Recovery, recover
+from quorumlog.storage.segments.flushes import perform_flush
 
 SEGMENT_BYTES = 256 << 20
 SHARES = (1.0, 0.99, 0.9, 0.0)

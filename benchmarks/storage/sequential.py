@@ -27,7 +27,7 @@ from benchmarks.storage.subject import batch_of, keep, open_log
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime, real
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.appends import Write, write_fully
+from quorumlog.storage.appending.appends import Write, write_fully
 from quorumlog.storage.shell import Directory
 from quorumlog.storage.shell.channel import Appended
 

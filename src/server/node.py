@@ -39,9 +39,9 @@ from ..raftlog.shell import RaftNode
 from ..runtime import CallListener, Handler, Listener, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryConfig, DirectoryMeta
-from ..storage.checkpoints import decode_meta
-from ..storage.contents import read_file
-from ..storage.layout import META_PROPERTIES
+from ..storage.disk.checkpoints import decode_meta
+from ..storage.disk.contents import read_file
+from ..storage.disk.layout import META_PROPERTIES
 from ..storage.shell.directory import Directory
 from ..wire.grpc import AdminService, LogLimits, LogService, NodeSetting
 from .config import NodeConfig, settings

@@ -5,12 +5,13 @@ a data directory's lock, its write lane, group commit and checkpoints. The forma
 one that the field's own tools read. Knows no network, no Raft, no topics.
 """
 
-from .appends import Origin, Write
-from .checkpoints import DirectoryMeta
+from .appending.appends import Write
 from .config import DirectoryConfig, FlushPolicy, LogConfig
+from .disk.checkpoints import DirectoryMeta
 from .log import Log
-from .ranges import Range
-from .times import TimedOffset
+from .origin import Origin
+from .reading.ranges import Range
+from .reading.times import TimedOffset
 
 __all__ = [
     "Log",

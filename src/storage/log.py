@@ -26,9 +26,8 @@ from ..errors import (
 )
 from ..ids import TopicId
 from ..records.batch import NO_PRODUCER
-from .acceptance import check_continues, right_headers
-from .appends import (
-    Origin,
+from .appending.acceptance import check_continues, right_headers
+from .appending.appends import (
     Write,
     WriteFailed,
     check_epoch,
@@ -37,25 +36,26 @@ from .appends import (
     place_batches,
     stamp_batches,
 )
-from .checkpoints import encode_partition_metadata
 from .cleaning.dirt import Outline
 from .cleaning.removal import Removal
 from .cleaning.retention import Aged
 from .cleaning.rounds import CleanedGroup
 from .cleaning.swap import Swap
 from .config import LogConfig
-from .flushes import OUT_OF_SPACE, Flush, Unflushed
-from .index import RELATIVE_OFFSET_MAX, IndexCache
-from .places import Places
-from .pool import OUT_OF_DESCRIPTORS, FilePool
+from .disk.checkpoints import encode_partition_metadata
+from .disk.pool import OUT_OF_DESCRIPTORS, FilePool
+from .opening.state import LogState
+from .origin import Origin
 from .producers import AbortedTransaction, ProducerBook
 from .producers.states import Changes
-from .ranges import Range
-from .segment import Segment
-from .segments import Segments, is_roll_due
-from .state import LogState
-from .times import TimedOffset, TimeLookup
-from .truncation import Cut, Truncation, find_cut, perform_truncation
+from .reading.places import Places
+from .reading.ranges import Range
+from .reading.times import TimedOffset, TimeLookup
+from .segments.flushes import OUT_OF_SPACE, Flush, Unflushed
+from .segments.index import RELATIVE_OFFSET_MAX, IndexCache
+from .segments.segment import Segment
+from .segments.segments import Segments, is_roll_due
+from .segments.truncation import Cut, Truncation, find_cut, perform_truncation
 
 if TYPE_CHECKING:
     from ..runtime.ports import Buffer, File

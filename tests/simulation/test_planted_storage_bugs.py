@@ -9,13 +9,15 @@ import pytest
 from quorumlog.simulation import SimWorld
 from quorumlog.simulation.runs import play_seed
 from quorumlog.simulation.scenarios.storage import Effort, play
-from quorumlog.storage import contents, flushes, premises, recovery, truncation
 from quorumlog.storage.cleaning.removal import perform_removal
 from quorumlog.storage.cleaning.swap import perform_swap
-from quorumlog.storage.epochs import EpochCache
+from quorumlog.storage.disk import contents
 from quorumlog.storage.log import Log
+from quorumlog.storage.opening import premises, recovery
 from quorumlog.storage.producers import book
 from quorumlog.storage.producers.replay import Replay
+from quorumlog.storage.segments import flushes, truncation
+from quorumlog.storage.segments.epochs import EpochCache
 from quorumlog.storage.shell import checkpointing, cleaner, directory, housekeeping, writer
 from quorumlog.storage.stored import Stored
 

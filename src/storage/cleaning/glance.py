@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...records.batch import HEADER_SIZE
 from ..config import LogConfig
-from ..layout import LOG_SUFFIX, join, segment_base, segment_file
-from ..segment import header_at, load_index, read_index
+from ..disk.layout import LOG_SUFFIX, join, segment_base, segment_file
+from ..segments.segment import header_at, load_index, read_index
 from .dirt import Dirt, Outline, dirt_of
 from .retention import Aged, Verdict, removable
 

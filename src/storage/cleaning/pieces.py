@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import CorruptionError
 from ..config import SEGMENT_BYTES_MAX
-from ..contents import write_file
-from ..index import SegmentIndex
-from ..layout import (
+from ..disk.contents import write_file
+from ..disk.layout import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -18,7 +17,8 @@ from ..layout import (
     TXN_INDEX_SUFFIX,
 )
 from ..producers.transactions import AbortedTransaction, encode_aborted
-from ..segment import header_at
+from ..segments.index import SegmentIndex
+from ..segments.segment import header_at
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files

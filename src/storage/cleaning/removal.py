@@ -14,14 +14,14 @@ serves people, who may want a file back, so it is left out when space is short.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..flushes import OUT_OF_SPACE
-from ..layout import (
+from ..disk.layout import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
+from ..segments.flushes import OUT_OF_SPACE
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files

@@ -30,9 +30,9 @@ from ...errors import CorruptionError
 from ...records.batch import HEADER_SIZE
 from ...records.sieve import KeyMap
 from ..config import SEGMENT_BYTES_MAX
-from ..index import OFFSET_ENTRY_SIZE, RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, SegmentIndex
 from ..producers.states import LastRecord
 from ..producers.transactions import AbortedTransaction
+from ..segments.index import OFFSET_ENTRY_SIZE, RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, SegmentIndex
 from .compaction import Compactor, KeyScan, Rules
 from .pieces import CleanedFiles, Pieces, discard_cleaned
 

@@ -21,8 +21,7 @@ the next opening finishes. Needs no space but for names.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..index import SegmentIndex
-from ..layout import (
+from ..disk.layout import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -36,7 +35,8 @@ from ..layout import (
     swap_range,
 )
 from ..producers.transactions import AbortedTransaction
-from ..segment import walk
+from ..segments.index import SegmentIndex
+from ..segments.segment import walk
 from .removal import set_aside, unlink
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...ids import NO_EPOCH
 from ...records.batch import OFFSET_MAX, BatchHeader
-from ..index import RELATIVE_OFFSET_MAX
+from ..segments.index import RELATIVE_OFFSET_MAX
 from .findings import FINDINGS_MAX, Kind, LogReport
 from .scanning import Bad, Good
 

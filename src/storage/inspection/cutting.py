@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import InvalidRequest
 from ..cleaning.swap import finish_swaps
-from ..contents import remove_tree
-from ..layout import LOG_SUFFIX, join, parent_of, segment_file
-from ..segment import remove_index
-from ..truncation import remove_segment
+from ..disk.contents import remove_tree
+from ..disk.layout import LOG_SUFFIX, join, parent_of, segment_file
+from ..segments.segment import remove_index
+from ..segments.truncation import remove_segment
 from .folder import LogCheck
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...errors import InvalidRequest
 from ...records.batch import PREFIX_SIZE
-from ..layout import META_PROPERTIES, join, segment_base, split_log_name
+from ..disk.layout import META_PROPERTIES, join, segment_base, split_log_name
 from .sides import Placed, Side, Spread, open_side, spread_of_keys
 
 if TYPE_CHECKING:

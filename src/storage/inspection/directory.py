@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import CorruptionError, InvalidRequest
 from ...ids import DirectoryId, NodeId, TopicId
-from ..checkpoints import DirectoryMeta, encode_id
-from ..contents import read_file
-from ..layout import (
+from ..disk.checkpoints import DirectoryMeta, encode_id
+from ..disk.contents import read_file
+from ..disk.layout import (
     CLEAN_MARKER,
     CLEANER_OFFSETS,
     DELETED_FOLDER_SUFFIX,

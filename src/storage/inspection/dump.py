@@ -17,10 +17,9 @@ from ...records.batch import MAGIC, BatchHeader
 from ...records.codec import decode_batch, decode_parts
 from ...records.control import KEY, MarkerType, parse_marker
 from ...records.record import Record
-from ..checkpoints import decode_epochs, decode_offsets
-from ..contents import read_file
-from ..index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from ..layout import (
+from ..disk.checkpoints import decode_epochs, decode_offsets
+from ..disk.contents import read_file
+from ..disk.layout import (
     CLEAN_MARKER,
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -40,6 +39,7 @@ from ..layout import (
 from ..producers.snapshots import decode_snapshot
 from ..producers.transactions import ENTRY as TXN_ENTRY
 from ..producers.transactions import ENTRY_SIZE as TXN_ENTRY_SIZE
+from ..segments.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from .directory import QUORUM_STATE
 from .scanning import Bad, Good, scan
 

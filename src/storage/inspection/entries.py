@@ -10,8 +10,8 @@ import sys
 from array import array
 from typing import TYPE_CHECKING, Final
 
-from ..contents import read_file
-from ..index import NO_TIMESTAMP, OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from ..disk.contents import read_file
+from ..segments.index import NO_TIMESTAMP, OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from .findings import Kind
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Final
 from ...errors import CorruptionError
 from ...ids import TopicId
 from ...records.compression import INFLATE_LIMIT
-from ..contents import read_file
-from ..epochs import EpochCache
-from ..index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from ..layout import (
+from ..disk.contents import read_file
+from ..disk.layout import (
     INDEX_SUFFIX,
     LEADER_EPOCHS,
     LOG_SUFFIX,
@@ -27,7 +25,9 @@ from ..layout import (
     segment_file,
     swap_range,
 )
-from ..segment import index_paths
+from ..segments.epochs import EpochCache
+from ..segments.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from ..segments.segment import index_paths
 from .course import Course, Fault, LastStop, tell_faults
 from .entries import Comparison, load_entries
 from .findings import Kind, LogReport

@@ -9,8 +9,8 @@ some, never one with an open transaction.
 from typing import TYPE_CHECKING, Final
 
 from ...errors import CorruptionError
-from ..contents import read_file
-from ..layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, join, segment_base, segment_file
+from ..disk.contents import read_file
+from ..disk.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, join, segment_base, segment_file
 from ..producers.snapshots import Snapshot, decode_snapshot
 from ..producers.states import ProducerEntry, ProducerLimits, ProducerStates
 from ..producers.transactions import ENTRY_SIZE, AbortedTransaction, decode_aborted

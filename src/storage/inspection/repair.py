@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import DirectoryInUse, InvalidRequest, QuorumlogError
-from ..checkpoints import encode_epochs, encode_offsets
 from ..config import FlushPolicy, LogConfig
-from ..contents import remove_tree, replace_file
-from ..epochs import EpochCache
-from ..layout import (
+from ..disk.checkpoints import encode_epochs, encode_offsets
+from ..disk.contents import remove_tree, replace_file
+from ..disk.layout import (
     CLEAN_MARKER,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -30,9 +29,10 @@ from ..layout import (
     RECOVERY_POINTS,
     join,
 )
-from ..premises import known_gaps
-from ..recovery import Recovery, recover
-from ..segment import build_index, index_paths
+from ..opening.premises import known_gaps
+from ..opening.recovery import Recovery, recover
+from ..segments.epochs import EpochCache
+from ..segments.segment import build_index, index_paths
 from .cutting import CutPlan, copy_aside, cut_damage, plan_cut
 from .directory import CHECKPOINTS, DirectoryCheck, Known, check_directory
 from .findings import CheckReport, Finding, Kind

@@ -12,9 +12,9 @@ from ...records.batch import OFFSET_MAX, BatchHeader
 from ...records.codec import decode_batch, decode_columns, decode_parts
 from ...records.columns import WANT_KEY, WANT_OFFSET
 from ...records.record import Record
-from ..checkpoints import decode_offsets, decode_partition_metadata
-from ..contents import read_file
-from ..layout import (
+from ..disk.checkpoints import decode_offsets, decode_partition_metadata
+from ..disk.contents import read_file
+from ..disk.layout import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from ...errors import CorruptionError
-from ..checkpoints import (
+from ..disk.checkpoints import (
     DirectoryMeta,
     PartitionMeta,
     decode_epochs,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, segment_base
-from ..segment import Segment
+from ..disk.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, segment_base
+from ..segments.segment import Segment
 from .replay import Replay, aborted_of_segments, merged, snapshot_of
 from .snapshots import BASES_KEPT, Shelf, Snapshot, remove_snapshots, store_snapshot
 from .snapshots import path_of as snapshot_path

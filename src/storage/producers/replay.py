@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import CorruptionError
 from ...records.batch import NO_PRODUCER, BatchHeader
-from ..segment import Segment, walk
+from ..segments.segment import Segment, walk
 from .snapshots import (
     KEPT,
     Shelf,

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Final
 from crc32c import crc32c
 
 from ...errors import CorruptionError
-from ..contents import OUT_OF_SPACE, read_file, replace_file
-from ..layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, segment_file
+from ..disk.contents import OUT_OF_SPACE, read_file, replace_file
+from ..disk.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, segment_file
 from .states import NONE, SEQUENCE_MASK, ProducerEntry, StoredBatch
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...errors import CorruptionError
-from ..contents import read_file, replace_file
-from ..layout import TXN_INDEX_SUFFIX, join, segment_file
+from ..disk.contents import read_file, replace_file
+from ..disk.layout import TXN_INDEX_SUFFIX, join, segment_file
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files

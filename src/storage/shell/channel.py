@@ -12,9 +12,9 @@ from typing import Any, Final
 from ...errors import StorageError
 from ...ids import Offset
 from ...runtime.ports import Buffer
-from ..appends import Origin
 from ..config import FlushPolicy, LogConfig
 from ..log import Log
+from ..origin import Origin
 
 NO_APPEND_TIME: Final = -1
 

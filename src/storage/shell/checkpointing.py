@@ -14,10 +14,9 @@ from typing import Final, TypeAlias
 
 from ...errors import DiskFull, QuorumlogError, StorageError
 from ...runtime.ports import Runtime, Scope
-from ..checkpoints import encode_epochs, encode_partition_metadata
-from ..contents import replace_file
-from ..flushes import OUT_OF_SPACE
-from ..layout import (
+from ..disk.checkpoints import encode_epochs, encode_partition_metadata
+from ..disk.contents import replace_file
+from ..disk.layout import (
     CLEANER_OFFSETS,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
@@ -25,7 +24,8 @@ from ..layout import (
     join,
 )
 from ..log import Log
-from ..premises import replace_offsets
+from ..opening.premises import replace_offsets
+from ..segments.flushes import OUT_OF_SPACE
 from ..stored import Stored
 from .channel import Channel
 from .config_changes import ConfigChanges

@@ -21,7 +21,7 @@ from ..cleaning.rounds import CleanedGroup, CleaningRound, RoundPlan, SourceSegm
 from ..cleaning.swap import Swap, perform_swap
 from ..cleaning.throttle import Throttle
 from ..config import DirectoryConfig
-from ..layout import LOG_SUFFIX, join, segment_file
+from ..disk.layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
 from .channel import Channel
 from .checkpointing import Checkpointing

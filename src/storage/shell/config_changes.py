@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final
 
 from ...runtime.ports import Files
-from ..checkpoints import encode_partition_metadata
 from ..config import DirectoryConfig, FlushPolicy, LogConfig
-from ..flushes import Flush
-from ..premises import change_bound, is_wider
+from ..disk.checkpoints import encode_partition_metadata
+from ..opening.premises import change_bound, is_wider
+from ..segments.flushes import Flush
 from .channel import Channel
 from .writer import Writer, release_after
 

@@ -20,16 +20,13 @@ from ...errors import (
 )
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
 from ...runtime.ports import Buffer, Runtime, Scope
-from ..appends import Origin
-from ..checkpoints import DirectoryMeta
 from ..config import DirectoryConfig, LogConfig
-from ..contents import replace_file
-from ..flushes import OUT_OF_SPACE, Flush, perform_flush
-from ..index import IndexCache
-from ..layout import deleted_folder, join
+from ..disk.checkpoints import DirectoryMeta
+from ..disk.contents import replace_file
+from ..disk.layout import deleted_folder, join
+from ..disk.pool import OUT_OF_DESCRIPTORS, FilePool
 from ..log import Log
-from ..pool import OUT_OF_DESCRIPTORS, FilePool
-from ..premises import (
+from ..opening.premises import (
     Found,
     check_owner,
     find_folder,
@@ -44,12 +41,15 @@ from ..premises import (
     truncate_log,
     unusable,
 )
+from ..opening.recovery import Recovery
+from ..opening.state import LogState
+from ..origin import Origin
 from ..producers import ProducerLimits
-from ..ranges import Range
-from ..recovery import Recovery
-from ..state import LogState
-from ..times import TimedOffset
-from ..truncation import Cut
+from ..reading.ranges import Range
+from ..reading.times import TimedOffset
+from ..segments.flushes import OUT_OF_SPACE, Flush, perform_flush
+from ..segments.index import IndexCache
+from ..segments.truncation import Cut
 from .channel import Appended, Channel
 from .checkpointing import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max

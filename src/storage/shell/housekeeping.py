@@ -29,9 +29,9 @@ from ..cleaning.removal import REMOVED_AT_ONCE, Removal, perform_removal, unlink
 from ..cleaning.retention import Aged, Verdict, removable
 from ..cleaning.throttle import Throttle
 from ..config import DirectoryConfig, LogConfig
-from ..flushes import OUT_OF_SPACE
-from ..layout import LOG_SUFFIX, join, segment_file
+from ..disk.layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
+from ..segments.flushes import OUT_OF_SPACE
 from .channel import Channel
 from .checkpointing import Checkpointing
 from .cleaner import Cleaner, Stale

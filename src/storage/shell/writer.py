@@ -26,13 +26,14 @@ from typing import Any, Final, TypeAlias
 from ...errors import Overloaded, QuorumlogError, Stopping, StorageError
 from ...ids import Offset
 from ...runtime.ports import Buffer, Runtime, Scope
-from ..appends import Origin, Write, WriteFailed, write_fully
+from ..appending.appends import Write, WriteFailed, write_fully
+from ..appending.ingest import stamp
 from ..config import DirectoryConfig
-from ..flushes import Flush, perform_flush
-from ..ingest import stamp
+from ..disk.pool import OUT_OF_DESCRIPTORS
 from ..log import Log
-from ..pool import OUT_OF_DESCRIPTORS
+from ..origin import Origin
 from ..producers import AlreadyStored
+from ..segments.flushes import Flush, perform_flush
 from .admission import Admission
 from .channel import NO_APPEND_TIME, Appended, Channel, Exclusive, PendingAppend
 from .free_space import FreeSpace

@@ -25,7 +25,7 @@ from quorumlog.server.node import Node, format_directory
 from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.source import QuorumlogSource
 from quorumlog.storage import DirectoryConfig, LogConfig, Origin
-from quorumlog.storage.contents import read_file, write_file
+from quorumlog.storage.disk.contents import read_file, write_file
 from quorumlog.storage.shell import Directory
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]

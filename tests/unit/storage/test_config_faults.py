@@ -15,8 +15,8 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.checkpoints import decode_partition_metadata
-from quorumlog.storage.contents import read_file
+from quorumlog.storage.disk.checkpoints import decode_partition_metadata
+from quorumlog.storage.disk.contents import read_file
 from quorumlog.storage.shell import Directory
 
 DATA = "/data"

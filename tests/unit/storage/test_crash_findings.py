@@ -9,11 +9,11 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimWorld
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.appends import write_fully
-from quorumlog.storage.flushes import perform_flush
-from quorumlog.storage.index import IndexCache
-from quorumlog.storage.pool import FilePool
-from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.appending.appends import write_fully
+from quorumlog.storage.disk.pool import FilePool
+from quorumlog.storage.opening.recovery import Recovery, recover
+from quorumlog.storage.segments.flushes import perform_flush
+from quorumlog.storage.segments.index import IndexCache
 from quorumlog.storage.shell import Directory
 
 GAPS = LogConfig(compacted=True)

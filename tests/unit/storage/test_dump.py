@@ -9,7 +9,7 @@ from quorumlog.errors import CorruptionError, InvalidRequest
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.compression import Codec
 from quorumlog.records.record import Record
-from quorumlog.storage.contents import write_file
+from quorumlog.storage.disk.contents import write_file
 from quorumlog.storage.inspection.dump import dump_file
 
 MakeBench = Callable[..., Any]

@@ -19,9 +19,9 @@ from quorumlog.errors import (
 from quorumlog.records.batch import iterate_batches, parse_header
 from quorumlog.records.codec import decode_all
 from quorumlog.storage import Origin, Write
-from quorumlog.storage.appends import WriteFailed, write_fully
+from quorumlog.storage.appending.appends import WriteFailed, write_fully
 from quorumlog.storage.config import LogConfig
-from quorumlog.storage.truncation import find_cut, perform_truncation
+from quorumlog.storage.segments.truncation import find_cut, perform_truncation
 
 MakeBench = Callable[..., Any]
 MakeBatch = Callable[..., bytes]

@@ -14,9 +14,9 @@ from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig
-from quorumlog.storage.checkpoints import decode_offsets
-from quorumlog.storage.contents import read_file
-from quorumlog.storage.layout import RECOVERY_POINTS
+from quorumlog.storage.disk.checkpoints import decode_offsets
+from quorumlog.storage.disk.contents import read_file
+from quorumlog.storage.disk.layout import RECOVERY_POINTS
 from quorumlog.storage.shell.owner import Owner
 
 MakeBatch = Callable[..., bytes]

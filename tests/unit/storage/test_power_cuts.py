@@ -16,11 +16,11 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, Faults, NodeKilled, SimWorld
 from quorumlog.simulation.inspecting import prove_directory
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.appends import write_fully
-from quorumlog.storage.flushes import perform_flush
-from quorumlog.storage.index import IndexCache
-from quorumlog.storage.pool import FilePool
-from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.appending.appends import write_fully
+from quorumlog.storage.disk.pool import FilePool
+from quorumlog.storage.opening.recovery import Recovery, recover
+from quorumlog.storage.segments.flushes import perform_flush
+from quorumlog.storage.segments.index import IndexCache
 from quorumlog.storage.shell import Directory
 
 DATA = "/data"

@@ -13,7 +13,7 @@ from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
-from quorumlog.storage.reserve import Reserve
+from quorumlog.storage.disk.reserve import Reserve
 
 MakeBatch = Callable[..., bytes]
 Kit = Any  # conftest.Kit
@@ -106,7 +106,7 @@ def test_producers_are_refused_while_all_else_goes_on(kit: Kit, batch: MakeBatch
             filler = runtime.files.open("/filler", create=True)
             filler.write(0, [bytes(63 * MIB + MIB // 2)])
             directory.space.look()
-            with pytest.raises(DiskFull, match="1.0 MiB that are kept in reserve"):
+            with pytest.raises(DiskFull, match=r"1\.0 MiB that are kept in reserve"):
                 await kit.append(directory, log, batch(1))
             assert await kit.values(directory, log) == [b"a-0", b"a-1", b"a-2", b"a-3"]
             for origin in (Origin.INTERNAL, Origin.REPLICATED):

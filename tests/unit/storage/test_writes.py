@@ -10,10 +10,10 @@ from quorumlog.records import Codec, Record, ValidationMode, encode_batch
 from quorumlog.runtime import Files
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.storage import LogConfig
-from quorumlog.storage.appends import WriteFailed, headers_of, write_fully
-from quorumlog.storage.contents import read_file, remove_tree, replace_file, write_file
-from quorumlog.storage.ingest import is_worth_a_lane
-from quorumlog.storage.pool import FilePool
+from quorumlog.storage.appending.appends import WriteFailed, headers_of, write_fully
+from quorumlog.storage.appending.ingest import is_worth_a_lane
+from quorumlog.storage.disk.contents import read_file, remove_tree, replace_file, write_file
+from quorumlog.storage.disk.pool import FilePool
 
 
 @pytest.fixture

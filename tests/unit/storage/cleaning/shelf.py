@@ -12,8 +12,8 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Files
 from quorumlog.storage.cleaning.pieces import SUFFIXES, cleaned_path
 from quorumlog.storage.cleaning.rounds import CleaningRound, RoundPlan, SourceSegment
-from quorumlog.storage.contents import read_file, write_file
-from quorumlog.storage.layout import LOG_SUFFIX, segment_file
+from quorumlog.storage.disk.contents import read_file, write_file
+from quorumlog.storage.disk.layout import LOG_SUFFIX, segment_file
 from quorumlog.storage.producers.states import LastRecord
 from quorumlog.storage.producers.transactions import AbortedTransaction
 

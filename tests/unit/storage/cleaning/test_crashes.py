@@ -12,16 +12,16 @@ from quorumlog.simulation import SimWorld
 from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.wreckage import Operation, Recording, wrecks
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.appends import write_fully
+from quorumlog.storage.appending.appends import write_fully
 from quorumlog.storage.cleaning.removal import perform_removal
 from quorumlog.storage.cleaning.rounds import CleanedGroup, CleaningRound, RoundPlan, SourceSegment
 from quorumlog.storage.cleaning.swap import perform_swap
-from quorumlog.storage.contents import write_file
-from quorumlog.storage.flushes import perform_flush
-from quorumlog.storage.index import IndexCache
-from quorumlog.storage.layout import segment_file
-from quorumlog.storage.pool import FilePool
-from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.disk.contents import write_file
+from quorumlog.storage.disk.layout import segment_file
+from quorumlog.storage.disk.pool import FilePool
+from quorumlog.storage.opening.recovery import Recovery, recover
+from quorumlog.storage.segments.flushes import perform_flush
+from quorumlog.storage.segments.index import IndexCache
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=60, compacted=True)
 RECORDS = 14

@@ -21,7 +21,7 @@ from quorumlog.simulation import SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, Log, LogConfig, Origin
 from quorumlog.storage.cleaning.compaction import seal
 from quorumlog.storage.cleaning.dirt import Dirt
-from quorumlog.storage.contents import write_file
+from quorumlog.storage.disk.contents import write_file
 from quorumlog.storage.shell import Directory
 from quorumlog.storage.shell.cleaner import Stale
 from quorumlog.storage.shell.housekeeping import ClosedLog

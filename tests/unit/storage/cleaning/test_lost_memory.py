@@ -8,12 +8,12 @@ from quorumlog.errors import CorruptionError
 from quorumlog.ids import TopicId
 from quorumlog.records.codec import decode_all
 from quorumlog.storage import LogConfig
-from quorumlog.storage.checkpoints import decode_partition_metadata, encode_partition_metadata
-from quorumlog.storage.contents import read_file, write_file
-from quorumlog.storage.layout import LOG_SUFFIX, PARTITION_METADATA, join, segment_file
-from quorumlog.storage.premises import recover_log
-from quorumlog.storage.recovery import Recovery
-from quorumlog.storage.state import LogState
+from quorumlog.storage.disk.checkpoints import decode_partition_metadata, encode_partition_metadata
+from quorumlog.storage.disk.contents import read_file, write_file
+from quorumlog.storage.disk.layout import LOG_SUFFIX, PARTITION_METADATA, join, segment_file
+from quorumlog.storage.opening.premises import recover_log
+from quorumlog.storage.opening.recovery import Recovery
+from quorumlog.storage.opening.state import LogState
 
 from .shelf import Shelf, pairs
 

@@ -13,9 +13,9 @@ from quorumlog.records.compression import Codec, compress
 from quorumlog.records.record import Record
 from quorumlog.storage.cleaning import pieces, rounds
 from quorumlog.storage.cleaning.compaction import seal
-from quorumlog.storage.contents import read_file
-from quorumlog.storage.segment import build_index
-from quorumlog.storage.times import TimedSegment, TimeLookup
+from quorumlog.storage.disk.contents import read_file
+from quorumlog.storage.reading.times import TimedSegment, TimeLookup
+from quorumlog.storage.segments.segment import build_index
 
 from .shelf import Shelf, pairs
 

@@ -14,7 +14,7 @@ from quorumlog.records.record import Record
 from quorumlog.runtime import Files, Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage import FlushPolicy, Log, LogConfig, Origin
-from quorumlog.storage.contents import read_file, write_file
+from quorumlog.storage.disk.contents import read_file, write_file
 from quorumlog.storage.shell import Directory
 
 CLUSTER, ONE = ClusterId("c" * 22), NodeId(1)

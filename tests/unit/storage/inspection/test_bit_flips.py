@@ -14,11 +14,11 @@ from quorumlog.records.arrow import decode_arrow
 from quorumlog.records.codec import decode_all, decode_parts
 from quorumlog.records.record import Record
 from quorumlog.storage import LogConfig, TimedOffset
-from quorumlog.storage.index import IndexCache
+from quorumlog.storage.disk.pool import FilePool
 from quorumlog.storage.inspection.directory import check
 from quorumlog.storage.log import Log
-from quorumlog.storage.pool import FilePool
-from quorumlog.storage.recovery import Recovery, recover
+from quorumlog.storage.opening.recovery import Recovery, recover
+from quorumlog.storage.segments.index import IndexCache
 
 from .conftest import DATA, Contents, Tree
 

@@ -8,7 +8,7 @@ import pytest
 
 from quorumlog.records import MarkerType
 from quorumlog.storage.cleaning.removal import perform_removal
-from quorumlog.storage.contents import read_file, write_file
+from quorumlog.storage.disk.contents import read_file, write_file
 from quorumlog.storage.producers import AbortedTransaction, AlreadyStored
 
 from .makers import abort_two, crash, data, known, mark, names, refill, remove

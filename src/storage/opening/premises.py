@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ..errors import (
+from ...errors import (
     CorruptionError,
     DirectoryInUse,
     DirectoryMismatch,
@@ -17,8 +17,8 @@ from ..errors import (
     QuorumlogError,
     StorageError,
 )
-from ..ids import ClusterId, NodeId, TopicId
-from .checkpoints import (
+from ...ids import ClusterId, NodeId, TopicId
+from ..disk.checkpoints import (
     DirectoryMeta,
     PartitionMeta,
     decode_meta,
@@ -27,9 +27,8 @@ from .checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
-from .contents import read_file, remove_tree, replace_file, write_file
-from .flushes import OUT_OF_SPACE, Flush, perform_flush
-from .layout import (
+from ..disk.contents import read_file, remove_tree, replace_file, write_file
+from ..disk.layout import (
     CLEAN_MARKER,
     DELETED_FOLDER_SUFFIX,
     LOCK,
@@ -42,13 +41,14 @@ from .layout import (
     segment_base,
     split_log_name,
 )
+from ..segments.flushes import OUT_OF_SPACE, Flush, perform_flush
+from ..segments.truncation import Cut, Truncation, find_cut, perform_truncation, remove_segment
+from ..stored import Stored
 from .recovery import Recovery, recover, rewrite
 from .state import LogState
-from .stored import Stored
-from .truncation import Cut, Truncation, find_cut, perform_truncation, remove_segment
 
 if TYPE_CHECKING:
-    from ..runtime.ports import FileLock, Files
+    from ...runtime.ports import FileLock, Files
 
 
 ANYWHERE: Final = 2**63 - 1

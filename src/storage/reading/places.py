@@ -6,11 +6,11 @@ belongs to the loop thread and only opens files; the reading itself is `Range` a
 
 from typing import Final
 
-from ..errors import StorageError
-from .pool import FilePool
+from ...errors import StorageError
+from ..disk.pool import FilePool
+from ..segments.segment import IndexLoader, Segment
+from ..segments.segments import Segments
 from .ranges import Range, Wanted
-from .segment import IndexLoader, Segment
-from .segments import Segments
 from .times import TimedSegment
 
 KNOWN_PLACES_MAX: Final = 64

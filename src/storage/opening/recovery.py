@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from ..errors import CorruptionError
-from ..ids import NO_EPOCH
-from ..records.batch import (
+from ...errors import CorruptionError
+from ...ids import NO_EPOCH
+from ...records.batch import (
     HEADER_SIZE,
     MAGIC,
     NO_PRODUCER,
@@ -28,15 +28,11 @@ from ..records.batch import (
     check_crc,
     parse_header,
 )
-from .beginnings import Beginning, known_beginning
-from .checkpoints import decode_epochs
-from .cleaning.swap import finish_swaps
-from .config import LogConfig
-from .contents import read_file
-from .epochs import EpochCache
-from .flushes import store_index_if_room
-from .index import SegmentIndex
-from .layout import (
+from ..cleaning.swap import finish_swaps
+from ..config import LogConfig
+from ..disk.checkpoints import decode_epochs
+from ..disk.contents import read_file
+from ..disk.layout import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -48,15 +44,27 @@ from .layout import (
     join,
     segment_base,
 )
-from .producers.book import FoundFiles, ProducerBook, open_producers, recovered_producers
-from .producers.replay import Replay
-from .producers.states import ProducerLimits
-from .segment import INDEX_STEP_MIN, Segment, build_index, header_at, read_index, remove_index, walk
+from ..producers.book import FoundFiles, ProducerBook, open_producers, recovered_producers
+from ..producers.replay import Replay
+from ..producers.states import ProducerLimits
+from ..segments.beginnings import Beginning, known_beginning
+from ..segments.epochs import EpochCache
+from ..segments.flushes import store_index_if_room
+from ..segments.index import SegmentIndex
+from ..segments.segment import (
+    INDEX_STEP_MIN,
+    Segment,
+    build_index,
+    header_at,
+    read_index,
+    remove_index,
+    walk,
+)
+from ..segments.truncation import remove_segment
 from .state import LogState
-from .truncation import remove_segment
 
 if TYPE_CHECKING:
-    from ..runtime.ports import File, Files
+    from ...runtime.ports import File, Files
 
 SCAN_SIZE: Final = 256 * 1024
 """Bytes read at a time while searching for valid batches behind a bad one."""

@@ -8,7 +8,7 @@ thing under Raft's rules.
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from ..ids import NO_EPOCH
+from ...ids import NO_EPOCH
 
 
 class EpochCache:

@@ -6,11 +6,10 @@ the write lane), `Log.complete` or `Log.failed` ends it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from ..errors import InvalidRecord, StorageError
-from ..records.batch import (
+from ...errors import InvalidRecord, StorageError
+from ...records.batch import (
     LENGTH_END,
     PREFIX_SIZE,
     BatchHeader,
@@ -18,33 +17,23 @@ from ..records.batch import (
     parse_header,
     stamp,
 )
-from ..records.record import Body
-from ..records.validate import (
+from ...records.record import Body
+from ...records.validate import (
     ANY_TIMESTAMP,
     TimestampLimits,
     ValidationMode,
     validate_batch,
 )
-from .config import LogConfig
-from .segment import Segment
+from ..config import LogConfig
+from ..origin import Headers
 
 if TYPE_CHECKING:
-    from ..runtime.ports import Buffer, File
-    from .producers.states import Changes
-
-Headers: TypeAlias = list[tuple[int, BatchHeader]]
-"""Position in the buffer, header."""
+    from ...runtime.ports import Buffer, File
+    from ..producers.states import Changes
+    from ..segments.segment import Segment
 
 BUFFERS_MAX: Final = 512
 """Buffers a write call takes; the kernel's bound (IOV_MAX) is 1024."""
-
-
-class Origin(Enum):
-    """Who built the batches, and so what of them is believed."""
-
-    CLIENT = "client"  # nothing is believed; offsets and epoch are stamped
-    INTERNAL = "internal"  # this node built it: only its CRC is checked; offsets and epoch stamped
-    REPLICATED = "replicated"  # a leader stamped it: offsets stay and must continue the log
 
 
 @dataclass(slots=True)  # not frozen: one is made for each append, and freezing costs 1 us
@@ -80,7 +69,7 @@ class Write:
 
     def __init__(
         self,
-        segment: Segment,
+        segment: "Segment",
         file: "File",
         *,
         position: int,

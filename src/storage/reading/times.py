@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..records.codec import decode_batch, find_timestamp
-from .index import NO_TIMESTAMP, SegmentIndex
-from .segment import load_index, walk
+from ...records.codec import decode_batch, find_timestamp
+from ..segments.index import NO_TIMESTAMP, SegmentIndex
+from ..segments.segment import load_index, walk
 
 if TYPE_CHECKING:
-    from ..runtime.ports import File, Files
+    from ...runtime.ports import File, Files
 
 
 @dataclass(frozen=True, slots=True)

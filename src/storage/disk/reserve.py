@@ -7,7 +7,7 @@ the answer does not flap with every segment that retention removes. Pure.
 
 from typing import Final
 
-from ..errors import DiskFull
+from ...errors import DiskFull
 
 MIB: Final = 1024 * 1024
 

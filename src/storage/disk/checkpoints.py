@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import CorruptionError
-from ..ids import ClusterId, DirectoryId, NodeId, TopicId
+from ...errors import CorruptionError
+from ...ids import ClusterId, DirectoryId, NodeId, TopicId
 from .layout import log_name, split_log_name
 
 CHECKPOINT_VERSION: Final = 0

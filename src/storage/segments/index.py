@@ -20,7 +20,7 @@ from collections import OrderedDict
 from operator import lt
 from typing import Final
 
-from ..errors import CorruptionError
+from ...errors import CorruptionError
 
 OFFSET_ENTRY_SIZE: Final = 8
 TIME_ENTRY_SIZE: Final = 12

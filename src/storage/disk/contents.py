@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from .layout import TEMPORARY_SUFFIX, join
 
 if TYPE_CHECKING:
-    from ..runtime.ports import File, Files
+    from ...runtime.ports import File, Files
 
 OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors that freeing space cures."""

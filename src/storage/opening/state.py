@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from .epochs import EpochCache
-from .producers import ProducerBook
-from .segment import Segment
+from ..producers import ProducerBook
+from ..segments.epochs import EpochCache
+from ..segments.segment import Segment
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,17 +8,17 @@ the log that is found again is contiguous.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .appends import Placed
-from .checkpoints import encode_epochs
-from .contents import replace_file
+from ..appending.appends import Placed
+from ..disk.checkpoints import encode_epochs
+from ..disk.contents import replace_file
+from ..disk.layout import LEADER_EPOCHS, LOG_SUFFIX, TXN_INDEX_SUFFIX, join
+from ..producers.book import ProducerCut, cut_producers
 from .epochs import EpochCache
 from .index import SegmentIndex
-from .layout import LEADER_EPOCHS, LOG_SUFFIX, TXN_INDEX_SUFFIX, join
-from .producers.book import ProducerCut, cut_producers
 from .segment import remove_index, walk
 
 if TYPE_CHECKING:
-    from ..runtime.ports import File, Files, Lease
+    from ...runtime.ports import File, Files, Lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

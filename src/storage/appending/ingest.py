@@ -20,16 +20,16 @@ is stored above `message_bytes_max`, whether the client or the codec made it so 
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from ..errors import MessageTooLarge, QuorumlogError
-from ..records.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, BatchHeader
-from ..records.compression import Codec
-from ..records.record import Body
-from ..records.validate import ValidationMode, check_size, with_append_time, with_records
+from ...errors import MessageTooLarge, QuorumlogError
+from ...records.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, BatchHeader
+from ...records.compression import Codec
+from ...records.record import Body
+from ...records.validate import ValidationMode, check_size, with_append_time, with_records
+from ..config import LogConfig
 from .appends import headers_of, validate
-from .config import LogConfig
 
 if TYPE_CHECKING:
-    from ..runtime.ports import Buffer
+    from ...runtime.ports import Buffer
 
 COMPRESSION_WEIGHT: Final = 16
 """To compress a byte takes about so many times as long as to inflate and walk one."""

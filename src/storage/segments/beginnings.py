@@ -9,14 +9,14 @@ point and at most one step of the index below.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import CorruptionError
-from ..records.batch import HEADER_SIZE
+from ...errors import CorruptionError
+from ...records.batch import HEADER_SIZE
+from ..producers.book import FoundFiles
 from .index import SegmentIndex
-from .producers.book import FoundFiles
 from .segment import Segment, header_at, read_index
 
 if TYPE_CHECKING:
-    from ..runtime.ports import Files
+    from ...runtime.ports import Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,16 +7,17 @@ does not take is looked at rule by rule, which says what is wrong with it, if an
 
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidRecord
-from ..records.batch import check_crc
-from ..records.codec import sealed_headers, sound_header
-from ..records.record import INT64_MAX, INT64_MIN
-from .appends import Headers, Origin, headers_of, validate
-from .config import LogConfig
-from .index import RELATIVE_OFFSET_MAX
+from ...errors import InvalidRecord
+from ...records.batch import check_crc
+from ...records.codec import sealed_headers, sound_header
+from ...records.record import INT64_MAX, INT64_MIN
+from ..config import LogConfig
+from ..origin import Headers, Origin
+from ..segments.index import RELATIVE_OFFSET_MAX
+from .appends import headers_of, validate
 
 if TYPE_CHECKING:
-    from ..runtime.ports import Buffer
+    from ...runtime.ports import Buffer
 
 
 def right_headers(batches: "Buffer", config: LogConfig, *, origin: Origin, wall_ms: int) -> Headers:

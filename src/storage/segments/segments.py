@@ -10,17 +10,17 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .cleaning.dirt import Outline
-from .cleaning.removal import Removal
-from .cleaning.retention import Aged
-from .cleaning.rounds import CleanedGroup
-from .cleaning.swap import Swap
-from .config import LogConfig
-from .contents import fill
+from ..cleaning.dirt import Outline
+from ..cleaning.removal import Removal
+from ..cleaning.retention import Aged
+from ..cleaning.rounds import CleanedGroup
+from ..cleaning.swap import Swap
+from ..config import LogConfig
+from ..disk.contents import fill
+from ..disk.layout import PARTITION_METADATA, join, parent_of
+from ..disk.pool import FilePool
 from .flushes import Unflushed
 from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
-from .layout import PARTITION_METADATA, join, parent_of
-from .pool import FilePool
 from .segment import Names, Segment, index_step
 from .truncation import Cut, Truncation
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..errors import CorruptionError, StorageError
-from ..records.batch import HEADER_SIZE, LENGTH_END
-from .index import SegmentIndex
-from .segment import IndexLoader
+from ...errors import CorruptionError, StorageError
+from ...records.batch import HEADER_SIZE, LENGTH_END
+from ..segments.index import SegmentIndex
+from ..segments.segment import IndexLoader
 
 if TYPE_CHECKING:
-    from ..runtime.ports import File, Lease
+    from ...runtime.ports import File, Lease
 
 PROBE_SIZE: Final = 4096
 CUT_PROBE_SIZE: Final = 256

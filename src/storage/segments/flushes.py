@@ -8,14 +8,14 @@ kernel counts the pages as clean, and a repeat would report success for data tha
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .contents import OUT_OF_SPACE as OUT_OF_SPACE
+from ..disk.contents import OUT_OF_SPACE as OUT_OF_SPACE
+from ..disk.pool import FilePool
+from ..producers.book import ProducerFlush, store_producers
 from .index import SegmentIndex
-from .pool import FilePool
-from .producers.book import ProducerFlush, store_producers
 from .segment import Segment, remove_index, store_index
 
 if TYPE_CHECKING:
-    from ..runtime.ports import File, Files, Lease
+    from ...runtime.ports import File, Files, Lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

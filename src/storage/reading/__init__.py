@@ -1,0 +1,1 @@
+"""Where in the segments something lies, by offset and by time, and the ranges that readers hold."""
