@@ -39,25 +39,25 @@ CONFIG = LogConfig(segment_bytes=2**31 - 1, message_bytes_max=64 << 20)
 READ_BYTES = 1 << 20
 
 
-def appended(log: Log, batch: bytes, count: int, origin: Origin) -> None:
+def appended(log: Log, bodies: list[bytes], origin: Origin) -> None:
     """Append one batch after the other, a write each."""
-    for body in batches(batch, count, origin):
+    for body in bodies:
         write = log.prepare(body, leader_epoch=0, wall_ms=0, origin=origin)
         assert isinstance(write, Write), "nothing is outstanding"
         write_fully(write.file, write.position, write.buffers)
         log.complete(write)
 
 
-async def queued(runtime: Runtime, folder: str, batch: bytes, count: int, origin: Origin) -> float:
+async def queued(runtime: Runtime, folder: str, bodies: list[bytes], origin: Origin) -> float:
     """Append through a data directory, with a bound on what queues; return seconds."""
     await Directory.format(runtime, folder, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     async with runtime.tasks.scope("bench") as scope:
         directory = await Directory.open(runtime, scope, folder)
         log = await directory.open_log("bench-0", CONFIG, topic_id=TopicId(b"b" * 16))
-        window = max(4, QUEUED_BYTES // len(batch))
+        window = max(4, QUEUED_BYTES // len(bodies[0]))
         waiting: deque[asyncio.Future[Appended]] = deque()
         began = perf_counter()
-        for body in batches(batch, count, origin):
+        for body in bodies:
             while len(waiting) >= window:
                 await waiting.popleft()
             waiting.append(
@@ -70,25 +70,23 @@ async def queued(runtime: Runtime, folder: str, batch: bytes, count: int, origin
     return spent
 
 
-def batches(batch: bytes, count: int, origin: Origin) -> Iterator[bytes | bytearray]:
-    """Give what is appended; a leader's batches carry their offsets already."""
+def batches(batch: bytes, count: int, origin: Origin) -> list[bytes]:
+    """Return what is appended; a leader's batches carry their offsets already."""
     if origin is not Origin.REPLICATED:
-        yield from (batch for _ in range(count))
-        return
-    body = bytearray(batch)
+        return [batch] * count
     step = int.from_bytes(batch[23:27], "big") + 1
-    body[12:16] = bytes(4)
-    for number in range(count):
-        body[:8] = (number * step).to_bytes(8, "big")
-        yield bytes(body)
+    return [
+        (number * step).to_bytes(8, "big") + batch[8:12] + bytes(4) + batch[16:]
+        for number in range(count)
+    ]
 
 
-def bare_write(path: str, batch: bytes, count: int) -> None:
+def bare_write(path: str, bodies: list[bytes]) -> None:
     """Write the same bytes with the system call alone."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     position = 0
-    for _ in range(count):
-        position += os.pwrite(descriptor, batch, position)
+    for body in bodies:
+        position += os.pwrite(descriptor, body, position)
     os.close(descriptor)
 
 
@@ -127,21 +125,22 @@ def round_of(folder: str, batch: bytes, count: int) -> Iterator[tuple[str, float
     megabytes = count * len(batch) / 1e6
     path = f"{folder}/bare"
     for name, origin in (("validated", Origin.CLIENT), ("replicated", Origin.REPLICATED)):
+        bodies = batches(batch, count, origin)
         log = open_log(f"{folder}/bench-0", CONFIG)
-        alone = seconds(lambda: appended(log, batch, count, origin))  # noqa: B023
+        alone = seconds(lambda: appended(log, bodies, origin))  # noqa: B023
         reading = min(seconds(lambda: log_read(log)) for _ in range(2))  # noqa: B023
         log.close("measured")
         shutil.rmtree(f"{folder}/bench-0")
-        bare = seconds(lambda: bare_write(path, batch, count))
+        bare = seconds(lambda: bare_write(path, bodies))  # noqa: B023
         bare_reading = min(seconds(lambda: bare_read(path)) for _ in range(2))
         os.remove(path)
         yield f"append, {name}: the log alone", megabytes / alone, megabytes / bare
         yield "read", megabytes / reading, megabytes / bare_reading
         directory = real.run(
-            lambda rt: queued(rt, f"{folder}/data", batch, count, origin)  # noqa: B023
+            lambda rt: queued(rt, f"{folder}/data", bodies, origin)  # noqa: B023
         )
         shutil.rmtree(f"{folder}/data")
-        bare = seconds(lambda: bare_write(path, batch, count))
+        bare = seconds(lambda: bare_write(path, bodies))  # noqa: B023
         os.remove(path)
         yield f"append, {name}: through the directory", megabytes / directory, megabytes / bare
 

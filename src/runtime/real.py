@@ -10,12 +10,13 @@ import logging
 import queue
 import random
 import secrets
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..errors import Overloaded
 from .files import RealFiles, exit_at_once
@@ -29,6 +30,10 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
+SWITCH_S: Final = 0.0005
+"""How long a thread that computes may keep the interpreter from one that waits for it. Python's own
+5 ms are three times what a lane's write of 4 MiB takes, and its result waits for them."""
+
 
 # --- running -----------------------------------------------------------------------------------
 
@@ -41,11 +46,17 @@ def run(
 ) -> T:
     """Run `main(runtime)` on a new loop until it returns, then end all that the runtime owns.
 
-    Listeners and channels left open are closed and lanes are drained before the loop goes.
+    Listeners and channels left open are closed and lanes are drained before the loop goes. For a
+    process of its own: the interpreter's switch interval is SWITCH_S meanwhile.
     """
     refuse_stripped_assertions()
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_run_in_loop(main, name, on_stop))
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(_run_in_loop(main, name, on_stop))
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 async def _run_in_loop(
