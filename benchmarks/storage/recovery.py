@@ -16,13 +16,14 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks.storage.subject import FIRST_MS, batch_of, keep, open_log
+from benchmarks.storage.subject import FIRST_MS, batch_of, keep
 
+from quorumlog.ids import ClusterId, NodeId, TopicId
+from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import LogConfig, Origin
-from quorumlog.storage.appending.appends import Write, write_fully
 from quorumlog.storage.opening.recovery import Recovery, recover
-from quorumlog.storage.segments.flushes import perform_flush
+from quorumlog.storage.shell import Directory
 
 SEGMENT_BYTES = 256 << 20
 SHARES = (1.0, 0.99, 0.9, 0.0)
@@ -35,20 +36,19 @@ def bytes_read() -> int:
     return int(next(line for line in lines if line.startswith("rchar")).split()[1])
 
 
-def fill(folder: str, megabytes: int) -> tuple[int, int]:
-    """Fill a log and flush it; return its end offset and its bytes."""
-    log = open_log(folder, LogConfig(segment_bytes=SEGMENT_BYTES))
+async def fill(runtime: Runtime, path: str, megabytes: int) -> tuple[int, int]:
+    """Fill a log through its directory, which stores all that belongs to it; return its end offset
+    and its bytes."""
     batch = batch_of(1_000_000)
-    for _ in range(megabytes):
-        write = log.prepare(batch, leader_epoch=0, wall_ms=FIRST_MS, origin=Origin.CLIENT)
-        assert isinstance(write, Write), "nothing is outstanding"
-        write_fully(write.file, write.position, write.buffers)
-        log.complete(write)
-    flush = log.begin_flush(is_last=True)
-    perform_flush(RealFiles(), flush)
-    log.complete_flush(flush)
-    end, size = log.log_end_offset, log.size_bytes
-    log.close("filled")
+    config = LogConfig(segment_bytes=SEGMENT_BYTES)
+    await Directory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
+    async with runtime.tasks.scope("fill") as scope:
+        directory = await Directory.open(runtime, scope, path)
+        log = await directory.open_log("bench-0", config, topic_id=TopicId(b"b" * 16))
+        for _ in range(megabytes):
+            await directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False)
+        end, size = log.log_end_offset, log.size_bytes
+        await directory.close()
     return end, size
 
 
@@ -90,8 +90,9 @@ def main() -> int:
     folder = tempfile.mkdtemp(prefix="quorumlog-recovery-", dir=options.dir)
     rows = []
     try:
-        path = f"{folder}/bench-0"
-        end, size = fill(path, options.megabytes)
+        data = f"{folder}/data"
+        end, size = real.run(lambda runtime: fill(runtime, data, options.megabytes))
+        path = f"{data}/bench-0"
         for share in SHARES:
             spent, read = measure(path, int(end * share))
             above = int(size * (1 - share))

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from ...runtime.ports import File, Files, Lease
 
 WALK_SIZE: Final = 64 * 1024
-"""Bytes read at a time while walking: many headers of small batches, one of a large one."""
+"""Bytes read at a time while walking: many headers of small batches."""
+
+HOP_SIZE: Final = 4 * 1024
+"""Bytes read where batches are so large that a walk hops from one header to the next."""
 
 
 @dataclass(slots=True)
@@ -75,8 +78,9 @@ def walk(file: "File", position: int, end: int) -> Iterator[tuple[int, BatchHead
     Raises CorruptionError at a header that is impossible or reaches beyond `end`. May wait for the
     device.
     """
+    size = WALK_SIZE
     while position < end:
-        window = file.read(position, min(WALK_SIZE, end - position))
+        window = file.read(position, min(size, end - position))
         at = 0
         while at == 0 or at + HEADER_SIZE <= len(window):
             header = header_at(window, at, path=file.path, position=position + at)
@@ -89,6 +93,7 @@ def walk(file: "File", position: int, end: int) -> Iterator[tuple[int, BatchHead
             yield position + at, header
             at += header.size
         position += at
+        size = HOP_SIZE if header.size > WALK_SIZE else WALK_SIZE
 
 
 def header_at(window: bytes, at: int, *, path: str, position: int) -> BatchHeader:

@@ -15,7 +15,6 @@ from ...errors import (
     DirectoryMismatch,
     DiskFull,
     Overloaded,
-    QuorumlogError,
     StorageError,
 )
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
@@ -24,7 +23,7 @@ from ..config import DirectoryConfig, LogConfig
 from ..disk.checkpoints import DirectoryMeta
 from ..disk.contents import replace_file
 from ..disk.layout import deleted_folder, join
-from ..disk.pool import OUT_OF_DESCRIPTORS, FilePool
+from ..disk.pool import FilePool
 from ..log import Log
 from ..opening.premises import (
     Found,
@@ -33,7 +32,6 @@ from ..opening.premises import (
     format_folder,
     leave_marker,
     log_names,
-    recover_log,
     remove_if_there,
     remove_marker,
     rename_away,
@@ -55,10 +53,12 @@ from .checkpointing import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max
 from .free_space import FreeSpace
 from .housekeeping import Housekeeping
+from .openings import OPENED_AT_ONCE, Openings, not_opened
 from .writer import Writer, release_after
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 T = TypeVar("T")
+
 
 LOOKUPS_MAX: Final = 10
 """Attempts at a lookup by time while segments are removed or replaced under it."""
@@ -93,6 +93,14 @@ class Directory:
         start = partial(remove_marker, runtime.files, path) if found.is_clean else None
         self._writer = Writer(
             runtime, scope, lane=self._lane, config=config, start=start, space=self.space
+        )
+        self._openings = Openings(
+            runtime.files,
+            self._writer,
+            channels=self._channels,
+            recovery_of=self._recovery,
+            adopt=self._adopt,
+            at_once=OPENED_AT_ONCE if found.is_clean else 1,
         )
         self._changes = ConfigChanges(runtime.files, self._writer, config)
         self._checkpoints = Checkpointing(
@@ -240,25 +248,7 @@ class Directory:
         a disk that fails or a folder of another topic id; Overloaded and DiskFull where files or
         space are lacking for the moment: it may be opened later.
         """
-        opened: list[Log] = []
-
-        def begin() -> Callable[[], LogState] | None:
-            channel = self._channels.get(name)
-            if channel is not None:
-                opened.append(channel.log)
-                return None
-            return partial(recover_log, self._runtime.files, self._recovery(name, config), topic_id)
-
-        def end(state: LogState | None) -> None:
-            if state is not None:
-                log = self._adopt(name, config, topic_id, state)
-                opened.append(log)
-
-        try:
-            await self._writer.run(begin, end)
-        except OSError as error:
-            raise _not_opened(join(self.path, name), error) from error
-        return opened[0]
+        return await self._openings.open(name, config, topic_id)
 
     def configure(self, log: Log, config: LogConfig) -> None:
         """Keep a log by another config from here on; see `config_changes`.
@@ -428,7 +418,7 @@ class Directory:
         try:
             await self._writer.run(lambda: job, found.append)
         except OSError as error:
-            raise _not_opened(join(self.path, name), error) from error
+            raise not_opened(join(self.path, name), error) from error
         return found[0]
 
     def _deleted_path(self, name: str) -> str:
@@ -552,15 +542,3 @@ class Directory:
 def lane_of(path: str) -> str:
     """Return the name of a data directory's write lane."""
     return f"write:{path}"
-
-
-def _not_opened(path: str, error: OSError) -> QuorumlogError:
-    """Return why a log could not be opened, and whether that passes."""
-    if error.errno in OUT_OF_DESCRIPTORS:
-        return Overloaded(
-            f"{path} cannot be opened now: {error.strerror}; repeat, or raise the limit of open "
-            "files (ulimit -n)"
-        )
-    if error.errno in OUT_OF_SPACE:
-        return DiskFull(f"no space is left to open {path}; free some, then repeat")
-    return StorageError(f"{path}: {error}")

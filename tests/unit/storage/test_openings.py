@@ -1,0 +1,100 @@
+"""Logs that are asked for at once are opened beside each other, and each has its own outcome."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import CorruptionError, Stopping
+from quorumlog.ids import TopicId
+from quorumlog.runtime import Runtime
+from quorumlog.storage import FlushPolicy, LogConfig
+from quorumlog.storage.shell import openings
+
+Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
+Run = Callable[[Main], Any]
+MakeBatch = Callable[..., bytes]
+Kit = Any  # conftest.Kit
+
+TOPIC = TopicId(b"t" * 16)
+FSYNC = LogConfig(flush_policy=FlushPolicy.FSYNC)
+NAMES = [f"t-{number}" for number in range(10)]
+
+
+async def fill(kit: Kit, runtime: Runtime, path: str, batch: MakeBatch) -> None:
+    async with kit.opened(runtime, path) as directory:
+        for name in NAMES:
+            log = await directory.open_log(name, FSYNC, topic_id=TOPIC)
+            await kit.append(directory, log, batch(1, value=name.encode()))
+
+
+@pytest.mark.parametrize(("is_clean", "turns"), [(True, 1), (False, len(NAMES))])
+def test_after_a_clean_stop_one_turn_opens_all_that_wait(
+    kit: Kit,
+    run: Run,
+    batch: MakeBatch,
+    monkeypatch: pytest.MonkeyPatch,
+    is_clean: bool,
+    turns: int,
+) -> None:
+    taken: list[int] = []
+    recover_each = openings.recover_each
+
+    def counted(files: Any, those: list[Any]) -> list[Any]:
+        taken.append(len(those))
+        return recover_each(files, those)
+
+    monkeypatch.setattr(openings, "recover_each", counted)
+
+    async def main(runtime: Runtime, path: str) -> None:
+        await fill(kit, runtime, path, batch)
+        if not is_clean:
+            runtime.files.remove(f"{path}/.kafka_cleanshutdown")
+        taken.clear()
+        async with kit.opened(runtime, path) as directory:
+            asked = [directory.open_log(name, FSYNC, topic_id=TOPIC) for name in [*NAMES, "t-0"]]
+            logs = await asyncio.gather(*asked)
+            assert [log.name for log in logs] == [*NAMES, "t-0"]
+            assert logs[0] is logs[-1]
+            assert await kit.values(directory, logs[7]) == [b"t-7-0"]
+        assert len(taken) == turns
+        assert sum(taken) == len(NAMES)
+
+    run(main)
+
+
+def test_damage_of_one_log_is_not_anothers(kit: Kit, run: Run, batch: MakeBatch) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await fill(kit, runtime, path, batch)
+        file = runtime.files.open(f"{path}/t-3/00000000000000000000.log")
+        file.write(16, [b"\x07"])  # the magic
+        file.close()
+        async with kit.opened(runtime, path) as directory:
+            asked = [directory.open_log(name, FSYNC, topic_id=TOPIC) for name in NAMES]
+            opened = await asyncio.gather(*asked, return_exceptions=True)
+            wrong = [
+                name
+                for name, one in zip(NAMES, opened, strict=True)
+                if isinstance(one, CorruptionError)
+            ]
+            assert wrong == ["t-3"]
+
+    run(main)
+
+
+def test_who_gives_up_waiting_keeps_nobody_from_the_log(
+    kit: Kit, run: Run, batch: MakeBatch
+) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        await fill(kit, runtime, path, batch)
+        async with kit.opened(runtime, path) as directory:
+            first = asyncio.ensure_future(directory.open_log("t-0", FSYNC, topic_id=TOPIC))
+            await asyncio.sleep(0)
+            first.cancel()
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            assert await kit.values(directory, log) == [b"t-0-0"]
+        with pytest.raises(Stopping):
+            await directory.open_log("t-1", FSYNC, topic_id=TOPIC)
+
+    run(main)
