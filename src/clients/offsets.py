@@ -6,13 +6,13 @@ two can never be mixed up.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
-from ..proto import log_pb2
+from ..proto import admin_pb2, log_pb2
 from ..runtime.error_detail import decode_error
 from ..services import LOG_LIST_OFFSETS
 from .answers import senseless
@@ -183,10 +183,7 @@ async def ask_leader(
     try:
         channel = connection.channel(address)
         answer = await channel.call(LOG_LIST_OFFSETS, request, timeout_ms=timeout_ms)
-        if [(result.topic, result.partition) for result in answer.results] != list(codes):
-            raise senseless(
-                f"answers {len(answer.results)} parts where {len(codes)} were asked for"
-            )
+        check_places(answer.results, codes)
     except QuorumlogError as error:
         return dict.fromkeys(codes, error)
     connection.topology.saw_offset(answer.metadata_offset)
@@ -194,6 +191,15 @@ async def ask_leader(
         place: _offset(result, code)
         for (place, code), result in zip(codes.items(), answer.results, strict=True)
     }
+
+
+def check_places(
+    results: "Sequence[log_pb2.ListOffsetsResult] | Sequence[admin_pb2.DeleteRecordsResult]",
+    places: Collection[Place],
+) -> None:
+    """Raise unless a broker answers for the places that it was asked for, in their order."""
+    if [(result.topic, result.partition) for result in results] != list(places):
+        raise senseless(f"answers {len(results)} parts where {len(places)} were asked for")
 
 
 def _offset(result: log_pb2.ListOffsetsResult, code: int) -> int | QuorumlogError:

@@ -9,7 +9,7 @@ from ...runtime.error_detail import decode_error
 from ...services import ADMIN_DELETE_RECORDS
 from ..answers import senseless
 from ..connection import Connection
-from ..offsets import LATEST, Place, Position, ask_leaders, check_position, look_up
+from ..offsets import LATEST, Place, Position, ask_leaders, check_places, check_position, look_up
 
 Before: TypeAlias = Position | Mapping[int, Position]
 """Where to delete up to in every partition, or by partition."""
@@ -83,10 +83,7 @@ async def _ask_leader(
     try:
         channel = connection.channel(address)
         answer = await channel.call(ADMIN_DELETE_RECORDS, request, timeout_ms=timeout_ms)
-        if [(result.topic, result.partition) for result in answer.results] != list(codes):
-            raise senseless(
-                f"answers {len(answer.results)} parts where {len(codes)} were asked for"
-            )
+        check_places(answer.results, codes)
     except QuorumlogError as error:
         return dict.fromkeys(codes, error)
     connection.topology.saw_offset(answer.metadata_offset)

@@ -25,17 +25,22 @@ def run(request: pytest.FixtureRequest) -> Run:
     return real.run if request.param == "real" else simulation.run
 
 
+def node_config(folder: Path) -> NodeConfig:
+    """The node of a test, on free ports."""
+    return NodeConfig(
+        data_dir=str(folder / "data"),
+        grpc_listener="127.0.0.1:0",
+        controller_listener="127.0.0.1:0",
+    )
+
+
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
     """A client of a fresh node that lives as long as the client."""
 
     @asynccontextmanager
     async def opened(runtime: Runtime) -> AsyncIterator[AsyncLog]:
-        config = NodeConfig(
-            data_dir=str(tmp_path / "data"),
-            grpc_listener="127.0.0.1:0",
-            controller_listener="127.0.0.1:0",
-        )
+        config = node_config(tmp_path)
         await format_directory(runtime, config)
         async with (
             Node(runtime, config) as node,

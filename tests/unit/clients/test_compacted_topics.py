@@ -20,13 +20,14 @@ from quorumlog.records.codec import decode_all
 from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType, encode_marker, parse_marker
 from quorumlog.runtime import Runtime, real
-from quorumlog.server.config import NodeConfig
-from quorumlog.server.node import Node, format_directory
+from quorumlog.server.node import Node
 from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.source import QuorumlogSource
 from quorumlog.storage import DirectoryConfig, LogConfig, Origin
 from quorumlog.storage.disk.contents import read_file, write_file
 from quorumlog.storage.shell import Directory
+
+from .conftest import Client, node_config
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
@@ -105,21 +106,13 @@ class Kept:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Served:
+def served(tmp_path: Path, client: Client) -> Served:
     """A node whose topic "t" was compacted."""
 
     @asynccontextmanager
     async def opened(runtime: Runtime, policy: str = "compact") -> AsyncIterator[Kept]:
-        config = NodeConfig(
-            data_dir=str(tmp_path / "data"),
-            grpc_listener="127.0.0.1:0",
-            controller_listener="127.0.0.1:0",
-        )
-        await format_directory(runtime, config)
-        async with (
-            Node(runtime, config) as node,
-            AsyncLog.open(runtime, node.addresses.grpc) as log,
-        ):
+        config = node_config(tmp_path)
+        async with client(runtime) as log:
             await log.admin.create_topic("t", configs={**TOPIC_CONFIGS, "cleanup.policy": policy})
             async with log.producer() as producer:
                 await producer.send_and_wait("t", b"0", key=b"k0")

@@ -14,11 +14,12 @@ from quorumlog.proto import log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.runtime import Runtime
-from quorumlog.server.config import NodeConfig
-from quorumlog.server.node import Node, format_directory
+from quorumlog.server.node import Node
 from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.storage import LogConfig, Origin
 from quorumlog.storage.shell import Directory
+
+from .conftest import Client, node_config
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
@@ -49,21 +50,13 @@ def batches() -> bytes:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Served:
+def served(tmp_path: Path, client: Client) -> Served:
     """The address of a node whose topic "t" holds all that."""
 
     @asynccontextmanager
     async def opened(runtime: Runtime) -> AsyncIterator[str]:
-        config = NodeConfig(
-            data_dir=str(tmp_path / "data"),
-            grpc_listener="127.0.0.1:0",
-            controller_listener="127.0.0.1:0",
-        )
-        await format_directory(runtime, config)
-        async with (
-            Node(runtime, config) as node,
-            AsyncLog.open(runtime, node.addresses.grpc) as log,
-        ):
+        config = node_config(tmp_path)
+        async with client(runtime) as log:
             await log.admin.create_topic("t")
             async with log.producer() as producer:
                 await producer.send_and_wait("t", b"0")
