@@ -124,13 +124,13 @@ def log(broker: Broker) -> Iterator[quorumlog.Log]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, log: quorumlog.Log) -> Callable[..., str]:
-    """Makes topics named after the test."""
+    """Makes topics named after the test; their records may be of 1970, and stay."""
     test = "".join(sign if sign.isalnum() else "-" for sign in request.node.name)[:150]
     numbers = itertools.count()
 
     def make(partitions: int = 1) -> str:
         name = f"{test}-{next(numbers)}-topic"
-        log.admin.create_topic(name, partitions=partitions)
+        log.admin.create_topic(name, partitions=partitions, configs={"retention.ms": "-1"})
         return name
 
     return make

@@ -123,7 +123,8 @@ class Housekeeping:
 
     def _first_wait_ms(self) -> int:
         drawn = self._runtime.entropy.stream("storage.housekeeping")
-        return drawn.below(self._config.retention_check_interval_ms) + 1
+        half_ms = (self._config.retention_check_interval_ms + 1) // 2  # a start has more to do
+        return half_ms + drawn.below(half_ms)
 
     # --- life ----------------------------------------------------------------------------------
 
