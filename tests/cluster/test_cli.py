@@ -88,7 +88,7 @@ def end_offset(address: str, topic: str) -> int:
 def test_a_topic_goes_through_a_pipe_as_it_is(address: str, environment: dict[str, str]) -> None:
     with quorumlog.connect(address) as log:
         for name in ("pipe.a", "pipe.b"):
-            log.admin.create_topic(name, partitions=3)
+            log.admin.create_topic(name, partitions=3, configs={"retention.ms": "-1"})
         with log.producer() as producer:
             contents = (None, b"", b"text", "ünï".encode(), b"\xff\x00", b'{"a":\n1}')
             for number, (key, value) in enumerate((k, v) for k in contents for v in contents):
