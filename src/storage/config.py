@@ -187,7 +187,8 @@ class DirectoryConfig:
 
     retention_check_interval_ms: int = 60_000
     """Every log is looked at this often, to drop old segments and to see what to compact; the
-    first look comes at a drawn part of it, so that nodes started together do not work together."""
+    first look comes at a drawn moment of its second half, so that nodes started together do not
+    work together."""
 
     clean_bytes_per_second: int = 128 * MIB
     """Bytes that compaction reads and writes; more cleans sooner, and takes the disk from others.
