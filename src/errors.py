@@ -105,6 +105,11 @@ class CorruptionError(QuorumlogError, code=2, name="CORRUPT_MESSAGE", status="DA
         self.position = position  # byte offset in `path` or in the buffer, -1 when unknown
 
 
+class SnapshotDamaged(CorruptionError, code=2, name="SNAPSHOT_DAMAGED", status="DATA_LOSS"):
+    """A snapshot of the metadata is not whole: its checksum, an offset or its end is wrong. It was
+    not used; it is fetched again from the leader."""
+
+
 class InvalidRecord(QuorumlogError, code=87, name="INVALID_RECORD", status="INVALID_ARGUMENT"):
     """A record batch is well formed but breaks a rule (counts, offsets, keys); nothing was
     stored."""
@@ -305,6 +310,33 @@ class NotController(
     def __init__(self, message: str, *, leader_id: NodeId = NO_NODE) -> None:
         super().__init__(message)
         self.leader_id = leader_id
+
+
+class DuplicateVoter(QuorumlogError, code=126, name="DUPLICATE_VOTER", status="ALREADY_EXISTS"):
+    """The node votes already, with this disk or another one. Remove that voter first."""
+
+
+class VoterNotFound(QuorumlogError, code=127, name="VOTER_NOT_FOUND", status="NOT_FOUND"):
+    """No voter has this node id and directory id. Look at who votes (`quorum status`)."""
+
+
+class VoterChangePending(
+    QuorumlogError, name="VOTER_CHANGE_PENDING", status="FAILED_PRECONDITION", retriable=True
+):
+    """The voter set may change by one at a time, and only once this leader has committed in its own
+    epoch. Wait and repeat."""
+
+
+class VoterLagging(
+    QuorumlogError, name="VOTER_LAGGING", status="FAILED_PRECONDITION", retriable=True
+):
+    """The node to be added does not follow the log yet, or is too far behind. Start it, let it
+    catch up, and repeat."""
+
+
+class VoterMismatch(QuorumlogError, name="VOTER_MISMATCH", status="FAILED_PRECONDITION"):
+    """The message was for another node or another disk under this node's id: a wiped disk is a new
+    voter. Remove the old one from the quorum and add the new one."""
 
 
 class TopicAlreadyExists(

@@ -1,0 +1,229 @@
+"""The log as consensus sees it: where batches begin and which epoch wrote them, without a byte.
+
+Held in memory and pure; the bytes are the shell's. An entry is one record batch: its index is the
+offset of its first record, its term the batch's leader epoch. Replication, truncation and commit
+never split a batch, hence the batch boundaries (16 bytes a batch).
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...ids import Epoch, Offset
+from .voters import VoterSet
+
+
+class EntryKind(StrEnum):
+    """What a batch holds."""
+
+    DATA = "data"  # values of proposals
+    LEADER_CHANGE = "leader_change"  # the no-op that opens a leader's epoch (Raft §5.4.2, §8)
+    VOTERS = "voters"  # a new voter set, in force once appended (KIP-853)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogEnd:
+    """How far a log reaches, ordered as the up-to-date rule orders logs (Raft §5.4.1).
+
+    As `prev` of an append: the place right before the first entry, and the epoch of what ends
+    there; (0, 0) before the first entry of all.
+    """
+
+    epoch: Epoch  # of the last batch
+    offset: Offset  # log end offset
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotId:
+    """Names a snapshot: it holds the state after [0, end_offset) (KIP-630)."""
+
+    end_offset: Offset  # exclusive, a batch boundary
+    epoch: Epoch  # of the last batch below it
+
+    @property
+    def log_end(self) -> LogEnd:
+        """The place in the log where it ends."""
+        return LogEnd(self.epoch, self.end_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One batch on its way into the log."""
+
+    kind: EntryKind
+    epoch: Epoch
+    base_offset: Offset
+    count: int  # records, >= 1
+    payload: bytes  # the batch as it is stored, base offset and epoch stamped
+    voters: VoterSet | None = None  # of a VOTERS entry
+
+    @property
+    def next_offset(self) -> Offset:
+        """Offset after its last record."""
+        return Offset(self.base_offset + self.count)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch."""
+        return len(self.payload)
+
+
+class LogView:
+    """Batches of [start_offset, end_offset), their epochs and sizes."""
+
+    __slots__ = ("_bases", "_epochs", "_positions", "_size", "end_offset", "start")
+
+    def __init__(self, start: LogEnd = LogEnd(Epoch(0), Offset(0))) -> None:
+        """`start`: where the log begins, with the epoch of what was before, now in a snapshot."""
+        self.start = start
+        self.end_offset = start.offset
+        self._bases = array("q")  # base offset of every batch, ascending
+        self._positions = array("q")  # where each begins, in bytes since some fixed place
+        self._size = 0  # the position behind the last batch
+        self._epochs: list[tuple[Epoch, Offset]] = []  # (epoch, its first offset), both ascending
+
+    @classmethod
+    def of(cls, start: LogEnd, batches: Iterable[tuple[Offset, Offset, Epoch, int]]) -> "LogView":
+        """Build from (base offset, next offset, epoch, size) of every batch in order."""
+        view = cls(start)
+        for base_offset, next_offset, epoch, size in batches:
+            view.append(base_offset, next_offset, epoch, size)
+        return view
+
+    @property
+    def start_offset(self) -> Offset:
+        """Base offset of the first batch."""
+        return self.start.offset
+
+    @property
+    def last_epoch(self) -> Epoch:
+        """Epoch of the last batch, also when that is in a snapshot; 0 when there never was one."""
+        return self._epochs[-1][0] if self._epochs else self.start.epoch
+
+    @property
+    def end(self) -> LogEnd:
+        """How far the log reaches."""
+        return LogEnd(self.last_epoch, self.end_offset)
+
+    def append(self, base_offset: Offset, next_offset: Offset, epoch: Epoch, size: int) -> None:
+        """Add the batch [base_offset, next_offset) of `size` bytes at the end."""
+        assert base_offset == self.end_offset, f"batch at {base_offset}, log end {self.end_offset}"
+        assert next_offset > base_offset, f"empty batch at {base_offset}"
+        assert epoch >= self.last_epoch, f"epoch {epoch} after epoch {self.last_epoch}"
+        if not self._epochs or epoch > self._epochs[-1][0]:
+            self._epochs.append((epoch, base_offset))
+        self._bases.append(base_offset)
+        self._positions.append(self._size)
+        self._size += size
+        self.end_offset = next_offset
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop everything from a batch boundary on; `offset` becomes the end."""
+        assert self.is_boundary(offset), f"offset {offset} is inside a batch"
+        index = self._index_from(offset)
+        if index < len(self._bases):
+            self._size = self._positions[index]
+            del self._bases[index:], self._positions[index:]
+        while self._epochs and self._epochs[-1][1] >= offset:
+            self._epochs.pop()
+        self.end_offset = offset
+
+    def clean_to(self, start: LogEnd) -> None:
+        """Forget what is below a batch boundary: a snapshot that ends there holds it."""
+        assert self.is_boundary(start.offset), f"offset {start.offset} is inside a batch"
+        assert self.epoch_before(start.offset) == start.epoch, f"{start} is of another epoch"
+        index = self._index_from(start.offset)
+        del self._bases[:index], self._positions[:index]
+        while len(self._epochs) > 1 and self._epochs[1][1] <= start.offset:
+            self._epochs.pop(0)
+        if self._epochs:
+            if self._bases:
+                self._epochs[0] = (self._epochs[0][0], max(self._epochs[0][1], start.offset))
+            else:
+                self._epochs.clear()
+        self.start = start
+
+    def reset(self, start: LogEnd) -> None:
+        """Be empty at a snapshot's end."""
+        del self._bases[:], self._positions[:]
+        self._epochs.clear()
+        self.start, self.end_offset = start, start.offset
+
+    def is_boundary(self, offset: Offset) -> bool:
+        """Whether a batch begins at the offset, or the log ends there."""
+        if offset == self.end_offset:
+            return True
+        index = self._index_from(offset)
+        return index < len(self._bases) and self._bases[index] == offset
+
+    def boundary_at_or_below(self, offset: Offset) -> Offset:
+        """The last batch boundary <= offset; offset is in [start_offset, end_offset]."""
+        assert self.start_offset <= offset <= self.end_offset, f"offset {offset} outside the log"
+        if offset == self.end_offset:
+            return offset
+        return Offset(self._bases[bisect_right(self._bases, offset) - 1])
+
+    def range_end(self, start_offset: Offset, *, bytes_max: int) -> tuple[Offset, int]:
+        """The end of the batches from a boundary on that make at most `bytes_max` bytes, or one
+        larger batch; with their size. (start_offset, 0) at the end of the log."""
+        first = self._index_from(start_offset)
+        if first == len(self._bases):
+            return start_offset, 0
+        begin = self._positions[first]
+        if self._size - begin <= bytes_max:
+            return self.end_offset, self._size - begin
+        index = max(first + 1, bisect_right(self._positions, begin + bytes_max) - 1)
+        if index == len(self._bases):
+            return self.end_offset, self._size - begin
+        return Offset(self._bases[index]), self._positions[index] - begin
+
+    def epoch_at(self, offset: Offset) -> Epoch:
+        """Epoch of the batch that holds the offset; offset is in [start_offset, end_offset)."""
+        assert self.start_offset <= offset < self.end_offset, f"offset {offset} outside the log"
+        return self._epochs[bisect_right(self._epochs, offset, key=_start) - 1][0]
+
+    def epoch_before(self, offset: Offset) -> Epoch:
+        """Epoch of what ends at the offset; offset is in [start_offset, end_offset]."""
+        if offset == self.start.offset:
+            return self.start.epoch
+        return self.epoch_at(Offset(offset - 1))
+
+    def end_offset_for(self, epoch: Epoch) -> LogEnd:
+        """Return the largest epoch <= `epoch` in the log and the end offset of its batches.
+
+        The log's start when every batch is of a later epoch (KIP-595's diverging epoch).
+        """
+        index = bisect_right(self._epochs, epoch, key=_epoch)
+        if index == 0:
+            return self.start
+        end = self._epochs[index][1] if index < len(self._epochs) else self.end_offset
+        return LogEnd(self._epochs[index - 1][0], end)
+
+    def batches(self, start_offset: Offset) -> Iterable[tuple[Offset, Offset, Epoch]]:
+        """(base offset, next offset, epoch) of every batch from a boundary on: for checks."""
+        index = self._index_from(start_offset)
+        bases = [Offset(base) for base in self._bases[index:]]
+        for base, following in zip(bases, [*bases[1:], self.end_offset], strict=True):
+            yield base, following, self.epoch_at(base)
+
+    def check_invariants(self) -> None:
+        """Cheap part: order of start, end and epochs."""
+        assert self.start.offset <= self.end_offset, f"{self.start} > {self.end_offset}"
+        assert (len(self._bases) == 0) == (self.start.offset == self.end_offset)
+        assert not self._bases or self._bases[-1] < self.end_offset
+        assert not self._epochs or self._epochs[-1][1] < self.end_offset
+        assert not self._epochs or self._epochs[0][0] >= self.start.epoch
+
+    def _index_from(self, offset: Offset) -> int:
+        """Index of the first batch whose base is at or above the offset."""
+        return bisect_right(self._bases, offset - 1)
+
+
+def _epoch(start: tuple[Epoch, Offset]) -> Epoch:
+    return start[0]
+
+
+def _start(start: tuple[Epoch, Offset]) -> Offset:
+    return start[1]
