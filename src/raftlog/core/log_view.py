@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from ...ids import Epoch, Offset
 from .voters import VoterSet
@@ -33,6 +34,10 @@ class LogEnd:
 
     epoch: Epoch  # of the last batch
     offset: Offset  # log end offset
+
+
+LOG_START: Final = LogEnd(Epoch(0), Offset(0))
+"""Where a log begins that nothing was cleaned from."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -75,7 +80,7 @@ class LogView:
 
     __slots__ = ("_bases", "_epochs", "_positions", "_size", "end_offset", "start")
 
-    def __init__(self, start: LogEnd = LogEnd(Epoch(0), Offset(0))) -> None:
+    def __init__(self, start: LogEnd = LOG_START) -> None:
         """`start`: where the log begins, with the epoch of what was before, now in a snapshot."""
         self.start = start
         self.end_offset = start.offset

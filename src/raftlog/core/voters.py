@@ -9,6 +9,7 @@ to remember to set back.
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ...errors import DuplicateVoter, InvalidRequest, VoterNotFound
 from ...ids import DirectoryId, NodeId, Offset
@@ -36,7 +37,7 @@ class VoterSet:
 
     def __post_init__(self) -> None:
         ids = [voter.node_id for voter, _ in self.members]
-        if any(left >= right for left, right in zip(ids, ids[1:], strict=False)):
+        if any(left >= right for left, right in pairwise(ids)):
             raise InvalidRequest(f"the voters' node ids {ids} must be ascending, each once")
 
     @classmethod
@@ -86,7 +87,7 @@ class VoterHistory:
 
     __slots__ = ("_offsets", "_sets")
 
-    def __init__(self, initial: VoterSet, *, start_offset: Offset = Offset(0)) -> None:
+    def __init__(self, initial: VoterSet, *, start_offset: Offset) -> None:
         """`initial` is in force at the log's start: from the snapshot there, or as formatted."""
         self._offsets: list[int] = [start_offset - 1]  # of the record, ascending
         self._sets: list[VoterSet] = [initial]
