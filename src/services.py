@@ -3,7 +3,7 @@
 Derived from proto/quorumlog/v1; a test holds the list against the generated descriptors.
 """
 
-from .proto import admin_pb2, controller_pb2, log_pb2
+from .proto import admin_pb2, controller_pb2, log_pb2, quorum_pb2
 from .runtime import Method
 
 LOG_PRODUCE = Method(
@@ -69,4 +69,23 @@ CONTROLLER_BROKER_SESSION = Method(
 )
 CONTROLLER_RELAY = Method(
     "/quorumlog.v1.Controller/Relay", controller_pb2.RelayRequest, controller_pb2.RelayResponse
+)
+
+QUORUM_DESCRIBE = Method(
+    "/quorumlog.v1.Quorum/DescribeQuorum",
+    quorum_pb2.DescribeQuorumRequest,
+    quorum_pb2.DescribeQuorumResponse,
+)
+QUORUM_ADD_VOTER = Method(
+    "/quorumlog.v1.Quorum/AddVoter", quorum_pb2.AddVoterRequest, quorum_pb2.AddVoterResponse
+)
+QUORUM_REMOVE_VOTER = Method(
+    "/quorumlog.v1.Quorum/RemoveVoter",
+    quorum_pb2.RemoveVoterRequest,
+    quorum_pb2.RemoveVoterResponse,
+)
+QUORUM_TRANSFER_LEADERSHIP = Method(
+    "/quorumlog.v1.Quorum/TransferLeadership",
+    quorum_pb2.TransferLeadershipRequest,
+    quorum_pb2.TransferLeadershipResponse,
 )

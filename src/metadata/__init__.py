@@ -6,6 +6,7 @@ the quorum's.
 """
 
 from .commands import (
+    AllocateProducerIds,
     AlterConfigs,
     BrokerStopping,
     Command,
@@ -14,6 +15,7 @@ from .commands import (
     DeleteTopic,
     Done,
     FenceBroker,
+    ProducerIdsAllocated,
     RegisterBroker,
     Reply,
     TopicCreated,
@@ -45,6 +47,7 @@ from .translation import describe_topic
 __all__ = [
     "EMPTY_IMAGE",
     "TOPIC_CONFIGS",
+    "AllocateProducerIds",
     "AlterConfigs",
     "BrokerImage",
     "BrokerSessions",
@@ -63,6 +66,7 @@ __all__ = [
     "MetadataImage",
     "PartitionChange",
     "PartitionImage",
+    "ProducerIdsAllocated",
     "RegisterBroker",
     "Reply",
     "TopicConfig",

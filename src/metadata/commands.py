@@ -72,6 +72,14 @@ class AlterConfigs:
     validate_only: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIds:
+    """Give away the next block of producer ids; a repeat gets another one."""
+
+    broker_id: NodeId  # NO_NODE: the asker is no broker
+    broker_epoch: Offset  # of the asking broker's registration; without one it is not looked at
+
+
 Command: TypeAlias = (
     RegisterBroker
     | FenceBroker
@@ -80,6 +88,7 @@ Command: TypeAlias = (
     | CreateTopic
     | DeleteTopic
     | AlterConfigs
+    | AllocateProducerIds
 )
 
 
@@ -109,4 +118,12 @@ class ConfigsAltered:
     topic: TopicImage
 
 
-Reply: TypeAlias = Done | TopicCreated | TopicDeleted | ConfigsAltered
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsAllocated:
+    """The ids [start, start + count) belong to the asker alone."""
+
+    start: int
+    count: int
+
+
+Reply: TypeAlias = Done | TopicCreated | TopicDeleted | ConfigsAltered | ProducerIdsAllocated

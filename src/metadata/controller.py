@@ -7,6 +7,7 @@ committed and who has applied them is the shell's business.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from ..errors import (
     InvalidPartitions,
@@ -14,12 +15,14 @@ from ..errors import (
     InvalidTopic,
     StaleBrokerEpoch,
     TopicAlreadyExists,
+    UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ..ids import NodeId, Offset, TopicId
+from ..ids import NO_NODE, NodeId, Offset, TopicId
 from ..proto import metadata_records_pb2 as pb
 from .commands import (
+    AllocateProducerIds,
     AlterConfigs,
     BrokerStopping,
     Command,
@@ -28,6 +31,7 @@ from .commands import (
     DeleteTopic,
     Done,
     FenceBroker,
+    ProducerIdsAllocated,
     RegisterBroker,
     Reply,
     TopicCreated,
@@ -39,6 +43,12 @@ from .image import BrokerImage, MetadataImage, TopicImage, replay, replay_batch
 from .placement import place
 from .topic_configs import check_changes, check_configs
 from .topic_names import check_topic_name, collision_key
+
+PRODUCER_IDS_IN_BLOCK: Final = 1_000
+"""Ids that one allocation gives away, as in Kafka: one in a thousand new producers waits for the
+quorum."""
+PRODUCER_ID_END: Final = 2**63 - 1
+"""Ids are below it: batches carry them in 63 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +87,8 @@ def decide(image: MetadataImage, command: Command, config: ControllerConfig) -> 
             return _delete_topic(image, command)
         case AlterConfigs():
             return _alter_configs(image, command)
+        case AllocateProducerIds():
+            return _allocate_producer_ids(image, command)
 
 
 # --- brokers -----------------------------------------------------------------------------------
@@ -291,3 +303,22 @@ def replicas_of(topic: TopicImage) -> tuple[NodeId, ...]:
     """The brokers that hold replicas of the topic, ascending."""
     nodes = {node for partition in topic.partitions.values() for node in partition.replicas}
     return tuple(sorted(nodes))
+
+
+# --- producer ids ------------------------------------------------------------------------------
+
+
+def _allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) -> Decision:
+    """The counter never goes back: a block whose answer was lost is lost with it."""
+    if command.broker_id != NO_NODE:
+        _registered(image, command.broker_id, command.broker_epoch)
+    start, end = image.next_producer_id, image.next_producer_id + PRODUCER_IDS_IN_BLOCK
+    if end > PRODUCER_ID_END:
+        raise UnknownServerError(f"all producer ids up to {start} are given away: none is left")
+    record = pb.ProducerIdsRecord(
+        broker_id=command.broker_id, broker_epoch=command.broker_epoch, next_producer_id=end
+    )
+    return Decision(
+        records=(pb.MetadataRecord(producer_ids=record),),
+        reply=ProducerIdsAllocated(start=start, count=PRODUCER_IDS_IN_BLOCK),
+    )

@@ -83,6 +83,7 @@ class MetadataImage:
     topics_by_name: Map[str, TopicId]
     # By collision key: names that differ only in '.' and '_' are one key.
     topics_by_key: Map[str, TopicId]
+    next_producer_id: int = 0  # all ids below it are given away
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of a name."""
@@ -164,6 +165,8 @@ def _replay_one(image: MetadataImage, record: pb.MetadataRecord, offset: Offset)
             return _replay_partition_change(image, record.partition_change)
         case "topic_config":
             return _replay_topic_config(image, record.topic_config)
+        case "producer_ids":
+            return _replay_producer_ids(image, record.producer_ids)
         case "no_op":
             return image
         case _:
@@ -267,6 +270,15 @@ def _replay_topic_config(image: MetadataImage, record: pb.TopicConfigRecord) -> 
             topic.configs.delete(record.name) if record.name in topic.configs else topic.configs
         )
     return _with_topic(image, replace(topic, configs=configs))
+
+
+def _replay_producer_ids(image: MetadataImage, record: pb.ProducerIdsRecord) -> MetadataImage:
+    if record.next_producer_id <= image.next_producer_id:
+        raise CorruptionError(
+            f"producer ids up to {record.next_producer_id} are given away twice: all below"
+            f" {image.next_producer_id} were"
+        )
+    return replace(image, next_producer_id=record.next_producer_id)
 
 
 def _topic(image: MetadataImage, topic_id: bytes) -> TopicImage:

@@ -3,16 +3,18 @@
 from typing import assert_never
 
 from ..errors import InvalidRequest
-from ..ids import Offset, TopicId
+from ..ids import NodeId, Offset, TopicId
 from ..proto import admin_pb2, controller_pb2
 from ..runtime import Entropy
 from .commands import (
+    AllocateProducerIds,
     AlterConfigs,
     Command,
     ConfigsAltered,
     CreateTopic,
     DeleteTopic,
     Done,
+    ProducerIdsAllocated,
     Reply,
     TopicCreated,
     TopicDeleted,
@@ -31,6 +33,11 @@ def command_of(request: controller_pb2.RelayRequest, entropy: Entropy) -> Comman
             return DeleteTopic(name=delete.name, topic_id=topic_id)
         case "alter_configs":
             return _alter_configs(request.alter_configs)
+        case "allocate_producer_ids":
+            return AllocateProducerIds(
+                broker_id=NodeId(request.broker_id),
+                broker_epoch=Offset(request.allocate_producer_ids.broker_epoch),
+            )
         case _:
             raise InvalidRequest("the relayed request carries no command known here")
 
@@ -56,8 +63,14 @@ def response_of(reply: Reply, *, offset: Offset, applied: bool) -> controller_pb
                     configs=_config_entries(topic), applied=applied, metadata_offset=offset
                 )
             )
+        case ProducerIdsAllocated(start=start, count=count):
+            return controller_pb2.RelayResponse(
+                allocate_producer_ids=controller_pb2.AllocateProducerIdsResponse(
+                    producer_id_start=start, producer_id_len=count
+                )
+            )
         case Done():
-            raise AssertionError("no relayed command is answered without a topic")
+            raise AssertionError("no relayed command is answered with nothing")
     assert_never(reply)
 
 

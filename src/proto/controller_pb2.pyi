@@ -57,25 +57,43 @@ class BrokerSessionResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., shutdown_granted: _Optional[bool] = ...) -> None: ...
 
 class RelayRequest(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs")
+    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ALTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATE_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: int
     create_topic: _admin_pb2.CreateTopicRequest
     delete_topic: _admin_pb2.DeleteTopicRequest
     alter_configs: _admin_pb2.AlterConfigsRequest
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ...) -> None: ...
+    allocate_producer_ids: AllocateProducerIdsRequest
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping[str, object]]] = ...) -> None: ...
 
 class RelayResponse(_message.Message):
-    __slots__ = ("create_topic", "delete_topic", "alter_configs")
+    __slots__ = ("create_topic", "delete_topic", "alter_configs", "allocate_producer_ids")
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ALTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATE_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
     create_topic: _admin_pb2.CreateTopicResponse
     delete_topic: _admin_pb2.DeleteTopicResponse
     alter_configs: _admin_pb2.AlterConfigsResponse
-    def __init__(self, create_topic: _Optional[_Union[_admin_pb2.CreateTopicResponse, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicResponse, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsResponse, _Mapping[str, object]]] = ...) -> None: ...
+    allocate_producer_ids: AllocateProducerIdsResponse
+    def __init__(self, create_topic: _Optional[_Union[_admin_pb2.CreateTopicResponse, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicResponse, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsResponse, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping[str, object]]] = ...) -> None: ...
+
+class AllocateProducerIdsRequest(_message.Message):
+    __slots__ = ("broker_epoch",)
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker_epoch: int
+    def __init__(self, broker_epoch: _Optional[int] = ...) -> None: ...
+
+class AllocateProducerIdsResponse(_message.Message):
+    __slots__ = ("producer_id_start", "producer_id_len")
+    PRODUCER_ID_START_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_LEN_FIELD_NUMBER: _ClassVar[int]
+    producer_id_start: int
+    producer_id_len: int
+    def __init__(self, producer_id_start: _Optional[int] = ..., producer_id_len: _Optional[int] = ...) -> None: ...

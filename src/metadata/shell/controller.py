@@ -28,6 +28,7 @@ from ..commands import (
     BrokerStopping,
     Command,
     FenceBroker,
+    ProducerIdsAllocated,
     RegisterBroker,
     Reply,
     UnfenceBroker,
@@ -189,7 +190,7 @@ class ControllerShell:
         later, saying that they have not."""
         self._check_cluster(request.cluster_id)
         outcome = await self.submit(command_of(request, self._topic_ids))
-        concerned = sorted({*outcome.brokers, NodeId(request.broker_id)})
+        concerned = _concerned(outcome, NodeId(request.broker_id))
         connected = [broker for broker in concerned if self._sessions.is_connected(broker)]
         await self._applied.wait(connected, outcome.offset, self._config.applied_wait_ms)
         applied = all(self._sessions.applied_offset(b) >= outcome.offset for b in concerned)
@@ -324,3 +325,11 @@ class ControllerShell:
                 f"this controller belongs to cluster {self._cluster_id!r}, the caller to"
                 f" {cluster_id!r}"
             )
+
+
+def _concerned(outcome: Outcome, asker: NodeId) -> list[NodeId]:
+    """The brokers that an answer waits for, ascending; producer ids are of use before any of them
+    knows."""
+    if isinstance(outcome.reply, ProducerIdsAllocated):
+        return []
+    return sorted({*outcome.brokers, asker} - {NO_NODE})

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from quorumlog.errors import (
+    CorruptionError,
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicationFactor,
@@ -13,11 +14,22 @@ from quorumlog.errors import (
     QuorumlogError,
     StaleBrokerEpoch,
     TopicAlreadyExists,
+    UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from quorumlog.ids import NO_NODE, NodeId, Offset, TopicId
-from quorumlog.metadata import DeleteTopic, FenceBroker, TopicCreated, TopicDeleted, decide
+from quorumlog.metadata import (
+    AllocateProducerIds,
+    DeleteTopic,
+    FenceBroker,
+    ProducerIdsAllocated,
+    TopicCreated,
+    TopicDeleted,
+    decide,
+)
+from quorumlog.metadata.image import replay
+from quorumlog.proto import metadata_records_pb2 as pb
 
 Cluster = Any  # conftest.Cluster: importlib mode gives conftest no importable name
 
@@ -234,3 +246,50 @@ def test_commands_of_a_past_life_are_refused(cluster: Cluster, broker_id: int) -
     stale = FenceBroker(broker_id=NodeId(broker_id), broker_epoch=Offset(99))
     with pytest.raises(StaleBrokerEpoch):
         decide(cluster.image, stale, cluster.config)
+
+
+# --- producer ids --------------------------------------------------------------------------------
+
+
+def allocated(cluster: Cluster, broker: int = NO_NODE) -> tuple[int, int]:
+    epoch = cluster.epoch(broker) if broker != NO_NODE else Offset(-1)
+    command = AllocateProducerIds(broker_id=NodeId(broker), broker_epoch=epoch)
+    reply = cluster.do(command).reply
+    assert isinstance(reply, ProducerIdsAllocated)
+    return reply.start, reply.count
+
+
+def test_each_block_of_producer_ids_begins_where_the_one_before_ended(cluster: Cluster) -> None:
+    cluster.start(1, 2)
+    assert [allocated(cluster, 1), allocated(cluster, 2), allocated(cluster)] == [
+        (0, 1000),
+        (1000, 1000),
+        (2000, 1000),
+    ]
+    assert cluster.image.next_producer_id == 3000
+
+
+def test_a_past_life_of_a_broker_gets_no_producer_ids(cluster: Cluster) -> None:
+    cluster.start(1)
+    old = cluster.epoch(1)
+    cluster.register(1, incarnation=1)
+    stale = AllocateProducerIds(broker_id=NodeId(1), broker_epoch=old)
+    with pytest.raises(StaleBrokerEpoch):
+        decide(cluster.image, stale, cluster.config)
+
+
+def test_producer_ids_end_before_they_leave_their_63_bits(cluster: Cluster) -> None:
+    given = pb.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=2**63 - 2000)
+    record = pb.MetadataRecord(producer_ids=given)
+    cluster.image = replay(cluster.image, record, offset=0, epoch=1)
+    assert allocated(cluster) == (2**63 - 2000, 1000)
+    with pytest.raises(UnknownServerError, match="none is left"):
+        allocated(cluster)
+
+
+def test_a_record_that_gives_producer_ids_away_twice_ends_the_replay(cluster: Cluster) -> None:
+    given = pb.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=1000)
+    record = pb.MetadataRecord(producer_ids=given)
+    image = replay(cluster.image, record, offset=0, epoch=1)
+    with pytest.raises(CorruptionError, match="twice"):
+        replay(image, record, offset=1, epoch=1)

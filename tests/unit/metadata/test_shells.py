@@ -388,6 +388,26 @@ def test_registration_with_bad_ids_is_refused(run: Run) -> None:
     run(main)
 
 
+def test_producer_ids_are_given_to_each_asker_once(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack:
+            channel = runtime.network.channel(stack.listener.address)
+
+            async def take() -> int:
+                request = pb.RelayRequest(cluster_id=CLUSTER, broker_id=NO_NODE)
+                request.allocate_producer_ids.broker_epoch = -1
+                answer = await channel.call(CONTROLLER_RELAY, request, timeout_ms=CALL_MS)
+                assert answer.allocate_producer_ids.producer_id_len == 1000
+                return answer.allocate_producer_ids.producer_id_start
+
+            starts = await asyncio.gather(*(take() for _ in range(20)))
+            assert sorted(starts) == [1000 * n for n in range(20)]
+        async with started(runtime, path) as stack:
+            await stack.until(lambda: stack.publisher.image.next_producer_id == 20_000)
+
+    run(main)
+
+
 def test_controller_that_does_not_lead_refuses(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session():
