@@ -3,7 +3,7 @@
 Derived from proto/quorumlog/v1; a test holds the list against the generated descriptors.
 """
 
-from .proto import admin_pb2, controller_pb2, log_pb2, quorum_pb2
+from .proto import admin_pb2, controller_pb2, log_pb2, quorum_pb2, raft_pb2
 from .runtime import Method
 
 LOG_PRODUCE = Method(
@@ -88,4 +88,21 @@ QUORUM_TRANSFER_LEADERSHIP = Method(
     "/quorumlog.v1.Quorum/TransferLeadership",
     quorum_pb2.TransferLeadershipRequest,
     quorum_pb2.TransferLeadershipResponse,
+)
+
+RAFT_APPEND = Method(
+    "/quorumlog.v1.Raft/Append", raft_pb2.RaftFrame, raft_pb2.RaftFrame, streaming=True
+)
+RAFT_SNAPSHOT = Method(
+    "/quorumlog.v1.Raft/Snapshot", raft_pb2.RaftFrame, raft_pb2.RaftFrame, streaming=True
+)
+RAFT_VOTE = Method("/quorumlog.v1.Raft/Vote", raft_pb2.VoteCall, raft_pb2.VoteResponse)
+RAFT_FOLLOW = Method(
+    "/quorumlog.v1.Raft/Follow", raft_pb2.FollowQuorumCall, raft_pb2.FollowQuorumResponse
+)
+RAFT_PROPOSE = Method(
+    "/quorumlog.v1.Raft/Propose",
+    raft_pb2.ProposeRequest,
+    raft_pb2.ProposeResponse,
+    streaming=True,
 )

@@ -22,33 +22,62 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from . import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17quorumlog/v1/raft.proto\x12\x0cquorumlog.v1\".\n\x05Voter\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\"\xb1\x01\n\rAppendRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x17\n\x0fprevious_offset\x18\x04 \x01(\x03\x12\x16\n\x0eprevious_epoch\x18\x05 \x01(\x05\x12\x0f\n\x07\x62\x61tches\x18\x06 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x07 \x01(\x03\x12\x10\n\x08sequence\x18\x08 \x01(\x03\"\x96\x01\n\x0e\x41ppendResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x08\x12\x1a\n\x12\x66lushed_end_offset\x18\x04 \x01(\x03\x12\x17\n\x0f\x64iverging_epoch\x18\x05 \x01(\x05\x12\x1c\n\x14\x64iverging_end_offset\x18\x06 \x01(\x03\"\xba\x01\n\x0bVoteRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12&\n\tcandidate\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Voter\x12\"\n\x05voter\x18\x04 \x01(\x0b\x32\x13.quorumlog.v1.Voter\x12\x12\n\nlast_epoch\x18\x05 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x06 \x01(\x03\x12\x10\n\x08pre_vote\x18\x07 \x01(\x08\"A\n\x0cVoteResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x0f\n\x07granted\x18\x02 \x01(\x08\x12\x11\n\tleader_id\x18\x03 \x01(\x05\"\xaa\x01\n\rSnapshotChunk\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x12\n\nend_offset\x18\x04 \x01(\x03\x12\x11\n\tend_epoch\x18\x05 \x01(\x05\x12\x0c\n\x04size\x18\x06 \x01(\x03\x12\x10\n\x08position\x18\x07 \x01(\x03\x12\x0f\n\x07\x63ontent\x18\x08 \x01(\x0c\x12\x0b\n\x03\x63rc\x18\t \x01(\x07\"F\n\x10SnapshotResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x11\n\tinstalled\x18\x03 \x01(\x08\"I\n\x11TimeoutNowRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x11\n\tleader_id\x18\x03 \x01(\x05\"#\n\x12TimeoutNowResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x32\xb1\x02\n\x04Raft\x12G\n\x06\x41ppend\x12\x1b.quorumlog.v1.AppendRequest\x1a\x1c.quorumlog.v1.AppendResponse(\x01\x30\x01\x12=\n\x04Vote\x12\x19.quorumlog.v1.VoteRequest\x1a\x1a.quorumlog.v1.VoteResponse\x12P\n\x0fInstallSnapshot\x12\x1b.quorumlog.v1.SnapshotChunk\x1a\x1e.quorumlog.v1.SnapshotResponse(\x01\x12O\n\nTimeoutNow\x12\x1f.quorumlog.v1.TimeoutNowRequest\x1a .quorumlog.v1.TimeoutNowResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17quorumlog/v1/raft.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\".\n\x05Voter\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\"C\n\x0cVoterAddress\x12\"\n\x05voter\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Voter\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\x9a\x01\n\x0cIntroduction\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12#\n\x06sender\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Voter\x12%\n\x08receiver\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Voter\x12\x13\n\x0bincarnation\x18\x04 \x01(\x0c\x12\x15\n\rstream_number\x18\x05 \x01(\x03\"j\n\tRaftFrame\x12\x30\n\x0cintroduction\x18\x01 \x01(\x0b\x32\x1a.quorumlog.v1.Introduction\x12+\n\x08messages\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.RaftMessage\"\xe4\x05\n\x0bRaftMessage\x12\x35\n\x0e\x61ppend_request\x18\x01 \x01(\x0b\x32\x1b.quorumlog.v1.AppendRequestH\x00\x12\x37\n\x0f\x61ppend_response\x18\x02 \x01(\x0b\x32\x1c.quorumlog.v1.AppendResponseH\x00\x12\x37\n\x0f\x61ppend_rejected\x18\x03 \x01(\x0b\x32\x1c.quorumlog.v1.AppendRejectedH\x00\x12,\n\theartbeat\x18\x04 \x01(\x0b\x32\x17.quorumlog.v1.HeartbeatH\x00\x12=\n\x12heartbeat_response\x18\x05 \x01(\x0b\x32\x1f.quorumlog.v1.HeartbeatResponseH\x00\x12\x35\n\x0esnapshot_chunk\x18\x06 \x01(\x0b\x32\x1b.quorumlog.v1.SnapshotChunkH\x00\x12;\n\x11snapshot_response\x18\x07 \x01(\x0b\x32\x1e.quorumlog.v1.SnapshotResponseH\x00\x12/\n\x0btimeout_now\x18\x08 \x01(\x0b\x32\x18.quorumlog.v1.TimeoutNowH\x00\x12+\n\tend_epoch\x18\t \x01(\x0b\x32\x16.quorumlog.v1.EndEpochH\x00\x12\x31\n\x0cvote_request\x18\n \x01(\x0b\x32\x19.quorumlog.v1.VoteRequestH\x00\x12\x33\n\rvote_response\x18\x0b \x01(\x0b\x32\x1a.quorumlog.v1.VoteResponseH\x00\x12;\n\x0e\x66ollow_request\x18\x0c \x01(\x0b\x32!.quorumlog.v1.FollowQuorumRequestH\x00\x12=\n\x0f\x66ollow_response\x18\r \x01(\x0b\x32\".quorumlog.v1.FollowQuorumResponseH\x00\x42\t\n\x07message\"\'\n\x06LogEnd\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"k\n\rAppendRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\"\n\x04prev\x18\x02 \x01(\x0b\x32\x14.quorumlog.v1.LogEnd\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\"H\n\x0e\x41ppendResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x11\n\tmatch_end\x18\x02 \x01(\x03\x12\x14\n\x0creceived_end\x18\x03 \x01(\x03\"g\n\x0e\x41ppendRejected\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\"\n\x04prev\x18\x02 \x01(\x0b\x32\x14.quorumlog.v1.LogEnd\x12\"\n\x04hint\x18\x03 \x01(\x0b\x32\x14.quorumlog.v1.LogEnd\"A\n\tHeartbeat\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x03\x12\r\n\x05round\x18\x03 \x01(\x03\"\x83\x01\n\x11HeartbeatResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x16\n\tmatch_end\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0creceived_end\x18\x04 \x01(\x03H\x01\x88\x01\x01\x42\x0c\n\n_match_endB\x0f\n\r_received_end\"\xb0\x01\n\rSnapshotChunk\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12&\n\x08snapshot\x18\x02 \x01(\x0b\x32\x14.quorumlog.v1.LogEnd\x12*\n\x06voters\x18\x03 \x03(\x0b\x32\x1a.quorumlog.v1.VoterAddress\x12\x0c\n\x04size\x18\x04 \x01(\x03\x12\x10\n\x08position\x18\x05 \x01(\x03\x12\x0f\n\x07\x63ontent\x18\x06 \x01(\x0c\x12\x0b\n\x03\x63rc\x18\x07 \x01(\x07\"[\n\x10SnapshotResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12&\n\x08snapshot\x18\x02 \x01(\x0b\x32\x14.quorumlog.v1.LogEnd\x12\x10\n\x08position\x18\x03 \x01(\x03\"\x1b\n\nTimeoutNow\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\"B\n\x08\x45ndEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\'\n\nsuccessors\x18\x02 \x03(\x0b\x32\x13.quorumlog.v1.Voter\"j\n\x0bVoteRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12%\n\x07log_end\x18\x02 \x01(\x0b\x32\x14.quorumlog.v1.LogEnd\x12\x10\n\x08pre_vote\x18\x03 \x01(\x08\x12\x13\n\x0bis_transfer\x18\x04 \x01(\x08\"h\n\x08VoteCall\x12\x30\n\x0cintroduction\x18\x01 \x01(\x0b\x32\x1a.quorumlog.v1.Introduction\x12*\n\x07request\x18\x02 \x01(\x0b\x32\x19.quorumlog.v1.VoteRequest\"@\n\x0cVoteResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x0f\n\x07granted\x18\x02 \x01(\x08\x12\x10\n\x08pre_vote\x18\x03 \x01(\x08\"5\n\x13\x46ollowQuorumRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"x\n\x10\x46ollowQuorumCall\x12\x30\n\x0cintroduction\x18\x01 \x01(\x0b\x32\x1a.quorumlog.v1.Introduction\x12\x32\n\x07request\x18\x02 \x01(\x0b\x32!.quorumlog.v1.FollowQuorumRequest\"\x87\x01\n\x14\x46ollowQuorumResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12#\n\x06sender\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Voter\x12#\n\x06leader\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Voter\x12\x16\n\x0eleader_address\x18\x04 \x01(\t\",\n\x0eProposeRequest\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x0c\"R\n\x0fProposeResponse\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Error2\xde\x02\n\x04Raft\x12>\n\x06\x41ppend\x12\x17.quorumlog.v1.RaftFrame\x1a\x17.quorumlog.v1.RaftFrame(\x01\x30\x01\x12@\n\x08Snapshot\x12\x17.quorumlog.v1.RaftFrame\x1a\x17.quorumlog.v1.RaftFrame(\x01\x30\x01\x12:\n\x04Vote\x12\x16.quorumlog.v1.VoteCall\x1a\x1a.quorumlog.v1.VoteResponse\x12L\n\x06\x46ollow\x12\x1e.quorumlog.v1.FollowQuorumCall\x1a\".quorumlog.v1.FollowQuorumResponse\x12J\n\x07Propose\x12\x1c.quorumlog.v1.ProposeRequest\x1a\x1d.quorumlog.v1.ProposeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.raft_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VOTER']._serialized_start=41
-  _globals['_VOTER']._serialized_end=87
-  _globals['_APPENDREQUEST']._serialized_start=90
-  _globals['_APPENDREQUEST']._serialized_end=267
-  _globals['_APPENDRESPONSE']._serialized_start=270
-  _globals['_APPENDRESPONSE']._serialized_end=420
-  _globals['_VOTEREQUEST']._serialized_start=423
-  _globals['_VOTEREQUEST']._serialized_end=609
-  _globals['_VOTERESPONSE']._serialized_start=611
-  _globals['_VOTERESPONSE']._serialized_end=676
-  _globals['_SNAPSHOTCHUNK']._serialized_start=679
-  _globals['_SNAPSHOTCHUNK']._serialized_end=849
-  _globals['_SNAPSHOTRESPONSE']._serialized_start=851
-  _globals['_SNAPSHOTRESPONSE']._serialized_end=921
-  _globals['_TIMEOUTNOWREQUEST']._serialized_start=923
-  _globals['_TIMEOUTNOWREQUEST']._serialized_end=996
-  _globals['_TIMEOUTNOWRESPONSE']._serialized_start=998
-  _globals['_TIMEOUTNOWRESPONSE']._serialized_end=1033
-  _globals['_RAFT']._serialized_start=1036
-  _globals['_RAFT']._serialized_end=1341
+  _globals['_VOTER']._serialized_start=68
+  _globals['_VOTER']._serialized_end=114
+  _globals['_VOTERADDRESS']._serialized_start=116
+  _globals['_VOTERADDRESS']._serialized_end=183
+  _globals['_INTRODUCTION']._serialized_start=186
+  _globals['_INTRODUCTION']._serialized_end=340
+  _globals['_RAFTFRAME']._serialized_start=342
+  _globals['_RAFTFRAME']._serialized_end=448
+  _globals['_RAFTMESSAGE']._serialized_start=451
+  _globals['_RAFTMESSAGE']._serialized_end=1191
+  _globals['_LOGEND']._serialized_start=1193
+  _globals['_LOGEND']._serialized_end=1232
+  _globals['_APPENDREQUEST']._serialized_start=1234
+  _globals['_APPENDREQUEST']._serialized_end=1341
+  _globals['_APPENDRESPONSE']._serialized_start=1343
+  _globals['_APPENDRESPONSE']._serialized_end=1415
+  _globals['_APPENDREJECTED']._serialized_start=1417
+  _globals['_APPENDREJECTED']._serialized_end=1520
+  _globals['_HEARTBEAT']._serialized_start=1522
+  _globals['_HEARTBEAT']._serialized_end=1587
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1590
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1721
+  _globals['_SNAPSHOTCHUNK']._serialized_start=1724
+  _globals['_SNAPSHOTCHUNK']._serialized_end=1900
+  _globals['_SNAPSHOTRESPONSE']._serialized_start=1902
+  _globals['_SNAPSHOTRESPONSE']._serialized_end=1993
+  _globals['_TIMEOUTNOW']._serialized_start=1995
+  _globals['_TIMEOUTNOW']._serialized_end=2022
+  _globals['_ENDEPOCH']._serialized_start=2024
+  _globals['_ENDEPOCH']._serialized_end=2090
+  _globals['_VOTEREQUEST']._serialized_start=2092
+  _globals['_VOTEREQUEST']._serialized_end=2198
+  _globals['_VOTECALL']._serialized_start=2200
+  _globals['_VOTECALL']._serialized_end=2304
+  _globals['_VOTERESPONSE']._serialized_start=2306
+  _globals['_VOTERESPONSE']._serialized_end=2370
+  _globals['_FOLLOWQUORUMREQUEST']._serialized_start=2372
+  _globals['_FOLLOWQUORUMREQUEST']._serialized_end=2425
+  _globals['_FOLLOWQUORUMCALL']._serialized_start=2427
+  _globals['_FOLLOWQUORUMCALL']._serialized_end=2547
+  _globals['_FOLLOWQUORUMRESPONSE']._serialized_start=2550
+  _globals['_FOLLOWQUORUMRESPONSE']._serialized_end=2685
+  _globals['_PROPOSEREQUEST']._serialized_start=2687
+  _globals['_PROPOSEREQUEST']._serialized_end=2731
+  _globals['_PROPOSERESPONSE']._serialized_start=2733
+  _globals['_PROPOSERESPONSE']._serialized_end=2815
+  _globals['_RAFT']._serialized_start=2818
+  _globals['_RAFT']._serialized_end=3168
 # @@protoc_insertion_point(module_scope)

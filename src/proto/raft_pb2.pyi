@@ -1,6 +1,8 @@
+from . import errors_pb2 as _errors_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -13,114 +15,242 @@ class Voter(_message.Message):
     directory_id: bytes
     def __init__(self, node_id: _Optional[int] = ..., directory_id: _Optional[bytes] = ...) -> None: ...
 
-class AppendRequest(_message.Message):
-    __slots__ = ("cluster_id", "epoch", "leader_id", "previous_offset", "previous_epoch", "batches", "high_watermark", "sequence")
+class VoterAddress(_message.Message):
+    __slots__ = ("voter", "address")
+    VOTER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    voter: Voter
+    address: str
+    def __init__(self, voter: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., address: _Optional[str] = ...) -> None: ...
+
+class Introduction(_message.Message):
+    __slots__ = ("cluster_id", "sender", "receiver", "incarnation", "stream_number")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STREAM_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    sender: Voter
+    receiver: Voter
+    incarnation: bytes
+    stream_number: int
+    def __init__(self, cluster_id: _Optional[str] = ..., sender: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., receiver: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., incarnation: _Optional[bytes] = ..., stream_number: _Optional[int] = ...) -> None: ...
+
+class RaftFrame(_message.Message):
+    __slots__ = ("introduction", "messages")
+    INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    introduction: Introduction
+    messages: _containers.RepeatedCompositeFieldContainer[RaftMessage]
+    def __init__(self, introduction: _Optional[_Union[Introduction, _Mapping[str, object]]] = ..., messages: _Optional[_Iterable[_Union[RaftMessage, _Mapping[str, object]]]] = ...) -> None: ...
+
+class RaftMessage(_message.Message):
+    __slots__ = ("append_request", "append_response", "append_rejected", "heartbeat", "heartbeat_response", "snapshot_chunk", "snapshot_response", "timeout_now", "end_epoch", "vote_request", "vote_response", "follow_request", "follow_response")
+    APPEND_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    APPEND_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    APPEND_REJECTED_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_NOW_FIELD_NUMBER: _ClassVar[int]
+    END_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VOTE_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    VOTE_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    append_request: AppendRequest
+    append_response: AppendResponse
+    append_rejected: AppendRejected
+    heartbeat: Heartbeat
+    heartbeat_response: HeartbeatResponse
+    snapshot_chunk: SnapshotChunk
+    snapshot_response: SnapshotResponse
+    timeout_now: TimeoutNow
+    end_epoch: EndEpoch
+    vote_request: VoteRequest
+    vote_response: VoteResponse
+    follow_request: FollowQuorumRequest
+    follow_response: FollowQuorumResponse
+    def __init__(self, append_request: _Optional[_Union[AppendRequest, _Mapping[str, object]]] = ..., append_response: _Optional[_Union[AppendResponse, _Mapping[str, object]]] = ..., append_rejected: _Optional[_Union[AppendRejected, _Mapping[str, object]]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping[str, object]]] = ..., heartbeat_response: _Optional[_Union[HeartbeatResponse, _Mapping[str, object]]] = ..., snapshot_chunk: _Optional[_Union[SnapshotChunk, _Mapping[str, object]]] = ..., snapshot_response: _Optional[_Union[SnapshotResponse, _Mapping[str, object]]] = ..., timeout_now: _Optional[_Union[TimeoutNow, _Mapping[str, object]]] = ..., end_epoch: _Optional[_Union[EndEpoch, _Mapping[str, object]]] = ..., vote_request: _Optional[_Union[VoteRequest, _Mapping[str, object]]] = ..., vote_response: _Optional[_Union[VoteResponse, _Mapping[str, object]]] = ..., follow_request: _Optional[_Union[FollowQuorumRequest, _Mapping[str, object]]] = ..., follow_response: _Optional[_Union[FollowQuorumResponse, _Mapping[str, object]]] = ...) -> None: ...
+
+class LogEnd(_message.Message):
+    __slots__ = ("epoch", "offset")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
-    PREVIOUS_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    PREVIOUS_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    offset: int
+    def __init__(self, epoch: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class AppendRequest(_message.Message):
+    __slots__ = ("epoch", "prev", "batches", "high_watermark")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PREV_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
-    cluster_id: str
     epoch: int
-    leader_id: int
-    previous_offset: int
-    previous_epoch: int
+    prev: LogEnd
     batches: bytes
     high_watermark: int
-    sequence: int
-    def __init__(self, cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., previous_offset: _Optional[int] = ..., previous_epoch: _Optional[int] = ..., batches: _Optional[bytes] = ..., high_watermark: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., prev: _Optional[_Union[LogEnd, _Mapping[str, object]]] = ..., batches: _Optional[bytes] = ..., high_watermark: _Optional[int] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
-    __slots__ = ("epoch", "sequence", "accepted", "flushed_end_offset", "diverging_epoch", "diverging_end_offset")
+    __slots__ = ("epoch", "match_end", "received_end")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
-    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
-    FLUSHED_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    DIVERGING_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    DIVERGING_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MATCH_END_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_END_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    sequence: int
-    accepted: bool
-    flushed_end_offset: int
-    diverging_epoch: int
-    diverging_end_offset: int
-    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., accepted: _Optional[bool] = ..., flushed_end_offset: _Optional[int] = ..., diverging_epoch: _Optional[int] = ..., diverging_end_offset: _Optional[int] = ...) -> None: ...
+    match_end: int
+    received_end: int
+    def __init__(self, epoch: _Optional[int] = ..., match_end: _Optional[int] = ..., received_end: _Optional[int] = ...) -> None: ...
 
-class VoteRequest(_message.Message):
-    __slots__ = ("cluster_id", "epoch", "candidate", "voter", "last_epoch", "log_end_offset", "pre_vote")
-    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+class AppendRejected(_message.Message):
+    __slots__ = ("epoch", "prev", "hint")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    CANDIDATE_FIELD_NUMBER: _ClassVar[int]
-    VOTER_FIELD_NUMBER: _ClassVar[int]
-    LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
-    cluster_id: str
+    PREV_FIELD_NUMBER: _ClassVar[int]
+    HINT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    candidate: Voter
-    voter: Voter
-    last_epoch: int
-    log_end_offset: int
-    pre_vote: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., candidate: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., voter: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., pre_vote: _Optional[bool] = ...) -> None: ...
+    prev: LogEnd
+    hint: LogEnd
+    def __init__(self, epoch: _Optional[int] = ..., prev: _Optional[_Union[LogEnd, _Mapping[str, object]]] = ..., hint: _Optional[_Union[LogEnd, _Mapping[str, object]]] = ...) -> None: ...
 
-class VoteResponse(_message.Message):
-    __slots__ = ("epoch", "granted", "leader_id")
+class Heartbeat(_message.Message):
+    __slots__ = ("epoch", "high_watermark", "round")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    GRANTED_FIELD_NUMBER: _ClassVar[int]
-    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    granted: bool
-    leader_id: int
-    def __init__(self, epoch: _Optional[int] = ..., granted: _Optional[bool] = ..., leader_id: _Optional[int] = ...) -> None: ...
+    high_watermark: int
+    round: int
+    def __init__(self, epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., round: _Optional[int] = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("epoch", "round", "match_end", "received_end")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    MATCH_END_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_END_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    round: int
+    match_end: int
+    received_end: int
+    def __init__(self, epoch: _Optional[int] = ..., round: _Optional[int] = ..., match_end: _Optional[int] = ..., received_end: _Optional[int] = ...) -> None: ...
 
 class SnapshotChunk(_message.Message):
-    __slots__ = ("cluster_id", "epoch", "leader_id", "end_offset", "end_epoch", "size", "position", "content", "crc")
-    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("epoch", "snapshot", "voters", "size", "position", "content", "crc")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
-    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    END_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     CRC_FIELD_NUMBER: _ClassVar[int]
-    cluster_id: str
     epoch: int
-    leader_id: int
-    end_offset: int
-    end_epoch: int
+    snapshot: LogEnd
+    voters: _containers.RepeatedCompositeFieldContainer[VoterAddress]
     size: int
     position: int
     content: bytes
     crc: int
-    def __init__(self, cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., end_offset: _Optional[int] = ..., end_epoch: _Optional[int] = ..., size: _Optional[int] = ..., position: _Optional[int] = ..., content: _Optional[bytes] = ..., crc: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., snapshot: _Optional[_Union[LogEnd, _Mapping[str, object]]] = ..., voters: _Optional[_Iterable[_Union[VoterAddress, _Mapping[str, object]]]] = ..., size: _Optional[int] = ..., position: _Optional[int] = ..., content: _Optional[bytes] = ..., crc: _Optional[int] = ...) -> None: ...
 
 class SnapshotResponse(_message.Message):
-    __slots__ = ("epoch", "position", "installed")
+    __slots__ = ("epoch", "snapshot", "position")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
-    INSTALLED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
+    snapshot: LogEnd
     position: int
-    installed: bool
-    def __init__(self, epoch: _Optional[int] = ..., position: _Optional[int] = ..., installed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., snapshot: _Optional[_Union[LogEnd, _Mapping[str, object]]] = ..., position: _Optional[int] = ...) -> None: ...
 
-class TimeoutNowRequest(_message.Message):
-    __slots__ = ("cluster_id", "epoch", "leader_id")
-    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
-    cluster_id: str
-    epoch: int
-    leader_id: int
-    def __init__(self, cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ...) -> None: ...
-
-class TimeoutNowResponse(_message.Message):
+class TimeoutNow(_message.Message):
     __slots__ = ("epoch",)
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class EndEpoch(_message.Message):
+    __slots__ = ("epoch", "successors")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSORS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    successors: _containers.RepeatedCompositeFieldContainer[Voter]
+    def __init__(self, epoch: _Optional[int] = ..., successors: _Optional[_Iterable[_Union[Voter, _Mapping[str, object]]]] = ...) -> None: ...
+
+class VoteRequest(_message.Message):
+    __slots__ = ("epoch", "log_end", "pre_vote", "is_transfer")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_FIELD_NUMBER: _ClassVar[int]
+    PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
+    IS_TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    log_end: LogEnd
+    pre_vote: bool
+    is_transfer: bool
+    def __init__(self, epoch: _Optional[int] = ..., log_end: _Optional[_Union[LogEnd, _Mapping[str, object]]] = ..., pre_vote: _Optional[bool] = ..., is_transfer: _Optional[bool] = ...) -> None: ...
+
+class VoteCall(_message.Message):
+    __slots__ = ("introduction", "request")
+    INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    introduction: Introduction
+    request: VoteRequest
+    def __init__(self, introduction: _Optional[_Union[Introduction, _Mapping[str, object]]] = ..., request: _Optional[_Union[VoteRequest, _Mapping[str, object]]] = ...) -> None: ...
+
+class VoteResponse(_message.Message):
+    __slots__ = ("epoch", "granted", "pre_vote")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    granted: bool
+    pre_vote: bool
+    def __init__(self, epoch: _Optional[int] = ..., granted: _Optional[bool] = ..., pre_vote: _Optional[bool] = ...) -> None: ...
+
+class FollowQuorumRequest(_message.Message):
+    __slots__ = ("epoch", "address")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    address: str
+    def __init__(self, epoch: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+
+class FollowQuorumCall(_message.Message):
+    __slots__ = ("introduction", "request")
+    INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    introduction: Introduction
+    request: FollowQuorumRequest
+    def __init__(self, introduction: _Optional[_Union[Introduction, _Mapping[str, object]]] = ..., request: _Optional[_Union[FollowQuorumRequest, _Mapping[str, object]]] = ...) -> None: ...
+
+class FollowQuorumResponse(_message.Message):
+    __slots__ = ("epoch", "sender", "leader", "leader_address")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    sender: Voter
+    leader: Voter
+    leader_address: str
+    def __init__(self, epoch: _Optional[int] = ..., sender: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., leader: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., leader_address: _Optional[str] = ...) -> None: ...
+
+class ProposeRequest(_message.Message):
+    __slots__ = ("id", "values")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, id: _Optional[int] = ..., values: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ProposeResponse(_message.Message):
+    __slots__ = ("id", "offsets", "error")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    error: _errors_pb2.Error
+    def __init__(self, id: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
