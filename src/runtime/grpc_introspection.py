@@ -25,27 +25,35 @@ _messages: Any = health_pb2  # its stubs do not know the newest call
 
 
 class Readiness:
-    """Whether a server takes work: what health checks are told. Watchers wait for its changes."""
+    """Whether a server takes work: what health checks are told. Watchers wait for its changes.
+
+    A service that was announced by its name has a word of its own; all others share the server's.
+    """
 
     def __init__(self, *, is_serving: bool) -> None:
-        self._is_serving = is_serving
+        self._is_serving = {"": is_serving}  # by service name; "": the server
         self.is_closed = False  # no change will follow: watches end
         self._changed = asyncio.Event()  # a new one after each change
 
     @property
-    def status(self) -> str:
-        """The word of the health protocol."""
-        return "SERVING" if self._is_serving else "NOT_SERVING"
+    def names(self) -> list[str]:
+        """The services with a word of their own, "" for the server among them."""
+        return list(self._is_serving)
 
-    def set(self, *, is_serving: bool) -> None:
+    def status(self, service: str = "") -> str:
+        """The word of the health protocol for a service."""
+        is_serving = self._is_serving.get(service, self._is_serving[""])
+        return "SERVING" if is_serving else "NOT_SERVING"
+
+    def set(self, *, is_serving: bool, service: str = "") -> None:
         """Change it; who watches is told. Nothing changes after the close."""
-        if is_serving != self._is_serving and not self.is_closed:
-            self._is_serving = is_serving
+        if is_serving != self._is_serving.get(service) and not self.is_closed:
+            self._is_serving[service] = is_serving
             self._wake()
 
     def close(self) -> None:
         """Say for the last time that no work is taken."""
-        self._is_serving, self.is_closed = False, True
+        self._is_serving, self.is_closed = dict.fromkeys(self._is_serving, False), True
         self._wake()
 
     def _wake(self) -> None:
@@ -68,26 +76,28 @@ def introspection_methods(services: list[str], readiness: Readiness) -> dict[str
 
 
 def _health_methods(services: list[str], readiness: Readiness) -> dict[str, RpcMethod]:
-    known = ["", *services, HEALTH, *REFLECTION_SERVICES]
+    def known() -> list[str]:
+        return [*services, HEALTH, *REFLECTION_SERVICES, *readiness.names]
 
     async def check(raw: bytes, context: _Context) -> bytes:
-        service = await _parse(health_pb2.HealthCheckRequest, raw, context)
-        if service.service not in known:
-            await context.abort(_Code.NOT_FOUND, f"no service {service.service} here")
-        return _health(readiness.status)
+        asked = (await _parse(health_pb2.HealthCheckRequest, raw, context)).service
+        if asked not in known():
+            await context.abort(_Code.NOT_FOUND, f"no service {asked} here")
+        return _health(readiness.status(asked))
 
     async def list_all(raw: bytes, context: _Context) -> bytes:
-        one = health_pb2.HealthCheckResponse(status=readiness.status)
-        answer = _messages.HealthListResponse(statuses=dict.fromkeys(known, one))
+        words = {
+            name: health_pb2.HealthCheckResponse(status=readiness.status(name)) for name in known()
+        }
+        answer = _messages.HealthListResponse(statuses=words)
         raw_answer: bytes = answer.SerializeToString(deterministic=True)
         return raw_answer
 
     async def watch(raw: bytes, context: _Context) -> None:
-        service = await _parse(health_pb2.HealthCheckRequest, raw, context)
-        is_known = service.service in known
+        asked = (await _parse(health_pb2.HealthCheckRequest, raw, context)).service
         told = ""
         while True:  # an unknown service may come to be, says the protocol: its watch goes on
-            status = readiness.status if is_known else "SERVICE_UNKNOWN"
+            status = readiness.status(asked) if asked in known() else "SERVICE_UNKNOWN"
             if status != told:
                 told = status
                 await context.write(_health(status))

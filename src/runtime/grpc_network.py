@@ -198,9 +198,9 @@ class _GrpcListener:
             | introspection_methods(sorted({_service_of(path) for path in handlers}), readiness)
         )
 
-    def announce(self, *, is_ready: bool) -> None:
+    def announce(self, *, is_ready: bool, service: str = "") -> None:
         """Tell health checks and their watchers; calls are answered all the same."""
-        self._readiness.set(is_serving=is_ready)
+        self._readiness.set(is_serving=is_ready, service=service)
 
     async def close(self, grace_ms: int) -> None:
         """Take no new calls, give those under way `grace_ms`, cancel the rest and wait for it."""

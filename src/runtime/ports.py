@@ -308,9 +308,13 @@ class Listener(Protocol):
 class CallListener(Listener, Protocol):
     """A served address that answers calls, and says to those who ask whether it is of use."""
 
-    def announce(self, *, is_ready: bool) -> None:
+    def announce(self, *, is_ready: bool, service: str = "") -> None:
         """Tell health checks and their watchers; calls are answered all the same. Closing says so
-        by itself."""
+        by itself.
+
+        `service` is a name that has a word of its own from its first announcement on; without one
+        the word is for the server and all services that have none.
+        """
 
 
 class Channel(Protocol):

@@ -105,7 +105,7 @@ class _SimListener:
         self._door = Door(process, "calls", self._accept)
         self.address = fabric.listen(address, self._door)
 
-    def announce(self, *, is_ready: bool) -> None:
+    def announce(self, *, is_ready: bool, service: str = "") -> None:
         """Nobody asks: there is no health service."""
 
     async def close(self, grace_ms: int) -> None:

@@ -87,6 +87,23 @@ def test_a_server_is_not_serving_before_it_is_ready_nor_when_it_begins_to_stop()
     with_server(client, is_ready=False)
 
 
+def test_a_service_that_is_announced_by_name_has_a_word_of_its_own() -> None:
+    async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
+        watch: Any = stub(channel).Watch(asked("quorumlog.quorum"))
+        assert (await watch.read()).status == SERVICE_UNKNOWN
+        for is_ready, status in [(False, NOT_SERVING), (True, SERVING), (False, NOT_SERVING)]:
+            listener.announce(is_ready=is_ready, service="quorumlog.quorum")
+            assert (await watch.read()).status == status
+            assert (await stub(channel).Check(asked("quorumlog.quorum"))).status == status
+            assert (await stub(channel).Check(asked())).status == SERVING
+        messages: Any = health_pb2
+        everything = await stub(channel).List(messages.HealthListRequest())
+        assert everything.statuses["quorumlog.quorum"].status == NOT_SERVING
+        assert everything.statuses["quorumlog.v1.Log"].status == SERVING
+
+    with_server(client)
+
+
 def test_a_watch_says_the_last_word_and_ends_with_the_server() -> None:
     async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
         watch = stub(channel).Watch(asked())
@@ -118,7 +135,7 @@ def test_a_server_that_closes_is_not_made_ready_again() -> None:
     readiness = Readiness(is_serving=False)
     readiness.close()
     readiness.set(is_serving=True)
-    assert readiness.status == "NOT_SERVING"
+    assert readiness.status() == "NOT_SERVING"
 
 
 @pytest.mark.parametrize(
