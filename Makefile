@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(CURDIR)/$(VENV)/bin
-LEVEL ?= node
+LEVEL ?= broker
 SEEDS ?= 50
 MINUTES ?= 10
 FUZZ_SECONDS ?= 30
@@ -34,7 +34,7 @@ demo: setup ## start a broker, load 336,776 flights, read them with Spark, check
 test: setup ## every test but the long ones: what decides a landing
 	$(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
-	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=20
+	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10
 	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=2
@@ -46,7 +46,7 @@ test-plain: setup ## the tests of the record codec, and the quick ones of what u
 test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m spark tests/spark
-	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=200
+	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
 	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=60
@@ -79,7 +79,7 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.clients.reference import with_tables as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md
 
-simulate: setup ## whole nodes on the simulated runtime: LEVEL=node SEEDS=50, or SEED=n to replay one
+simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50, or SEED=n to replay one
 	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 fuzz: setup ## look by coverage for bytes that break a parser or a recovery: FUZZ_SECONDS=30 for each; needs atheris

@@ -40,7 +40,7 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m quorumlog.simulation", description=__doc__)
-    parser.add_argument("--level", choices=LEVELS, default="node", help="what is simulated")
+    parser.add_argument("--level", choices=LEVELS, default="broker", help="what is simulated")
     parser.add_argument("--seeds", type=int, default=50, help="how many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, default=None, help="replay this seed alone")

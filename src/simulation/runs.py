@@ -64,10 +64,10 @@ def scenario_of(level: str) -> Play:
             from .scenarios.mini import play as play_mini
 
             return play_mini
-        case "node":
-            from .scenarios.node import play as play_node
+        case "broker":
+            from .scenarios.broker import play as play_broker
 
-            return play_node
+            return play_broker
         case "clients":
             from .scenarios.clients import play as play_clients
 
@@ -84,4 +84,4 @@ def scenario_of(level: str) -> Play:
             raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
 
 
-LEVELS: Final = ("node", "clients", "evil", "storage", "mini")
+LEVELS: Final = ("broker", "clients", "evil", "storage", "mini")

@@ -37,7 +37,7 @@ def test_a_replayed_seed_gives_the_same_event_hash() -> None:
 
 @pytest.mark.slow
 def test_a_whole_node_survives_a_few_seeds() -> None:
-    finished = play("--level", "node", "--seeds", "2")
+    finished = play("--level", "broker", "--seeds", "2")
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
@@ -60,10 +60,10 @@ def judged(*pair: dict[str, object] | None) -> str:
 
 def test_a_failing_seed_is_explained_with_its_replay_command() -> None:
     failed = OUTCOME | {"failure": "AssertionError: lost write"}
-    text = explain("node", 5, [failed, failed], judged(failed, failed))
+    text = explain("broker", 5, [failed, failed], judged(failed, failed))
     assert "lost write" in text
     assert "1 n what" in text
-    assert "make simulate LEVEL=node SEED=5" in text
+    assert "make simulate LEVEL=broker SEED=5" in text
 
 
 def test_different_hashes_are_a_failure() -> None:

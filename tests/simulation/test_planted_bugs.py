@@ -3,7 +3,7 @@
 import pytest
 
 from quorumlog.simulation.runs import play_seed
-from quorumlog.simulation.scenarios import mini, node
+from quorumlog.simulation.scenarios import broker, mini
 from quorumlog.simulation.world import SimWorld
 
 SEEDS_MAX = {"ack-before-sync": 5, "no-folder-sync": 10, "short-write": 10, "no-checksum": 40}
@@ -41,11 +41,11 @@ def test_a_log_that_acknowledges_before_its_sync_loses_writes() -> None:
 
 
 @pytest.mark.slow
-def test_a_whole_node_on_a_disk_that_never_syncs_is_found_out() -> None:
-    """The node scenario can fail: nothing acknowledged survives the last power cut."""
+def test_a_whole_broker_on_a_disk_that_never_syncs_is_found_out() -> None:
+    """The broker scenario can fail: nothing acknowledged survives the last power cut."""
 
     def play(world: SimWorld) -> dict[str, int]:
-        return node.play(world, lying_disk=True)
+        return broker.play(world, lying_disk=True)
 
-    failures = [play_seed("node", seed, play).failure for seed in (2, 5, 10)]
+    failures = [play_seed("broker", seed, play).failure for seed in (2, 5, 10)]
     assert all(failures)

@@ -24,10 +24,10 @@ from ..inspecting import prove_directory
 from ..network import SimNetwork
 from ..world import SimNode, SimWorld
 from .books import Books, within
+from .broker import ADDRESS, CONFIG, SentRecords, serve
 from .client_plan import CHURNED, ClientsPlan, draw_clients_plan
 from .client_producers import Sending
 from .client_readers import Reading, follow_churned
-from .node import ADDRESS, CONFIG, SentRecords, serve
 
 TROUBLES_MAX: Final = 4
 WORKLOAD_MS_MAX: Final = 1_200_000

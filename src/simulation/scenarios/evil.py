@@ -16,10 +16,10 @@ from ...server.node import Node, format_directory
 from ..checkers import Place, Stored, anomalies, report
 from ..world import SimWorld
 from .books import Books, within
+from .broker import ADDRESS, SentRecords
 from .client_plan import CHURNED, draw_clients_plan
 from .clients import Application, is_done, tasks_of
 from .evil_broker import EvilBroker, Temper
-from .node import ADDRESS, SentRecords
 
 HONEST: Final = "127.0.0.1:9095"
 CONFIG: Final = NodeConfig(data_dir="/var/quorumlog", grpc_listener=HONEST, advertised_grpc=ADDRESS)

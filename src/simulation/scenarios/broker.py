@@ -1,4 +1,4 @@
-"""One whole node and one client of ours, with power cuts at any file operation of the node.
+"""One whole broker node and one client of ours, with power cuts at any of its file operations.
 
 The node is what `quorumlog dev` runs: it formats its folder, recovers, serves. The client creates
 topics, produces from several tasks at once, follows with a consumer, and knows nothing of the
