@@ -11,7 +11,6 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from ..errors import InvalidConfig
-from ..ids import NodeId
 from ..settings import (
     Resolved,
     Setting,
@@ -22,9 +21,9 @@ from ..settings import (
     resolve,
     variable_of,
 )
+from .addresses import ANY_HOST, VoterEntry, check_voters, parse_address, parse_voter
 
 ROLES = ("controller", "broker")
-ANY_HOST = ("0.0.0.0", "[::]")
 MIB = 1 << 20
 CLIENT_TABLE = "client"  # of a file that the command line shares; nodes leave it alone
 
@@ -68,7 +67,7 @@ class NodeConfig:
     roles: tuple[str, ...] = _setting(
         "node.roles",
         ROLES,
-        "What the node does: controller, broker, or both. Only both works so far.",
+        "What the node does: controller, broker, or both. A broker alone does not work yet.",
         field_name="process.roles",
     )
     rack: str = _setting(
@@ -97,11 +96,43 @@ class NodeConfig:
         "host:port told to clients; empty: the listener's own address.",
         field_name="advertised.listeners",
     )
+    advertised_controller: str = _setting(
+        "advertised.controller",
+        "",
+        "host:port told to the other members of the quorum; empty: as controller.voters has it, "
+        "else the listener's own address.",
+        field_name="advertised.listeners",
+    )
     controller_voters: tuple[str, ...] = _setting(
         "controller.voters",
         (),
-        'The quorum as "id@host:port"; empty: this node alone. Only one voter works so far.',
+        'The voters with which the quorum is formed, as "id@host:port:directory id"; empty: this '
+        "node alone. Once it is formed, commands change it, and this list only says whom to ask.",
         field_name="controller.quorum.voters",
+    )
+    controller_bootstrap: tuple[str, ...] = _setting(
+        "controller.bootstrap",
+        (),
+        "host:port of members of the quorum that a node without a vote asks who leads.",
+        field_name="controller.quorum.bootstrap.servers",
+    )
+    election_timeout_ms: int = _setting(
+        "controller.election.timeout.ms",
+        1_000,
+        "A voter that hears no leader for one to two times as long calls an election: shorter "
+        "replaces a dead leader sooner, and a slow one too.",
+        unit="ms",
+        low=50,
+        high=600_000,
+        field_name="controller.quorum.election.timeout.ms",
+    )
+    heartbeat_ms: int = _setting(
+        "controller.heartbeat.ms",
+        100,
+        "The leader says so often that it lives; at most half of the election time-out.",
+        unit="ms",
+        low=10,
+        high=300_000,
     )
     session_timeout_ms: int = _setting(
         "broker.session.timeout.ms",
@@ -265,9 +296,10 @@ class NodeConfig:
             raise InvalidConfig(
                 f"node.roles is {list(self.roles)}; give controller, broker, or both, each once"
             )
-        if set(self.roles) != set(ROLES):
+        if not self.is_controller:
             raise InvalidConfig(
-                f"node.roles is {list(self.roles)}; this version runs both roles in every node"
+                "node.roles is broker alone; in this version every broker is a controller too: "
+                'give ["controller", "broker"]'
             )
 
     def _check_addresses(self) -> None:
@@ -275,27 +307,67 @@ class NodeConfig:
             ("listeners.grpc", self.grpc_listener),
             ("listeners.controller", self.controller_listener),
             ("advertised.grpc", self.advertised_grpc),
+            ("advertised.controller", self.advertised_controller),
         ):
-            if address or name != "advertised.grpc":
+            if address or not name.startswith("advertised."):
                 parse_address(name, address)
+        for address in self.controller_bootstrap:
+            parse_address("controller.bootstrap", address)
         host, _ = parse_address("listeners.grpc", self.grpc_listener)
-        if host in ANY_HOST and not self.advertised_grpc:
+        if host in ANY_HOST and self.is_broker and not self.advertised_grpc:
             raise InvalidConfig(
                 f"listeners.grpc is on every interface ({host}); say in advertised.grpc which "
                 "host:port clients shall use"
             )
 
     def _check_voters(self) -> None:
-        voters = [parse_voter(text)[0] for text in self.controller_voters]
-        if len(voters) > 1:
+        check_voters(self.voters)
+        if not self.is_alone and not self.quorum_address:
+            host, port = parse_address("listeners.controller", self.controller_listener)
+            where = "on every interface" if host in ANY_HOST else f"on port {port}"
             raise InvalidConfig(
-                f"controller.voters names {len(voters)} voters; this version runs one"
+                f"listeners.controller is {where}; say in advertised.controller at which "
+                "host:port the other members of the quorum reach this node"
             )
-        if voters and voters != [self.node_id]:
+        if self.heartbeat_ms * 2 > self.election_timeout_ms:
             raise InvalidConfig(
-                f"controller.voters names node {voters[0]}, node.id is {self.node_id}; "
-                "the only voter must be this node"
+                f"controller.heartbeat.ms is {self.heartbeat_ms}, more than half of "
+                f"controller.election.timeout.ms ({self.election_timeout_ms}): give at most "
+                f"{self.election_timeout_ms // 2}"
             )
+
+    @property
+    def voters(self) -> tuple[VoterEntry, ...]:
+        """What `controller.voters` says."""
+        return tuple(parse_voter(text) for text in self.controller_voters)
+
+    @property
+    def own_entry(self) -> VoterEntry | None:
+        """This node in `controller.voters`."""
+        return next((voter for voter in self.voters if voter.node_id == self.node_id), None)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing here speaks of other members of the quorum."""
+        others = [voter for voter in self.voters if voter.node_id != self.node_id]
+        return not others and not self.controller_bootstrap
+
+    @property
+    def quorum_address(self) -> str:
+        """Where the other members reach this node; "": only the open listener can tell, since it
+        picks its port, or is on every interface."""
+        if self.advertised_controller:
+            return self.advertised_controller
+        if (entry := self.own_entry) is not None:
+            return entry.address
+        host, port = parse_address("listeners.controller", self.controller_listener)
+        return "" if host in ANY_HOST or port == 0 else self.controller_listener
+
+    @property
+    def quorum_bootstrap(self) -> tuple[str, ...]:
+        """Other members that can be asked who leads: voters first, each address once."""
+        others = [voter.address for voter in self.voters if voter.node_id != self.node_id]
+        return tuple(dict.fromkeys((*others, *self.controller_bootstrap)))
 
     @property
     def is_controller(self) -> bool:
@@ -349,19 +421,6 @@ def node_config(found: Resolved) -> NodeConfig:
         raise _placed(error, found, error.message.partition(" ")[0]) from None
 
 
-def parse_address(name: str, text: str) -> tuple[str, int]:
-    """Split "host:port"; raises InvalidConfig naming the setting."""
-    host, colon, port = text.rpartition(":")
-    number = _digits(port, 65_535)
-    if not colon or not host or number is None:
-        raise InvalidConfig(f'{name} is "{text}"; give host:port with a port of 0..65535')
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise InvalidConfig(
-            f'{name} is "{text}"; give an IPv6 address in brackets, [{host}]:{number}'
-        )
-    return host, number
-
-
 def placed_address(found: Resolved, name: str) -> tuple[str, int]:
     """Split the "host:port" of a setting; raises InvalidConfig naming where it stands."""
     try:
@@ -376,23 +435,6 @@ def _placed(error: InvalidConfig, found: Resolved, name: str) -> InvalidConfig:
     if origin is None or not origin.place:
         return error
     return InvalidConfig(f"{origin.place}: {error.message}")
-
-
-def parse_voter(text: str) -> tuple[NodeId, str]:
-    """Split "id@host:port"; raises InvalidConfig."""
-    number, at, address = text.partition("@")
-    node_id = _digits(number, 2**31 - 1)
-    if not at or node_id is None:
-        raise InvalidConfig(f'controller.voters has "{text}"; give "id@host:port"')
-    parse_address("controller.voters", address)
-    return NodeId(node_id), address
-
-
-def _digits(text: str, most: int) -> int | None:
-    """Return a number of 0..`most` in digits; None for anything else, however long."""
-    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
-        return None
-    return number if (number := int(text)) <= most else None
 
 
 def _row(each: "Field[Any]") -> Setting:

@@ -27,8 +27,8 @@ from ..settings import (
     split_assignments,
 )
 from ..storage import DirectoryMeta
+from .addresses import ANY_HOST
 from .config import (
-    ANY_HOST,
     NodeConfig,
     node_config,
     node_environment,

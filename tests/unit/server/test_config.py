@@ -5,7 +5,11 @@ import json
 import pytest
 
 from quorumlog.errors import InvalidConfig
+from quorumlog.ids import DirectoryId, NodeId
+from quorumlog.server.addresses import VoterEntry, id_text, parse_voter
 from quorumlog.server.config import NodeConfig, parse_toml, settings, toml_source
+
+A, B = id_text(b"a" * 16), id_text(b"b" * 16)
 
 
 def test_dotted_keys_and_tables_mean_the_same() -> None:
@@ -30,7 +34,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_one() -> None:
 
 
 def test_an_unknown_key_like_no_other_lists_the_known_ones() -> None:
-    with pytest.raises(InvalidConfig, match=r"known are advertised\.grpc, .*subscribe"):
+    with pytest.raises(InvalidConfig, match=r"known are advertised\.controller, .*subscribe"):
         toml_source("zzz = 1", path="node.toml")
 
 
@@ -51,7 +55,7 @@ def test_a_file_that_is_not_toml_is_named() -> None:
         ({"data.dir": "/d", "node.roles": []}, "node.roles is []"),
         ({"data.dir": "/d", "node.roles": ["observer"]}, "give controller, broker, or both"),
         ({"data.dir": "/d", "node.roles": "broker"}, "give a list of text"),
-        ({"data.dir": "/d", "node.roles": ["broker"]}, "runs both roles in every node"),
+        ({"data.dir": "/d", "node.roles": ["broker"]}, "every broker is a controller too"),
         ({"data.dir": "/d", "listeners.grpc": "0.0.0.0:1"}, "say in advertised.grpc"),
         ({"data.dir": "/d", "node.roles": [1]}, "give a list of text"),
         ({"data.dir": "/d", "listeners.grpc": "9094"}, 'listeners.grpc is "9094"; give host:port'),
@@ -60,11 +64,42 @@ def test_a_file_that_is_not_toml_is_named() -> None:
         ({"data.dir": "/d", "listeners.grpc": "h:" + "9" * 5_000}, "a port of 0..65535"),
         ({"data.dir": "/d", "listeners.grpc": "h:\u0661"}, "a port of 0..65535"),
         ({"data.dir": "/d", "listeners.grpc": "::1:9094"}, "in brackets, [::1]:9094"),
-        ({"data.dir": "/d", "controller.voters": ["9" * 5_000 + "@h:1"]}, 'give "id@host:port"'),
+        (
+            {"data.dir": "/d", "controller.voters": ["9" * 5_000 + "@h:1"]},
+            'give "id@host:port:directory id"',
+        ),
         ({"data.dir": "/d", "advertised.grpc": "x"}, "advertised.grpc is"),
-        ({"data.dir": "/d", "controller.voters": ["1"]}, 'give "id@host:port"'),
-        ({"data.dir": "/d", "controller.voters": ["2@h:1"]}, "the only voter must be this node"),
-        ({"data.dir": "/d", "controller.voters": ["1@h:1", "2@h:2"]}, "this version runs one"),
+        ({"data.dir": "/d", "controller.voters": ["1"]}, 'give "id@host:port:directory id"'),
+        ({"data.dir": "/d", "controller.voters": ["1@h:1", "1@h:2"]}, "share the node id"),
+        ({"data.dir": "/d", "controller.voters": ["1@h:1", "2@h:1"]}, "share the address"),
+        ({"data.dir": "/d", "controller.voters": [f"1@h:1:{A}", f"2@h:2:{A}"]}, "share the dir"),
+        ({"data.dir": "/d", "controller.voters": [f"1@h:1:{A}", "2@h:2"]}, "storage random-id"),
+        ({"data.dir": "/d", "controller.voters": [f"1@h:1:{A[:-1]}"]}, "22 characters of base64"),
+        ({"data.dir": "/d", "controller.voters": ["1@h:1:" + "A" * 22]}, "22 characters of base"),
+        ({"data.dir": "/d", "controller.voters": ["1@h:1:" + "é" * 22]}, "22 characters of base"),
+        ({"data.dir": "/d", "controller.voters": [f"1@h:1:{A}", f"2@h:0:{B}"]}, "a port of its"),
+        ({"data.dir": "/d", "controller.bootstrap": ["h"]}, "controller.bootstrap is"),
+        ({"data.dir": "/d", "advertised.controller": "h"}, "advertised.controller is"),
+        (
+            {
+                "data.dir": "/d",
+                "controller.bootstrap": ["h:1"],
+                "listeners.controller": "0.0.0.0:9093",
+            },
+            "say in advertised.controller",
+        ),
+        (
+            {
+                "data.dir": "/d",
+                "controller.bootstrap": ["h:1"],
+                "listeners.controller": "127.0.0.1:0",
+            },
+            "say in advertised.controller",
+        ),
+        (
+            {"data.dir": "/d", "controller.heartbeat.ms": 501},
+            "give at most 500",
+        ),
         (
             {"data.dir": "/d", "produce.inflight.requests.max": 0},
             "produce.inflight.requests.max is 0; give 1..1000 requests",
@@ -88,3 +123,45 @@ def test_every_setting_has_a_doc_and_a_default_of_its_kind() -> None:
         assert row.default is None or isinstance(row.default, row.kind), row.name
         if row.kind is int:
             assert None not in (row.low, row.high), row.name
+
+
+# --- the quorum ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["h:1", "127.0.0.1:9093", "[::1]:9093"])
+@pytest.mark.parametrize("directory_id", [None, DirectoryId(b"a" * 16)])
+def test_a_voter_reads_as_it_is_written(address: str, directory_id: DirectoryId | None) -> None:
+    voter = VoterEntry(node_id=NodeId(7), address=address, directory_id=directory_id)
+    assert parse_voter(str(voter)) == voter
+
+
+def test_a_node_asks_the_other_voters_who_leads() -> None:
+    config = NodeConfig(
+        data_dir="/d",
+        node_id=2,
+        roles=("controller",),
+        controller_voters=(f"1@h:1:{A}", f"2@h:2:{B}"),
+        controller_bootstrap=("h:9", "h:1"),
+        controller_listener="0.0.0.0:2",
+    )
+    assert config.quorum_bootstrap == ("h:1", "h:9")
+    assert config.quorum_address == "h:2"
+    assert not config.is_alone
+    assert (config.is_broker, config.is_controller) == (False, True)
+
+
+def test_a_controller_without_clients_needs_no_address_for_them() -> None:
+    config = NodeConfig(data_dir="/d", roles=("controller",), grpc_listener="0.0.0.0:9094")
+    assert config.is_alone
+    assert config.quorum_address == "127.0.0.1:9093"
+
+
+def test_a_lone_node_may_pick_its_port() -> None:
+    config = NodeConfig(data_dir="/d", controller_listener="127.0.0.1:0")
+    assert config.quorum_address == ""
+
+
+def test_a_node_that_is_not_among_the_voters_asks_them_all() -> None:
+    config = NodeConfig(data_dir="/d", node_id=3, controller_voters=("1@h:1",))
+    assert config.quorum_bootstrap == ("h:1",)
+    assert config.own_entry is None

@@ -1,0 +1,107 @@
+"""Addresses and voters as texts of a node's settings. Pure."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import InvalidConfig
+from ..ids import DirectoryId, NodeId
+
+ANY_HOST = ("0.0.0.0", "[::]")
+ID_TEXT_SIZE = 22  # characters of base64url for 16 bytes, without padding
+_VOTERS = "controller.voters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoterEntry:
+    """One voter as `controller.voters` names it."""
+
+    node_id: NodeId
+    address: str  # "host:port" where the other members reach it
+    directory_id: DirectoryId | None  # None: not said
+
+    def __str__(self) -> str:
+        directory = "" if self.directory_id is None else f":{id_text(self.directory_id)}"
+        return f"{self.node_id}@{self.address}{directory}"
+
+
+def parse_address(name: str, text: str) -> tuple[str, int]:
+    """Split "host:port"; raises InvalidConfig naming the setting."""
+    host, colon, port = text.rpartition(":")
+    number = parse_digits(port, 65_535)
+    if not colon or not host or number is None:
+        raise InvalidConfig(f'{name} is "{text}"; give host:port with a port of 0..65535')
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise InvalidConfig(
+            f'{name} is "{text}"; give an IPv6 address in brackets, [{host}]:{number}'
+        )
+    return host, number
+
+
+def parse_voter(text: str) -> VoterEntry:
+    """Split "id@host:port" or "id@host:port:directory id"; raises InvalidConfig."""
+    number, at, place = text.partition("@")
+    node_id = parse_digits(number, 2**31 - 1)
+    if not at or node_id is None:
+        raise InvalidConfig(f'{_VOTERS} has "{text}"; give "id@host:port:directory id"')
+    address, _, tail = place.rpartition(":")
+    directory_id = None
+    if len(tail) > 5 and address.rpartition(":")[2].isdecimal():  # longer than any port
+        directory_id = parse_id(tail, f'{_VOTERS} has "{text}"')
+        place = address
+    parse_address(_VOTERS, place)
+    return VoterEntry(node_id=NodeId(node_id), address=place, directory_id=directory_id)
+
+
+def check_voters(voters: Sequence[VoterEntry]) -> None:
+    """Raise InvalidConfig for a list that contradicts itself, or cannot form a quorum."""
+    for what in ("node_id", "address", "directory_id"):
+        seen: dict[object, VoterEntry] = {}
+        for voter in voters:
+            value = getattr(voter, what)
+            if value is not None and value in seen:
+                raise InvalidConfig(
+                    f"{_VOTERS} has {seen[value]} and {voter}, which share the"
+                    f" {what.replace('_', ' ')}: each voter has its own"
+                )
+            seen[value] = voter
+    if len(voters) < 2:
+        return
+    for voter in voters:
+        if voter.directory_id is None:
+            raise InvalidConfig(
+                f"{_VOTERS} has {voter} without a directory id; draw one for each of several"
+                " voters with `quorumlog storage random-id`"
+            )
+        if voter.address.endswith(":0"):
+            raise InvalidConfig(
+                f"{_VOTERS} has {voter}; the others must find it: give it a port of its own"
+            )
+
+
+def id_text(raw: bytes) -> str:
+    """Return a 16-byte id as the field prints it: 22 characters of base64url."""
+    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+def parse_id(text: str, where: str) -> DirectoryId:
+    """Return the 16 bytes of 22 characters of base64url; raises InvalidConfig, which begins with
+    `where`."""
+    try:
+        raw = base64.urlsafe_b64decode(text + "==")
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != 16 or id_text(raw) != text or not any(raw):
+        raise InvalidConfig(
+            f"{where}; a directory id has {ID_TEXT_SIZE} characters of base64url, as"
+            " `quorumlog storage random-id` prints them"
+        )
+    return DirectoryId(raw)
+
+
+def parse_digits(text: str, most: int) -> int | None:
+    """Return a number of 0..`most` in digits; None for anything else, however long."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
+        return None
+    return number if (number := int(text)) <= most else None
