@@ -1,0 +1,506 @@
+"""Messages of the consensus <-> protobuf, both ways. Pure.
+
+A message's sender and receiver are not in its encoding: a stream or a call names them once, in its
+introduction. Entries travel as they are stored, record batches back to back; of each the header is
+read, its CRC is checked and it must continue the one before, but no record is looked into, except
+in a control batch. Bytes that are damaged raise CorruptionError, well-formed nonsense raises
+InvalidRequest: nothing that arrives is checked by `assert`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from ...errors import CorruptionError, InconsistentClusterId, InvalidRequest, VoterMismatch
+from ...ids import ClusterId, DirectoryId, Epoch, NodeId, Offset
+from ...proto import raft_pb2 as pb
+from ...records import check_crc, parse_header
+from ..core.log_view import Entry, EntryKind, LogEnd, SnapshotId
+from ..core.messages import (
+    AppendRejected,
+    AppendRequest,
+    AppendResponse,
+    EndEpoch,
+    FollowRequest,
+    FollowResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    Message,
+    SnapshotChunk,
+    SnapshotResponse,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from ..core.voters import Voter, VoterSet
+from .control import entry_kind
+
+DIRECTORY_ID_SIZE: Final = 16
+INCARNATION_SIZE: Final = 8
+ADDRESS_LENGTH_MAX: Final = 300  # characters: a longest host name, a colon, a port
+
+
+# --- introductions -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """Who talks to whom, on which of the caller's streams."""
+
+    sender: Voter
+    incarnation: bytes  # 8 bytes, drawn when the sender started
+    stream_number: int  # of one kind, to one receiver, in one incarnation; 0 of a call
+
+
+def encode_introduction(
+    introduction: Introduction, *, cluster_id: ClusterId, receiver: Voter | None
+) -> pb.Introduction:
+    """Return the message; without a receiver it is for whoever is there."""
+    return pb.Introduction(
+        cluster_id=cluster_id,
+        sender=encode_voter(introduction.sender),
+        receiver=None if receiver is None else encode_voter(receiver),
+        incarnation=introduction.incarnation,
+        stream_number=introduction.stream_number,
+    )
+
+
+def decode_introduction(
+    message: pb.Introduction, *, cluster_id: ClusterId, me: Voter
+) -> Introduction:
+    """Return who calls; raises InconsistentClusterId when it is of another cluster, VoterMismatch
+    when it calls another node or another disk, InvalidRequest when it does not say who it is."""
+    if message.cluster_id != cluster_id:
+        raise InconsistentClusterId(
+            f"node {me.node_id} is of cluster {cluster_id}, the caller of"
+            f" {message.cluster_id[:40] or 'none'}: check the addresses"
+        )
+    sender = decode_voter(message.sender)
+    if message.HasField("receiver") and (called := decode_voter(message.receiver)) != me:
+        what = "another disk" if called.node_id == me.node_id else "another node"
+        raise VoterMismatch(
+            f"node {sender.node_id} calls node {called.node_id} with directory id"
+            f" {called.directory_id.hex()}; here is node {me.node_id} with"
+            f" {me.directory_id.hex()}, {what}: remove the voter that is gone, or mend its address"
+        )
+    if sender == me:
+        raise VoterMismatch(f"node {me.node_id} is called by itself: mend the voters' addresses")
+    if len(message.incarnation) != INCARNATION_SIZE or message.stream_number < 0:
+        raise InvalidRequest(
+            f"an incarnation has {INCARNATION_SIZE} bytes and a stream a number >= 0, not"
+            f" {len(message.incarnation)} and {message.stream_number}"
+        )
+    return Introduction(
+        sender=sender, incarnation=message.incarnation, stream_number=message.stream_number
+    )
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+def encode_message(message: Message) -> pb.RaftMessage:  # noqa: C901, PLR0912 (a dispatch)
+    """Return the message without its sender and receiver."""
+    match message:
+        case AppendRequest():
+            return pb.RaftMessage(append_request=_encode_append_request(message))
+        case AppendResponse(epoch=epoch, match_end=match_end, received_end=received_end):
+            response = pb.AppendResponse(
+                epoch=epoch, match_end=match_end, received_end=received_end
+            )
+            return pb.RaftMessage(append_response=response)
+        case Heartbeat(epoch=epoch, high_watermark=high_watermark, round=number):
+            heartbeat = pb.Heartbeat(epoch=epoch, high_watermark=high_watermark, round=number)
+            return pb.RaftMessage(heartbeat=heartbeat)
+        case HeartbeatResponse():
+            answer = pb.HeartbeatResponse(
+                epoch=message.epoch,
+                round=message.round,
+                match_end=message.match_end,
+                received_end=message.received_end,
+            )
+            return pb.RaftMessage(heartbeat_response=answer)
+        case AppendRejected(epoch=epoch, prev=prev, hint=hint):
+            rejected = pb.AppendRejected(epoch=epoch, prev=_place(prev), hint=_place(hint))
+            return pb.RaftMessage(append_rejected=rejected)
+        case SnapshotChunk():
+            return pb.RaftMessage(snapshot_chunk=_encode_chunk(message))
+        case SnapshotResponse(epoch=epoch, snapshot=snapshot, position=position):
+            received = pb.SnapshotResponse(
+                epoch=epoch, snapshot=_place(snapshot.log_end), position=position
+            )
+            return pb.RaftMessage(snapshot_response=received)
+        case TimeoutNow(epoch=epoch):
+            return pb.RaftMessage(timeout_now=pb.TimeoutNow(epoch=epoch))
+        case EndEpoch(epoch=epoch, successors=successors):
+            end = pb.EndEpoch(epoch=epoch, successors=[encode_voter(v) for v in successors])
+            return pb.RaftMessage(end_epoch=end)
+        case VoteRequest():
+            return pb.RaftMessage(vote_request=encode_vote_request(message))
+        case VoteResponse():
+            return pb.RaftMessage(vote_response=encode_vote_response(message))
+        case FollowRequest():
+            return pb.RaftMessage(follow_request=encode_follow_request(message))
+        case FollowResponse():
+            return pb.RaftMessage(follow_response=encode_follow_response(message))
+
+
+def decode_message(  # noqa: C901, PLR0912 (a dispatch)
+    message: pb.RaftMessage, *, sender: Voter, receiver: Voter, receiver_address: str = ""
+) -> Message:
+    """Return the message between the two; the address is a FollowRequest's.
+
+    Raises CorruptionError for damaged bytes, InvalidRequest for nonsense and for a kind of message
+    that only a newer peer knows.
+    """
+    match message.WhichOneof("message"):
+        case "append_request":
+            return _decode_append_request(message.append_request, sender, receiver)
+        case "append_response":
+            return _decode_append_response(message.append_response, sender, receiver)
+        case "heartbeat":
+            beat = message.heartbeat
+            return Heartbeat(
+                sender=sender,
+                receiver=receiver,
+                epoch=_epoch(beat.epoch),
+                high_watermark=_offset(beat.high_watermark),
+                round=_count(beat.round),
+            )
+        case "heartbeat_response":
+            return _decode_heartbeat_response(message.heartbeat_response, sender, receiver)
+        case "append_rejected":
+            rejected = message.append_rejected
+            return AppendRejected(
+                sender=sender,
+                receiver=receiver,
+                epoch=_epoch(rejected.epoch),
+                prev=_log_end(rejected.prev),
+                hint=_log_end(rejected.hint),
+            )
+        case "snapshot_chunk":
+            return _decode_chunk(message.snapshot_chunk, sender, receiver)
+        case "snapshot_response":
+            received = message.snapshot_response
+            return SnapshotResponse(
+                sender=sender,
+                receiver=receiver,
+                epoch=_epoch(received.epoch),
+                snapshot=_snapshot(received.snapshot),
+                position=_count(received.position),
+            )
+        case "timeout_now":
+            epoch = _epoch(message.timeout_now.epoch)
+            return TimeoutNow(sender=sender, receiver=receiver, epoch=epoch)
+        case "end_epoch":
+            return EndEpoch(
+                sender=sender,
+                receiver=receiver,
+                epoch=_epoch(message.end_epoch.epoch),
+                successors=tuple(decode_voter(v) for v in message.end_epoch.successors),
+            )
+        case "vote_request":
+            return decode_vote_request(message.vote_request, sender=sender, receiver=receiver)
+        case "vote_response":
+            return decode_vote_response(message.vote_response, sender=sender, receiver=receiver)
+        case "follow_request":
+            return decode_follow_request(
+                message.follow_request, sender=sender, receiver_address=receiver_address
+            )
+        case "follow_response":
+            return decode_follow_response(message.follow_response, receiver=receiver)
+        case _:
+            raise InvalidRequest("a message of a kind that is unknown here: is the peer newer?")
+
+
+# --- votes and followers, which are calls --------------------------------------------------------
+
+
+def encode_vote_request(request: VoteRequest) -> pb.VoteRequest:
+    """Return the message without its sender and receiver, as all below."""
+    return pb.VoteRequest(
+        epoch=request.epoch,
+        log_end=_place(request.log_end),
+        pre_vote=request.pre_vote,
+        is_transfer=request.is_transfer,
+    )
+
+
+def decode_vote_request(message: pb.VoteRequest, *, sender: Voter, receiver: Voter) -> VoteRequest:
+    """Return the request; raises InvalidRequest for nonsense, as all below."""
+    return VoteRequest(
+        sender=sender,
+        receiver=receiver,
+        epoch=_epoch(message.epoch),
+        log_end=_log_end(message.log_end),
+        pre_vote=message.pre_vote,
+        is_transfer=message.is_transfer,
+    )
+
+
+def encode_vote_response(response: VoteResponse) -> pb.VoteResponse:
+    """Return the message."""
+    return pb.VoteResponse(
+        epoch=response.epoch, granted=response.granted, pre_vote=response.pre_vote
+    )
+
+
+def decode_vote_response(
+    message: pb.VoteResponse, *, sender: Voter, receiver: Voter
+) -> VoteResponse:
+    """Return the response."""
+    return VoteResponse(
+        sender=sender,
+        receiver=receiver,
+        epoch=_epoch(message.epoch),
+        granted=message.granted,
+        pre_vote=message.pre_vote,
+    )
+
+
+def encode_follow_request(request: FollowRequest) -> pb.FollowQuorumRequest:
+    """Return the message; the address that it goes to is not in it."""
+    return pb.FollowQuorumRequest(epoch=request.epoch, address=request.address)
+
+
+def decode_follow_request(
+    message: pb.FollowQuorumRequest, *, sender: Voter, receiver_address: str
+) -> FollowRequest:
+    """Return the request, which came to the address."""
+    return FollowRequest(
+        sender=sender,
+        receiver_address=receiver_address,
+        epoch=_epoch(message.epoch),
+        address=_address(message.address),
+    )
+
+
+def encode_follow_response(response: FollowResponse) -> pb.FollowQuorumResponse:
+    """Return the message, which says who answers: the asking one knew an address alone."""
+    return pb.FollowQuorumResponse(
+        epoch=response.epoch,
+        sender=encode_voter(response.sender),
+        leader=None if response.leader is None else encode_voter(response.leader),
+        leader_address=response.leader_address,
+    )
+
+
+def decode_follow_response(message: pb.FollowQuorumResponse, *, receiver: Voter) -> FollowResponse:
+    """Return the response."""
+    return FollowResponse(
+        sender=decode_voter(message.sender),
+        receiver=receiver,
+        epoch=_epoch(message.epoch),
+        leader=decode_voter(message.leader) if message.HasField("leader") else None,
+        leader_address=_address(message.leader_address),
+    )
+
+
+# --- entries -------------------------------------------------------------------------------------
+
+
+def decode_entries(batches: bytes, *, prev: LogEnd, epoch: Epoch) -> tuple[Entry, ...]:
+    """Return the batches, which lie back to back, as entries right behind `prev`.
+
+    Raises CorruptionError for a torn or damaged batch, InvalidRequest when one does not continue
+    the one before or is of an epoch that the sender has not reached.
+    """
+    entries: list[Entry] = []
+    position, offset, last_epoch = 0, prev.offset, prev.epoch
+    end = len(batches)
+    while position < end:
+        header = parse_header(batches, position)
+        check_crc(batches, position, header)
+        count = header.last_offset_delta + 1
+        if header.base_offset != offset or header.record_count != count or count < 1:
+            raise InvalidRequest(
+                f"a batch of {header.record_count} records over {count} offsets from"
+                f" {header.base_offset} on, where one from {offset} on belongs"
+            )
+        if not last_epoch <= header.leader_epoch <= epoch:
+            raise InvalidRequest(
+                f"a batch of epoch {header.leader_epoch} at offset {offset}, behind one of epoch"
+                f" {last_epoch}, from a leader of epoch {epoch}"
+            )
+        last_epoch = Epoch(header.leader_epoch)
+        payload = batches[position : position + header.size]
+        kind, voters = EntryKind.DATA, None
+        if header.is_control:
+            kind, voters = entry_kind(batches, position, header)
+        entry = Entry(
+            kind=kind,
+            epoch=last_epoch,
+            base_offset=offset,
+            count=count,
+            payload=payload,
+            voters=voters,
+        )
+        entries.append(entry)
+        offset = entry.next_offset
+        position += len(payload)
+    return tuple(entries)
+
+
+def _encode_append_request(request: AppendRequest) -> pb.AppendRequest:
+    entries = request.entries
+    return pb.AppendRequest(
+        epoch=request.epoch,
+        prev=_place(request.prev),
+        batches=b"".join([entry.payload for entry in entries]) if entries else b"",
+        high_watermark=request.high_watermark,
+    )
+
+
+def _decode_append_request(
+    message: pb.AppendRequest, sender: Voter, receiver: Voter
+) -> AppendRequest:
+    epoch, prev = _epoch(message.epoch), _log_end(message.prev)
+    return AppendRequest(
+        sender=sender,
+        receiver=receiver,
+        epoch=epoch,
+        prev=prev,
+        entries=decode_entries(message.batches, prev=prev, epoch=epoch),
+        high_watermark=_offset(message.high_watermark),
+    )
+
+
+def _decode_append_response(
+    message: pb.AppendResponse, sender: Voter, receiver: Voter
+) -> AppendResponse:
+    match_end, received_end = _offset(message.match_end), _offset(message.received_end)
+    _check_ends(match_end, received_end)
+    return AppendResponse(
+        sender=sender,
+        receiver=receiver,
+        epoch=_epoch(message.epoch),
+        match_end=match_end,
+        received_end=received_end,
+    )
+
+
+def _decode_heartbeat_response(
+    message: pb.HeartbeatResponse, sender: Voter, receiver: Voter
+) -> HeartbeatResponse:
+    match_end = _offset(message.match_end) if message.HasField("match_end") else None
+    received_end = _offset(message.received_end) if message.HasField("received_end") else None
+    if match_end is not None and received_end is not None:
+        _check_ends(match_end, received_end)
+    return HeartbeatResponse(
+        sender=sender,
+        receiver=receiver,
+        epoch=_epoch(message.epoch),
+        round=_count(message.round),
+        match_end=match_end,
+        received_end=received_end,
+    )
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+def _encode_chunk(chunk: SnapshotChunk) -> pb.SnapshotChunk:
+    members = [
+        pb.VoterAddress(voter=encode_voter(voter), address=address)
+        for voter, address in chunk.voters.members
+    ]
+    return pb.SnapshotChunk(
+        epoch=chunk.epoch,
+        snapshot=_place(chunk.snapshot.log_end),
+        voters=members,
+        size=chunk.size,
+        position=chunk.position,
+        content=chunk.content,
+        crc=crc32c(chunk.content),
+    )
+
+
+def _decode_chunk(message: pb.SnapshotChunk, sender: Voter, receiver: Voter) -> SnapshotChunk:
+    content, size, position = message.content, message.size, _count(message.position)
+    if position + len(content) > size or size < 1:
+        raise InvalidRequest(
+            f"a piece of {len(content)} bytes at {position} of a snapshot of {size} bytes"
+        )
+    if crc32c(content) != message.crc:
+        raise CorruptionError(
+            f"the CRC-32C of the snapshot's {len(content)} bytes at {position} is wrong"
+        )
+    return SnapshotChunk(
+        sender=sender,
+        receiver=receiver,
+        epoch=_epoch(message.epoch),
+        snapshot=_snapshot(message.snapshot),
+        voters=_decode_voters(message.voters),
+        size=size,
+        position=position,
+        content=content,
+    )
+
+
+def _decode_voters(members: Iterable[pb.VoterAddress]) -> VoterSet:
+    return VoterSet(tuple((decode_voter(m.voter), m.address) for m in members))
+
+
+# --- what messages are made of -------------------------------------------------------------------
+
+
+def encode_voter(voter: Voter) -> pb.Voter:
+    """Return the message for a voter."""
+    return pb.Voter(node_id=voter.node_id, directory_id=voter.directory_id)
+
+
+def decode_voter(message: pb.Voter) -> Voter:
+    """Return the voter; raises InvalidRequest when it can be none."""
+    if message.node_id < 0 or len(message.directory_id) != DIRECTORY_ID_SIZE:
+        raise InvalidRequest(
+            f"a voter has a node id >= 0 and a directory id of {DIRECTORY_ID_SIZE} bytes, not"
+            f" {message.node_id} and {len(message.directory_id)} bytes"
+        )
+    return Voter(NodeId(message.node_id), DirectoryId(message.directory_id))
+
+
+def _place(log_end: LogEnd) -> pb.LogEnd:
+    return pb.LogEnd(epoch=log_end.epoch, offset=log_end.offset)
+
+
+def _log_end(message: pb.LogEnd) -> LogEnd:
+    return LogEnd(_epoch(message.epoch), _offset(message.offset))
+
+
+def _snapshot(message: pb.LogEnd) -> SnapshotId:
+    return SnapshotId(_offset(message.offset), _epoch(message.epoch))
+
+
+def _epoch(value: int) -> Epoch:
+    if value < 0:
+        raise InvalidRequest(f"an epoch is >= 0, not {value}")
+    return Epoch(value)
+
+
+def _offset(value: int) -> Offset:
+    if value < 0:
+        raise InvalidRequest(f"an offset is >= 0, not {value}")
+    return Offset(value)
+
+
+def _count(value: int) -> int:
+    if value < 0:
+        raise InvalidRequest(f"a round or a position is >= 0, not {value}")
+    return value
+
+
+def _check_ends(match_end: Offset, received_end: Offset) -> None:
+    if match_end > received_end:
+        raise InvalidRequest(f"{match_end} is durable of a log that was received to {received_end}")
+
+
+def _address(value: str) -> str:
+    """A "host:port", or "" for none; anything else raises InvalidRequest."""
+    if not value:
+        return value
+    host, _, port = value.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) < 1 << 16
+    if not host or not is_port or len(value) > ADDRESS_LENGTH_MAX or not host.isprintable():
+        raise InvalidRequest(f"an address is host:port, not {value[:ADDRESS_LENGTH_MAX]!r}")
+    return value
