@@ -4,7 +4,8 @@ A `Link` is like a TCP connection: each direction is ordered and loss-free until
 breaks, a drawn prefix of each direction's frames in flight still arrives (late, by a draw, perhaps
 after the peer has opened a successor), and the two ends learn of it at different times, or one
 never. An end that keeps sending into silence learns of it after `SILENCE_MS`, as a kernel would
-tell it.
+tell it. Machines can be kept apart by `Barriers`: what was sent waits, in order, and a connection
+that waits for so long is given up.
 
 Knows nothing of calls, streams or bytes: frames are opaque objects that can describe themselves.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from ..errors import AddressInUse, Lost, NotSent
+from .barriers import Barriers, Direction
 from .entropy import SimEntropy
 from .events import EventLog
 from .faults import Weather
@@ -48,6 +50,8 @@ class End:
     in_flight: "dict[int, _InFlight]" = field(default_factory=dict)  # towards it, in order
     last_arrival_ns: int = 0  # of what was sent towards it so far
     silence_timer: bool = False  # it has sent into a broken link and will learn of it
+    waits_since_ns: int = -1  # what is in flight towards it stands before a barrier; -1: not so
+    news: list[str] = field(default_factory=list)  # of the link's end, behind what waits
 
     def send(self, frame: Frame) -> None:
         """Send a frame to the other end; lost when the link is broken."""
@@ -62,6 +66,12 @@ class End:
         """The opposite end."""
         first, second = self.link.ends
         return second if self is first else first
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether a barrier keeps back what the other end sends."""
+        barriers = self.link.fabric.barriers
+        return barriers.is_closed(self.other.process.machine.name, self.process.machine.name)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +97,11 @@ class Link:
         faults = fabric.weather.faults
         breaks = entropy.chance(faults.link_break)
         self._frames_left = entropy.spread(*faults.link_break_frames) if breaks else -1
+
+    def joins(self, one: str, other: str) -> bool:
+        """Whether it is between two machines."""
+        names = [end.process.machine.name for end in self.ends]
+        return names in ([one, other], [other, one])
 
     def send(self, sender: End, frame: Frame) -> None:
         """Put a frame in flight, or break the link at it."""
@@ -126,7 +141,7 @@ class Link:
             if self._entropy.chance(faults.late_suffix):
                 self._delay(end, self._entropy.spread(*faults.late_suffix_ms) * NS_PER_MS)
             if side != ignorant:
-                self._tell(end, self._last_word_ns(end), "the connection broke")
+                self._tell(end, self._last_word_ns(end), "the connection broke", is_local=True)
         self.fabric.links_broken += 1
         self.fabric.record(None, "link-broken", f"{self.number}")
 
@@ -134,12 +149,13 @@ class Link:
         """One end's process is gone: the other gets a reset, or (silent) nothing at all."""
         dead.knows = True
         was_broken, self.broken = self.broken, True
+        is_cut_off = dead.other.is_cut_off
         if silent:
             self.down_machine = dead.process.machine
         if was_broken or dead.other.knows:
             return
         self._lose_suffix(dead.other)
-        if not silent:
+        if not silent and not is_cut_off:
             self._tell(dead.other, self._last_word_ns(dead.other), "the peer's process is gone")
 
     def machine_is_back(self) -> None:
@@ -157,13 +173,15 @@ class Link:
             return
         sender.silence_timer = True
         delay = SILENCE_MS * NS_PER_MS
-        if not sender.other.process.alive and self.down_machine is None:
+        is_refused = not sender.other.process.alive and self.down_machine is None
+        if is_refused and not sender.is_cut_off and not sender.other.is_cut_off:
             delay = self.fabric.latency_ns(self._entropy) * 2  # a live kernel without the process
-        self._tell(sender, self.fabric.loop.now_ns + delay, "nobody answers")
+        self._tell(sender, self.fabric.loop.now_ns + delay, "nobody answers", is_local=True)
 
     def _arrival_ns(self, receiver: End) -> int:
         """When something sent now arrives: never before what was sent before it."""
         arrival_ns = self.fabric.loop.now_ns + self.fabric.latency_ns(self._entropy)
+        arrival_ns += self.fabric.clog_ns(receiver)
         receiver.last_arrival_ns = max(receiver.last_arrival_ns, arrival_ns)
         return receiver.last_arrival_ns
 
@@ -181,23 +199,59 @@ class Link:
         receiver.in_flight[number] = _InFlight(frame, timer, arrival_ns)
 
     def _arrive(self, receiver: End, number: int) -> None:
+        if receiver.is_cut_off:
+            self._wait_for_opening(receiver)
+            return
         flying = receiver.in_flight.pop(number)
         if not receiver.knows:
             detail = f"{self.number} {flying.frame.describe()}"
             self.fabric.record(receiver.process, "arrive", detail)
             receiver.on_frame(flying.frame)
 
-    def _tell(self, end: End, at_ns: int, reason: str) -> None:
-        self.fabric.loop.call_at_ns(at_ns, end.process, self._learn, end, reason)
+    def _tell(self, end: End, at_ns: int, reason: str, *, is_local: bool = False) -> None:
+        """Let an end learn that the link is over: from its own kernel, or from the other side."""
+        self.fabric.loop.call_at_ns(at_ns, end.process, self._learn, end, reason, is_local)
 
-    def _learn(self, end: End, reason: str) -> None:
+    def _learn(self, end: End, reason: str, is_local: bool) -> None:
         if end.knows:
+            return
+        if not is_local and end.is_cut_off:
+            end.news.append(reason)
             return
         end.knows = True
         self.fabric.record(end.process, "learn-broken", f"{self.number} {reason}")
         if end.other.knows:
             self.fabric.forget(self)
         end.on_broken(reason)
+
+    # --- before a barrier ---
+
+    def _wait_for_opening(self, receiver: End) -> None:
+        """What has come stands before a barrier; after a while the sender's kernel gives up."""
+        if receiver.waits_since_ns >= 0:
+            return
+        since_ns = receiver.waits_since_ns = self.fabric.loop.now_ns
+        at_ns = since_ns + SILENCE_MS * NS_PER_MS
+        self.fabric.loop.call_at_ns(at_ns, None, self._give_up, receiver, since_ns)
+
+    def _give_up(self, receiver: End, since_ns: int) -> None:
+        if receiver.waits_since_ns == since_ns and not self.broken:
+            self.break_now()
+
+    def opened(self, receiver: End) -> None:
+        """The barrier before an end has fallen: what waited arrives now, in order."""
+        now_ns = self.fabric.loop.now_ns
+        if receiver.waits_since_ns >= 0:
+            receiver.waits_since_ns = -1
+            for number, flying in receiver.in_flight.items():
+                if flying.arrival_ns <= now_ns:
+                    flying.timer.cancel()
+                    flying.timer = self.fabric.loop.call_at_ns(
+                        now_ns, receiver.process, self._arrive, receiver, number
+                    )
+        news, receiver.news = receiver.news, []
+        for reason in news:
+            self._tell(receiver, now_ns, reason)
 
     def _lose_suffix(self, receiver: End) -> None:
         numbers = list(receiver.in_flight)
@@ -236,6 +290,7 @@ class Fabric:
         self._doors: dict[str, Door] = {}
         self._machines: dict[str, Machine] = {}  # who listened last on an address
         self._links: dict[Link, None] = {}
+        self.barriers = Barriers(on_open=self._opened)
         self._links_made = 0
         self._ports_given = 0
         self.links_broken = 0  # by the faults, not by deaths
@@ -315,6 +370,8 @@ class Fabric:
         if not process.alive or answer.done():
             return
         door, machine = self._doors.get(key), self._machines.get(key)
+        if machine is not None and self.barriers.cuts(process.machine.name, machine.name):
+            return
         back_ns = self.loop.now_ns + self.latency_ns(entropy)
         if door is not None and kind in ("", door.kind):
             link = Link(self, number, process, door.process, entropy)
@@ -366,6 +423,26 @@ class Fabric:
         for link in list(self._links):
             if link.down_machine is machine:
                 link.machine_is_back()
+
+    def break_between(self, one: str, other: str) -> int:
+        """Break every connection between two machines now; return how many there were."""
+        found = [link for link in self._links if not link.broken and link.joins(one, other)]
+        for link in found:
+            link.break_now()
+        return len(found)
+
+    def _opened(self, direction: Direction) -> None:
+        """A barrier has fallen: what waited before it goes on."""
+        for link in list(self._links):
+            if link.joins(*direction):
+                for end in link.ends:
+                    if end.process.machine.name == direction[1]:
+                        link.opened(end)
+
+    def clog_ns(self, receiver: End) -> int:
+        """How much later everything comes to an end, for a clog before it."""
+        speaker, hearer = receiver.other.process.machine.name, receiver.process.machine.name
+        return self.barriers.clog_ms(speaker, hearer) * NS_PER_MS
 
     def forget(self, link: Link) -> None:
         """Both ends know that a link is over."""

@@ -42,6 +42,7 @@ class Machine:
         self.wall_ms = wall_ms  # UTC at virtual time 0; a clock jump changes it
         self.powered = True
         self.boots = 1
+        self.device_slow_ms = 0  # how much longer each job of a lane takes, both ways
 
     def local_ns(self, virtual_ns: int) -> int:
         """This machine's monotonic clock at a virtual time."""

@@ -85,6 +85,9 @@ class _Lane:
         loop.call_at_ns(loop.now_ns + self._draw_ns(), self._tasks.process, step, *args)
 
     def _draw_ns(self) -> int:
+        return self._tasks.process.machine.device_slow_ms * NS_PER_MS + self._draw_weather_ns()
+
+    def _draw_weather_ns(self) -> int:
         if self._entropy.chance(self._weather.faults.lane_stall):
             return self._entropy.spread(*self._weather.faults.lane_stall_ms) * NS_PER_MS
         return self._entropy.spread(*self._weather.faults.lane_us) * NS_PER_US
