@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from ...ids import Epoch, Offset
@@ -210,7 +211,7 @@ class LogView:
         """(base offset, next offset, epoch) of every batch from a boundary on: for checks."""
         index = self._index_from(start_offset)
         bases = [Offset(base) for base in self._bases[index:]]
-        for base, following in zip(bases, [*bases[1:], self.end_offset], strict=True):
+        for base, following in pairwise([*bases, self.end_offset]):
             yield base, following, self.epoch_at(base)
 
     def check_invariants(self) -> None:
