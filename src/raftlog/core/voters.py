@@ -74,7 +74,8 @@ class VoterSet:
         return VoterSet.of((*self.members, (voter, address)))
 
     def removing(self, voter: Voter) -> "VoterSet":
-        """This set without one; raises VoterNotFound when that does not vote, InvalidRequest for the last."""
+        """This set without one; raises VoterNotFound when it does not vote, InvalidRequest for the
+        last."""
         if voter not in self:
             raise VoterNotFound(f"node {voter.node_id} with this directory id is no voter")
         if len(self) == 1:

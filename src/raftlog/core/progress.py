@@ -1,0 +1,117 @@
+"""What a leader knows of one peer, voter or observer, in its own epoch.
+
+probe: the leader does not know where the logs part; one request is out, its answer or the next
+heartbeat's decides. replicate: requests are sent without waiting, up to the window. snapshot: the
+peer's next entry is in a snapshot only; one piece is out.
+
+A lost request is found by the next heartbeat: it carries what was sent before it, its answer says
+what was received, and the difference is sent again.
+"""
+
+from collections import deque
+from enum import StrEnum
+
+from ...ids import Offset
+from .log_view import SnapshotId
+
+
+class ProgressState(StrEnum):
+    """How a peer is sent to."""
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    SNAPSHOT = "snapshot"
+
+
+class Progress:
+    """One peer."""
+
+    __slots__ = (
+        "asked_round",
+        "heard_ms",
+        "heartbeat_next",
+        "heartbeat_round",
+        "inflight",
+        "inflight_bytes",
+        "is_waiting",
+        "match_end",
+        "next_offset",
+        "position",
+        "round_acked",
+        "snapshot",
+        "state",
+        "told_high_watermark",
+    )
+
+    def __init__(self, next_offset: Offset, now_ms: int) -> None:
+        self.state = ProgressState.PROBE
+        # Durable on the peer and equal to the own log; 0: nothing known. match_end <= next_offset.
+        self.match_end = Offset(0)
+        self.next_offset = next_offset  # of the next request, a batch boundary of the own log
+        self.heard_ms = now_ms  # when it last answered in this epoch
+        self.round_acked = 0  # newest heartbeat round that it answered
+        self.heartbeat_round = 0  # newest heartbeat sent to it, and what had been sent before
+        self.heartbeat_next = next_offset
+        self.told_high_watermark = Offset(0)
+        self.inflight: deque[tuple[Offset, int]] = deque()  # (end, bytes) sent, unacknowledged
+        self.inflight_bytes = 0  # always the sum
+        # probe and snapshot: the one request is out, since this heartbeat round.
+        self.is_waiting = False
+        self.asked_round = 0
+        self.snapshot: SnapshotId | None = None  # in state snapshot alone
+        self.position = 0  # of the next piece in it
+
+    def become_probe(self, next_offset: Offset) -> None:
+        """Look for the place where the logs part."""
+        self._enter(ProgressState.PROBE)
+        self.next_offset = max(next_offset, self.match_end)
+
+    def become_replicate(self, next_offset: Offset) -> None:
+        """The peer holds the own log up to here: send on from there."""
+        self._enter(ProgressState.REPLICATE)
+        self.next_offset = max(next_offset, self.match_end)
+
+    def become_snapshot(self, snapshot: SnapshotId) -> None:
+        """Send the snapshot, from its start or from where the peer says."""
+        self._enter(ProgressState.SNAPSHOT)
+        self.snapshot = snapshot
+        self.position = 0
+
+    def _enter(self, state: ProgressState) -> None:
+        self.state = state
+        self.inflight.clear()
+        self.inflight_bytes = 0
+        self.is_waiting = False
+        self.snapshot = None
+
+    def sent(self, end: Offset, size: int) -> None:
+        """A request up to `end` is on its way."""
+        self.inflight.append((end, size))
+        self.inflight_bytes += size
+        self.next_offset = end
+
+    def is_full(self, *, requests_max: int, bytes_max: int) -> bool:
+        """Whether the window has no room."""
+        return len(self.inflight) >= requests_max or self.inflight_bytes >= bytes_max
+
+    def acknowledge(self, match_end: Offset) -> bool:
+        """Durable there up to `match_end`; whether that is news."""
+        while self.inflight and self.inflight[0][0] <= match_end:
+            self.inflight_bytes -= self.inflight.popleft()[1]
+        if match_end <= self.match_end:
+            return False
+        self.match_end = match_end
+        self.next_offset = max(self.next_offset, match_end)
+        return True
+
+    def rewind(self, received_end: Offset) -> None:
+        """What was sent above `received_end` did not arrive: send it again."""
+        while self.inflight and self.inflight[-1][0] > received_end:
+            self.inflight_bytes -= self.inflight.pop()[1]
+        self.next_offset = max(received_end, self.match_end)
+
+    def check_invariants(self, end_offset: Offset) -> None:
+        """match <= next <= end; the window counts what it holds."""
+        assert self.match_end <= self.next_offset <= end_offset, f"{self.match_end} {end_offset}"
+        assert self.inflight_bytes == sum(size for _, size in self.inflight)
+        assert (self.snapshot is not None) == (self.state is ProgressState.SNAPSHOT)

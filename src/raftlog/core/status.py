@@ -1,0 +1,85 @@
+"""What a member can tell of the quorum: frozen values for people and machines to look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...ids import Epoch, Offset
+from .log_view import SnapshotId
+from .progress import Progress
+from .replica import Replica
+from .voters import Voter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStatus:
+    """One voter or observer, as the asked node knows it."""
+
+    member: Voter
+    address: str  # "" when it is not in the voter set
+    is_voter: bool
+    log_end_offset: Offset | None  # durable there and equal to the leader's log; None: unknown
+    lag: int | None  # offsets behind the leader's log end
+    heard_ms_ago: int | None  # since its last answer; None: unknown, or the asked node itself
+    state: str  # how the leader sends to it: probe, replicate, snapshot; "" when not the leader's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumStatus:
+    """The quorum, as the asked node knows it."""
+
+    me: Voter
+    role: str
+    leader: Voter | None
+    epoch: Epoch
+    high_watermark: Offset
+    log_start_offset: Offset
+    log_end_offset: Offset
+    snapshots: tuple[SnapshotId, ...]
+    voters: tuple[MemberStatus, ...]  # ascending
+    observers: tuple[MemberStatus, ...]  # known to a leader only
+
+
+def describe(
+    replica: Replica,
+    *,
+    role: str,
+    leader: Voter | None,
+    peers: Mapping[Voter, Progress],
+    now_ms: int,
+) -> QuorumStatus:
+    """Put the status together."""
+    voters = replica.voters.latest
+    observers = sorted(peer for peer in peers if peer not in voters)
+    return QuorumStatus(
+        me=replica.me,
+        role=role,
+        leader=leader,
+        epoch=replica.epoch,
+        high_watermark=replica.high_watermark,
+        log_start_offset=replica.log.start_offset,
+        log_end_offset=replica.log.end_offset,
+        snapshots=replica.snapshots,
+        voters=tuple(_member(replica, voter, peers, now_ms) for voter in voters),
+        observers=tuple(_member(replica, observer, peers, now_ms) for observer in observers),
+    )
+
+
+def _member(
+    replica: Replica, member: Voter, peers: Mapping[Voter, Progress], now_ms: int
+) -> MemberStatus:
+    progress = peers.get(member)
+    end: Offset | None = None
+    if member == replica.me:
+        end = replica.writes.durable_end
+    elif progress is not None:
+        end = progress.match_end
+    address = replica.voters.latest.address_of(member)
+    return MemberStatus(
+        member=member,
+        address=address or "",
+        is_voter=address is not None,
+        log_end_offset=end,
+        lag=None if end is None else replica.log.end_offset - end,
+        heard_ms_ago=None if progress is None else now_ms - progress.heard_ms,
+        state="" if progress is None else progress.state,
+    )
