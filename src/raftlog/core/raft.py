@@ -452,6 +452,8 @@ class Raft:
         """
         role = self._leading()
         voters = self.voters.latest.adding(voter, address)
+        if self.me in voters and self.config.address:
+            voters = voters.moving(self.me, self.config.address)  # a lone voter needed none
         role.check_caught_up(voter)
         return role.change_voters(voters, now_ms)
 
@@ -462,6 +464,14 @@ class Raft:
         """
         role = self._leading()
         return role.change_voters(self.voters.latest.removing(voter), now_ms)
+
+    def move_voter(self, voter: Voter, address: str, now_ms: int) -> Entry:
+        """Say where a voter is reached now; who votes stays.
+
+        Raises NotController, VoterNotFound, VoterChangePending.
+        """
+        role = self._leading()
+        return role.change_voters(self.voters.latest.moving(voter, address), now_ms)
 
     def transfer_leadership(self, to: NodeId | None, now_ms: int) -> None:
         """Hand the leadership to a voter, None: the one that holds most. Proposals are refused

@@ -82,6 +82,13 @@ class VoterSet:
             raise InvalidRequest("the last voter cannot be removed: add another one first")
         return VoterSet(tuple(member for member in self.members if member[0] != voter))
 
+    def moving(self, voter: Voter, address: str) -> "VoterSet":
+        """This set with one voter reached elsewhere; raises VoterNotFound when it does not vote."""
+        if voter not in self:
+            raise VoterNotFound(f"node {voter.node_id} with this directory id is no voter")
+        others = (member for member in self.members if member[0] != voter)
+        return VoterSet.of((*others, (voter, address)))
+
 
 class VoterHistory:
     """The voter sets of a log, by the offset of the record that brought each into force."""
