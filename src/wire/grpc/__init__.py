@@ -1,4 +1,4 @@
-"""The gRPC front door: handler tables for the services `Log` and `Admin`.
+"""The gRPC front door: handler tables for the services `Log`, `Admin` and `Quorum`.
 
 Handlers are transport-neutral (`runtime.Handler`): this room imports no grpc, and the simulation
 runs it as it is.
@@ -7,5 +7,13 @@ runs it as it is.
 from .admin_service import AdminService
 from .configs import NodeSetting
 from .log_service import LogLimits, LogService
+from .quorum_service import QuorumMember, QuorumService
 
-__all__ = ["AdminService", "LogLimits", "LogService", "NodeSetting"]
+__all__ = [
+    "AdminService",
+    "LogLimits",
+    "LogService",
+    "NodeSetting",
+    "QuorumMember",
+    "QuorumService",
+]

@@ -1,0 +1,251 @@
+"""The service `Quorum`: who leads, votes and follows, and changes of who votes.
+
+Every controller serves it, on each of its listeners. One that does not lead passes the call on to
+the leader that it knows, once: the receiver answers itself, or says who leads. What is known here
+without the leader is told as that.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from ...errors import (
+    DuplicateVoter,
+    InconsistentClusterId,
+    InvalidRequest,
+    NotController,
+    QuorumlogError,
+    VoterLagging,
+    VoterNotFound,
+)
+from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId
+from ...proto import quorum_pb2 as pb
+from ...raftlog.core.status import MemberStatus, QuorumStatus
+from ...raftlog.core.voters import Voter
+from ...runtime import CallContext, Channel, Handler, Method, Runtime
+from ...services import (
+    QUORUM_ADD_VOTER,
+    QUORUM_DESCRIBE,
+    QUORUM_REMOVE_VOTER,
+    QUORUM_TRANSFER_LEADERSHIP,
+)
+from .validation import ANSWER_MS, left_ms
+
+Change = TypeVar("Change", pb.AddVoterRequest, pb.RemoveVoterRequest, pb.TransferLeadershipRequest)
+R = TypeVar("R", bound=Message)
+
+LEADER_MS: Final = 1_000
+"""How long the leader may take to describe the quorum before this node tells what it knows."""
+
+_LOG = logging.getLogger("quorumlog.wire")
+
+
+class QuorumMember(Protocol):
+    """What the service asks of this node's share in the quorum; every change is committed when it
+    returns, and raises the typed errors of the quorum."""
+
+    def status(self) -> QuorumStatus: ...
+    def address_of(self, member: Voter) -> str: ...
+    async def add_voter(self, voter: Voter, address: str) -> None: ...
+    async def remove_voter(self, voter: Voter) -> None: ...
+    async def transfer(self, to: NodeId | None) -> None: ...
+
+
+class QuorumService:
+    """Handlers of `quorumlog.v1.Quorum`."""
+
+    def __init__(self, runtime: Runtime, member: QuorumMember, *, cluster_id: ClusterId) -> None:
+        self._runtime = runtime
+        self._member = member
+        self._cluster_id = cluster_id
+        self._channels: dict[str, Channel] = {}  # to leaders there were: as many as voters
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the table that `Network.serve` takes."""
+        table = (
+            Handler(QUORUM_DESCRIBE, self.describe),
+            Handler(QUORUM_ADD_VOTER, self.add_voter),
+            Handler(QUORUM_REMOVE_VOTER, self.remove_voter),
+            Handler(QUORUM_TRANSFER_LEADERSHIP, self.transfer),
+        )
+        return {handler.method.path: handler for handler in table}
+
+    async def describe(
+        self, request: pb.DescribeQuorumRequest, context: CallContext
+    ) -> pb.DescribeQuorumResponse:
+        """Tell what the leader knows; without a leader that answers, what this node knows."""
+        status = self._member.status()
+        if request.local or status.leader == status.me:
+            return self._description(status)
+        timeout_ms = min(LEADER_MS, self._left_ms(context) // 2)
+        try:
+            passed_on = pb.DescribeQuorumRequest(local=True)
+            channel = self._leader_channel(status)
+            return await channel.call(QUORUM_DESCRIBE, passed_on, timeout_ms=timeout_ms)
+        except QuorumlogError as error:
+            if not error.retriable:
+                raise
+            return self._description(self._member.status())
+
+    async def add_voter(
+        self, request: pb.AddVoterRequest, context: CallContext
+    ) -> pb.AddVoterResponse:
+        """Give a follower a vote."""
+        _check(request.id, request.directory_id)
+
+        async def here(status: QuorumStatus) -> pb.AddVoterResponse:
+            voter, address = self._newcomer(status, request)
+            await self._member.add_voter(voter, address)
+            return pb.AddVoterResponse(directory_id=voter.directory_id, address=address)
+
+        return await self._at_leader(QUORUM_ADD_VOTER, request, context, here)
+
+    async def remove_voter(
+        self, request: pb.RemoveVoterRequest, context: CallContext
+    ) -> pb.RemoveVoterResponse:
+        """Take a vote away."""
+        _check(request.id, request.directory_id)
+
+        async def here(status: QuorumStatus) -> pb.RemoveVoterResponse:
+            voter = _voter_named(status, request)
+            await self._member.remove_voter(voter)
+            return pb.RemoveVoterResponse(directory_id=voter.directory_id)
+
+        return await self._at_leader(QUORUM_REMOVE_VOTER, request, context, here)
+
+    async def transfer(
+        self, request: pb.TransferLeadershipRequest, context: CallContext
+    ) -> pb.TransferLeadershipResponse:
+        """Have another voter lead."""
+
+        async def here(status: QuorumStatus) -> pb.TransferLeadershipResponse:
+            await self._member.transfer(NodeId(request.id) if request.HasField("id") else None)
+            return pb.TransferLeadershipResponse(
+                leader_id=status.me.node_id, leader_epoch=status.epoch
+            )
+
+        return await self._at_leader(QUORUM_TRANSFER_LEADERSHIP, request, context, here)
+
+    async def _at_leader(
+        self,
+        method: Method[Change, R],
+        request: Change,
+        context: CallContext,
+        here: Callable[[QuorumStatus], Awaitable[R]],
+    ) -> R:
+        """Do it here where this node leads, else pass it on."""
+        if request.cluster_id not in ("", self._cluster_id):
+            raise InconsistentClusterId(
+                f"this is a node of cluster {self._cluster_id!r}, the caller means"
+                f" {request.cluster_id!r}: check the address"
+            )
+        status = self._member.status()
+        if status.leader == status.me:
+            return await here(status)
+        if request.passed_on:
+            raise NotController(
+                f"node {status.me.node_id} does not lead", leader_id=_leader_id(status)
+            )
+        request.passed_on = True
+        request.cluster_id = self._cluster_id
+        timeout_ms = max(1, self._left_ms(context) - ANSWER_MS)
+        return await self._leader_channel(status).call(method, request, timeout_ms=timeout_ms)
+
+    def _newcomer(self, status: QuorumStatus, request: pb.AddVoterRequest) -> tuple[Voter, str]:
+        """Return who is to be added, and where it is reached, as far as it was said or is known."""
+        node_id = NodeId(request.id)
+        if request.directory_id:
+            voter = Voter(node_id, DirectoryId(request.directory_id))
+        else:
+            following = [each for each in status.observers if each.member.node_id == node_id]
+            if not following:
+                _refuse_voting(status, node_id)
+                raise VoterLagging(
+                    f"node {node_id} does not follow the log: start it with controller.bootstrap "
+                    "naming members of the quorum, then repeat"
+                )
+            voter = min(following, key=_silence).member
+        address = request.address or self._member.address_of(voter)
+        if not address:
+            raise VoterLagging(
+                f"node {node_id} has not said where it is reached: start it, or give its address"
+            )
+        return voter, address
+
+    def _description(self, status: QuorumStatus) -> pb.DescribeQuorumResponse:
+        leads = status.leader == status.me
+        return pb.DescribeQuorumResponse(
+            cluster_id=self._cluster_id,
+            leader_id=_leader_id(status),
+            leader_epoch=status.epoch,
+            high_watermark=status.high_watermark,
+            voters=[self._replica(each, status, leads=leads) for each in status.voters],
+            observers=[self._replica(each, status, leads=leads) for each in status.observers],
+            answered_by=status.me.node_id,
+        )
+
+    def _replica(
+        self, each: MemberStatus, status: QuorumStatus, *, leads: bool
+    ) -> pb.QuorumReplica:
+        """Who does not lead knows no log but its own, and not how far that is behind."""
+        silence = 0 if each.member == status.me else each.heard_ms_ago
+        return pb.QuorumReplica(
+            id=each.member.node_id,
+            directory_id=each.member.directory_id,
+            address=each.address or self._member.address_of(each.member),
+            log_end_offset=-1 if each.log_end_offset is None else each.log_end_offset,
+            lag=-1 if each.lag is None or not leads else each.lag,
+            heard_ms_ago=-1 if silence is None or not leads else silence,
+        )
+
+    def _leader_channel(self, status: QuorumStatus) -> Channel:
+        address = "" if status.leader is None else self._member.address_of(status.leader)
+        if not address:
+            raise NotController(
+                f"no leader of the quorum is known to node {status.me.node_id}: a majority of the "
+                "voters must be up; repeat",
+                leader_id=_leader_id(status),
+            )
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = self._runtime.network.channel(address)
+        return channel
+
+    def _left_ms(self, context: CallContext) -> int:
+        return left_ms(context, self._runtime.clock.now_ms())
+
+
+def _check(node_id: int, directory_id: bytes) -> None:
+    if node_id < 0:
+        raise InvalidRequest(f"id is {node_id}; give a node id of 0 or more")
+    if len(directory_id) not in (0, 16):
+        raise InvalidRequest(f"directory_id has {len(directory_id)} bytes; give 16, or none")
+
+
+def _leader_id(status: QuorumStatus) -> NodeId:
+    return NO_NODE if status.leader is None else status.leader.node_id
+
+
+def _silence(each: MemberStatus) -> int:
+    """How long an observer has been silent: a node that came back with a new disk leaves its old
+    one behind for a while."""
+    return 1 << 62 if each.heard_ms_ago is None else each.heard_ms_ago
+
+
+def _refuse_voting(status: QuorumStatus, node_id: NodeId) -> None:
+    if any(each.member.node_id == node_id for each in status.voters):
+        raise DuplicateVoter(
+            f"node {node_id} votes already; a node that has a new disk is removed first, then added"
+        )
+
+
+def _voter_named(status: QuorumStatus, request: pb.RemoveVoterRequest) -> Voter:
+    if request.directory_id:
+        return Voter(NodeId(request.id), DirectoryId(request.directory_id))
+    for each in status.voters:
+        if each.member.node_id == request.id:
+            return each.member
+    ids = ", ".join(str(each.member.node_id) for each in status.voters)
+    raise VoterNotFound(f"node {request.id} does not vote; voters are {ids}")
