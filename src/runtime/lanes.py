@@ -16,6 +16,7 @@ class LaneLimits:
 LIMITS: Final = {
     "write": LaneLimits(threads=1),  # one lane a data directory: "write:<dir>"
     "flush": LaneLimits(threads=16),  # "flush:<dir>": they share what a file system does for one
+    "side": LaneLimits(threads=1),  # "side:<dir>": large files beside the segments, as snapshots
     "clean": LaneLimits(threads=1),  # one lane a data directory: what compacts and unlinks
     "read": LaneLimits(threads=4),
     "cpu": LaneLimits(threads=1),

@@ -18,12 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import (
-    DiskFull,
-    MessageTooLarge,
-    OffsetOutOfRange,
-    StorageError,
-)
+from ..errors import DiskFull, MessageTooLarge, OffsetOutOfRange, StorageError
 from ..ids import TopicId
 from ..records.batch import NO_PRODUCER
 from .appending.acceptance import check_continues, right_headers
@@ -395,6 +390,24 @@ class Log:
             cut = find_cut(truncation)
             perform_truncation(self._pool.files, truncation, cut)
             self.complete_truncate(truncation, cut)
+
+    def begin_reset(self) -> tuple[str, ...]:
+        """Plan to drop every segment: their .log paths, newest first; nobody reads until then."""
+        self._check_usable()
+        self._cut_from = self.log_start_offset
+        self.replacements += 1
+        return tuple(segment.path for segment in reversed(list(self._segments)))
+
+    def complete_reset(self, offset: int) -> None:
+        """The segments were dropped, durably: the log is empty and goes on at `offset`."""
+        self._cut_from = None
+        self.replacements += 1
+        self._places.forget()
+        self._segments.clear()
+        self.producers = ProducerBook.empty(self.folder)
+        self.epochs.clear()
+        self.log_start_offset = self.log_end_offset = self.flushed_end_offset = offset
+        self.high_watermark = offset
 
     def check_deletion(self, offset: int) -> int:
         """Return below which offset records may be deleted: `offset`, or the high watermark where

@@ -4,7 +4,7 @@ Formatting, taking over (lock, leftovers, checkpoints), recovering and deleting 
 leaving the clean marker. Everything waits for the device; `shell.directory` decides when.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -31,11 +31,13 @@ from ..disk.contents import read_file, remove_tree, replace_file, write_file
 from ..disk.layout import (
     CLEAN_MARKER,
     DELETED_FOLDER_SUFFIX,
+    LEADER_EPOCHS,
     LOCK,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     SMALL_FILES,
+    SNAPSHOT_SUFFIX,
     TEMPORARY_SUFFIX,
     join,
     segment_base,
@@ -301,6 +303,32 @@ def truncate_log(
     except CorruptionError as error:
         return error
     return cut
+
+
+def reset_log(
+    files: "Files",
+    folder: str,
+    log_paths: Sequence[str],
+    *,
+    before: Callable[[], None],
+    after: Callable[[], None],
+) -> None:
+    """Drop all of a log, newest first, each removal durable before the next.
+
+    `before` lowers its recovery point, `after` stores where it starts from here on. A crash leaves
+    the log as it was, a beginning of it, or the empty log at its new start.
+    """
+    before()
+    for path in log_paths:
+        if files.exists(path):
+            remove_segment(files, path)
+        files.sync_folder(folder)
+    if files.exists(folder):
+        for name in files.names(folder):
+            if name == LEADER_EPOCHS or name.endswith(SNAPSHOT_SUFFIX):
+                files.remove(join(folder, name))
+        files.sync_folder(folder)
+    after()
 
 
 def replace_offsets(files: "Files", path: str, offsets: Mapping[str, Mapping[str, int]]) -> None:

@@ -193,6 +193,15 @@ class Segments:
         active.index, active.has_index_files, active.indexed_bytes = index, False, 0
         self.grew(active, cut.size - active.size)
 
+    def clear(self) -> None:
+        """Every segment was dropped, durably."""
+        for segment in self._all:
+            segment.names.are_gone = True
+            self.forget(segment)
+        self._all.clear()
+        self.bases.clear()
+        self.size_bytes = 0
+
     # --- remove and replace --------------------------------------------------------------------
 
     def plan_removal(self, count: int) -> Removal:

@@ -22,7 +22,7 @@ from ...runtime.ports import Buffer, Runtime, Scope
 from ..config import DirectoryConfig, LogConfig
 from ..disk.checkpoints import DirectoryMeta
 from ..disk.contents import replace_file
-from ..disk.layout import deleted_folder, join
+from ..disk.layout import LOG_START_OFFSETS, RECOVERY_POINTS, deleted_folder, join
 from ..disk.pool import FilePool
 from ..log import Log
 from ..opening.premises import (
@@ -35,6 +35,8 @@ from ..opening.premises import (
     remove_if_there,
     remove_marker,
     rename_away,
+    replace_offsets,
+    reset_log,
     topic_of_folder,
     truncate_log,
     unusable,
@@ -54,6 +56,7 @@ from .config_changes import ConfigChanges, unsynced_bytes_max
 from .free_space import FreeSpace
 from .housekeeping import Housekeeping
 from .openings import OPENED_AT_ONCE, Openings, not_opened
+from .side_files import SideFiles
 from .writer import Writer, release_after
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
@@ -192,6 +195,7 @@ class Directory:
         if self._writer.is_closing:
             return
         self._writer.is_closing = True
+        await self._runtime.tasks.drain(side_lane(self.path))
         await self.housekeeping.stop()
         self._checkpoints.stop()
         self.space.stop()
@@ -366,6 +370,38 @@ class Directory:
         await self._writer.exclusive(channel, begin, end, repeats=True)
         await self._checkpoints.lower_cleaned(log)
 
+    async def reset_log(self, log: Log, offset: int) -> None:
+        """Drop everything and go on, empty, at `offset`, durably, after what was queued before.
+
+        What a crash leaves of it is the log as it was, a beginning of it, or the empty log: whoever
+        resets a log knows by other means that it was to be done. Raises StorageError.
+        """
+
+        def begin() -> Callable[[], None]:
+            paths = log.begin_reset()
+            stored, files = self._checkpoints.stored, self._runtime.files
+            starts = dict(stored.log_starts)
+            stored.forget(log.name)
+            stored.log_starts = starts  # it starts where it did until all of it is gone
+            points, starts = dict(stored.recovery_points), {**starts, log.name: offset}
+            return partial(
+                reset_log,
+                files,
+                log.folder,
+                paths,
+                before=partial(replace_offsets, files, self.path, {RECOVERY_POINTS: points}),
+                after=partial(replace_offsets, files, self.path, {LOG_START_OFFSETS: starts}),
+            )
+
+        def end(_: None) -> None:
+            self._checkpoints.stored.log_starts[log.name] = offset
+            log.complete_reset(offset)
+            channel.moved()
+
+        channel = self._channel(log)
+        self.housekeeping.drop(log)
+        await self._writer.exclusive(channel, begin, end, repeats=True)
+
     async def delete_records(self, log: Log, offset: int) -> int:
         """Make what lies below `offset` (-1: below the high watermark) unreadable for good; returns
         the log start offset, which is durable by then. Space is given back by retention.
@@ -435,6 +471,10 @@ class Directory:
             await self._writer.run(lambda: partial(remove_if_there, self._runtime.files, folder))
         except OSError as error:  # the next opening sweeps it away
             _LOG.warning("storage.unlink_failed folder=%s error=%s", folder, error)
+
+    def side_files(self, log: Log) -> SideFiles:
+        """Return the files that others than the log keep in its folder."""
+        return SideFiles(self._runtime, log.folder, lane=side_lane(self.path))
 
     def on_appended(self, log: Log, callback: Callable[[], None]) -> None:
         """Have `callback()` called on the loop after the log's end or flushed end moved."""
@@ -537,6 +577,11 @@ class Directory:
         if channel is None or channel.log is not log:
             raise StorageError(f"{log.name} is not open in {self.path}")
         return channel
+
+
+def side_lane(path: str) -> str:
+    """Return the name of the lane of what lies beside a data directory's segments."""
+    return f"side:{path}"
 
 
 def lane_of(path: str) -> str:

@@ -1,0 +1,249 @@
+"""Control records: the no-op that opens an epoch, voter sets, and what frames a snapshot.
+
+Byte for byte as the field's dump tools read them (KIP-595, KIP-630, KIP-853). Key: version and
+type, two bytes each. Value: a structure in the flexible encoding. What the field's records have no
+place for lies in tagged fields, which its readers skip. Pure.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from ...errors import CorruptionError, InvalidRequest
+from ...ids import DirectoryId, NodeId, Offset
+from ...records.batch import BatchHeader, parse_header
+from ...records.codec import decode_batch, encode_batch
+from ...records.record import Record
+from ..core.log_view import EntryKind
+from ..core.voters import Voter, VoterSet
+from .flexible import NO_TAGS, Cursor, compact_array, compact_string, tags
+
+if TYPE_CHECKING:
+    from ...runtime.ports import Buffer
+
+CHECKSUM_SIZE: Final = 16
+"""Of the footer's checksum, BLAKE2b."""
+
+_KEY: Final = struct.Struct(">hh")
+_SHORT: Final = struct.Struct(">h")
+_SHORTS: Final = struct.Struct(">hh")
+_LEADER: Final = struct.Struct(">hi")
+_HEADER: Final = struct.Struct(">hq")
+_NODE: Final = struct.Struct(">i")
+_PORT: Final = struct.Struct(">H")
+_OFFSET: Final = struct.Struct(">q")
+_DIRECTORY_SIZE: Final = 16
+_LISTENER: Final = "CONTROLLER"
+_KRAFT_VERSION: Final = 1  # voters are records of the log (KIP-853)
+_KRAFT_VERSIONS: Final = (0, 1)  # what a voter understands
+_END_OFFSET_TAG: Final = 5000
+_CHECKSUM_TAG: Final = 5001
+
+
+class ControlType(IntEnum):
+    """The type in a control record's key. Persistent: never change one."""
+
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    VOTERS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChange:
+    """A leader opens its epoch."""
+
+    leader_id: NodeId
+    voters: tuple[Voter, ...]
+    granting: tuple[Voter, ...]  # whose votes it got, as far as it says so
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHeader:
+    """A snapshot begins, of the state before this offset."""
+
+    end_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFooter:
+    """A snapshot ends; the checksum is of every byte before the footer's batch."""
+
+    checksum: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KRaftVersion:
+    """How voters are kept: 1, as records of the log."""
+
+    version: int = _KRAFT_VERSION
+
+
+Control = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | VoterSet
+
+
+# --- batches -----------------------------------------------------------------------------------
+
+
+def control_batch(*controls: Control, base_offset: int, epoch: int, timestamp_ms: int = 0) -> bytes:
+    """Return the batch of these records, stamped."""
+    records = []
+    for control in controls:
+        key, value = encode_control(control)
+        records.append(
+            Record(offset=0, timestamp_ms=timestamp_ms, key=key, value=value, headers=())
+        )
+    return encode_batch(records, base_offset=base_offset, leader_epoch=epoch, is_control=True)
+
+
+def decode_controls(content: "Buffer", position: int = 0) -> tuple[Control, ...]:
+    """Return the records of the control batch at `position`; raises CorruptionError."""
+    header = parse_header(content, position)
+    controls = []
+    for record in decode_batch(content, position):
+        try:
+            controls.append(decode_control(record.key or b"", record.value or b""))
+        except (ValueError, InvalidRequest) as error:
+            raise CorruptionError(
+                f"the control record at offset {header.base_offset} cannot be read: {error}",
+                position=position,
+            ) from error
+    return tuple(controls)
+
+
+def entry_kind(
+    content: "Buffer", position: int, header: BatchHeader
+) -> tuple[EntryKind, VoterSet | None]:
+    """Return what a batch of the log holds, with its voter set; raises CorruptionError."""
+    if not header.is_control:
+        return EntryKind.DATA, None
+    match decode_controls(content, position):
+        case (LeaderChange(),):
+            return EntryKind.LEADER_CHANGE, None
+        case (VoterSet() as voters,):
+            return EntryKind.VOTERS, voters
+        case _:
+            raise CorruptionError(
+                f"the control batch at offset {header.base_offset} does not belong into a log",
+                position=position,
+            )
+
+
+# --- records -----------------------------------------------------------------------------------
+
+
+def encode_control(control: Control) -> tuple[bytes, bytes]:
+    """Return key and value."""
+    match control:
+        case LeaderChange():
+            kind = ControlType.LEADER_CHANGE
+            value = _LEADER.pack(1, control.leader_id)
+            value += _voters(control.voters) + _voters(control.granting) + NO_TAGS
+        case SnapshotHeader():
+            kind = ControlType.SNAPSHOT_HEADER
+            value = _HEADER.pack(0, 0) + tags({_END_OFFSET_TAG: _OFFSET.pack(control.end_offset)})
+        case SnapshotFooter():
+            kind = ControlType.SNAPSHOT_FOOTER
+            value = _SHORT.pack(0) + tags({_CHECKSUM_TAG: control.checksum})
+        case KRaftVersion():
+            kind = ControlType.KRAFT_VERSION
+            value = _SHORTS.pack(0, control.version) + NO_TAGS
+        case VoterSet():
+            kind = ControlType.VOTERS
+            members = (_member(voter, address) for voter, address in control.members)
+            value = _SHORT.pack(0) + compact_array(members) + NO_TAGS
+    return _KEY.pack(0, kind), value
+
+
+def decode_control(key: bytes, value: bytes) -> Control:
+    """Return the record; raises ValueError for one that cannot be read, InvalidRequest for a voter
+    set that contradicts itself."""
+    if len(key) != _KEY.size:
+        raise ValueError(f"its key has {len(key)} bytes, not {_KEY.size}")
+    kind = ControlType(_KEY.unpack(key)[1])
+    cursor = Cursor(value)
+    control: Control
+    match kind:
+        case ControlType.LEADER_CHANGE:
+            _, leader_id = cursor.numbers(_LEADER)
+            voters, granting = cursor.array(_read_voter), cursor.array(_read_voter)
+            control = LeaderChange(NodeId(leader_id), voters, granting)
+            cursor.tags()
+        case ControlType.SNAPSHOT_HEADER:
+            cursor.numbers(_HEADER)
+            end_offset = _tagged(cursor.tags(), _END_OFFSET_TAG, _OFFSET.size)
+            control = SnapshotHeader(Offset(_OFFSET.unpack(end_offset)[0]))
+        case ControlType.SNAPSHOT_FOOTER:
+            cursor.numbers(_SHORT)
+            control = SnapshotFooter(_tagged(cursor.tags(), _CHECKSUM_TAG, CHECKSUM_SIZE))
+        case ControlType.KRAFT_VERSION:
+            _, version = cursor.numbers(_SHORTS)
+            control = KRaftVersion(version)
+            cursor.tags()
+        case ControlType.VOTERS:
+            cursor.numbers(_SHORT)
+            control = VoterSet(cursor.array(_read_member))
+            cursor.tags()
+    cursor.end()
+    return control
+
+
+def _tagged(fields: dict[int, bytes], tag: int, size: int) -> bytes:
+    content = fields.get(tag, b"")
+    if len(content) != size:
+        raise ValueError(f"tagged field {tag} has {len(content)} bytes, not {size}")
+    return content
+
+
+def _voters(voters: tuple[Voter, ...]) -> bytes:
+    return compact_array(
+        _NODE.pack(voter.node_id) + voter.directory_id + NO_TAGS for voter in voters
+    )
+
+
+def _read_voter(cursor: Cursor) -> Voter:
+    (node_id,) = cursor.numbers(_NODE)
+    directory_id = cursor.take(_DIRECTORY_SIZE)
+    cursor.tags()
+    return Voter(NodeId(node_id), DirectoryId(directory_id))
+
+
+def _member(voter: Voter, address: str) -> bytes:
+    endpoints = [_endpoint(address)] if address else []
+    return (
+        _NODE.pack(voter.node_id)
+        + voter.directory_id
+        + compact_array(endpoints)
+        + _SHORTS.pack(*_KRAFT_VERSIONS)
+        + NO_TAGS
+        + NO_TAGS
+    )
+
+
+def _endpoint(address: str) -> bytes:
+    """An address that is no "host:port" stays whole, beside port 0."""
+    host, colon, digits = address.rpartition(":")
+    is_port = digits.isascii() and digits.isdigit() and digits == str(int(digits))
+    if not (colon and host and is_port and 0 < int(digits) < 2**16):
+        host, digits = address, "0"
+    return compact_string(_LISTENER) + compact_string(host) + _PORT.pack(int(digits)) + NO_TAGS
+
+
+def _read_member(cursor: Cursor) -> tuple[Voter, str]:
+    (node_id,) = cursor.numbers(_NODE)
+    voter = Voter(NodeId(node_id), DirectoryId(cursor.take(_DIRECTORY_SIZE)))
+    addresses = cursor.array(_read_endpoint)
+    cursor.numbers(_SHORTS)
+    cursor.tags()
+    cursor.tags()
+    return voter, addresses[0] if addresses else ""
+
+
+def _read_endpoint(cursor: Cursor) -> str:
+    cursor.string()
+    host = cursor.string()
+    (port,) = cursor.numbers(_PORT)
+    cursor.tags()
+    return f"{host}:{port}" if port else host

@@ -1,0 +1,513 @@
+"""Everything durable of one member of the quorum: epoch and vote, the log, its snapshots.
+
+Takes no decision of the protocol and knows no other member. Calls that change something come one
+after the other, except that `write_snapshot` may run beside all others; reads may come at any time.
+Whatever failed on the way, unless it says otherwise, the disk's state is unknown: open it again.
+
+A crash anywhere leaves the state before a call or the one after it:
+
+- the file of epoch and vote is replaced atomically;
+- a snapshot gets its name once it is whole and fsynced. An installed one counts from there on: if
+  the log does not hold what the snapshot ends with, `open` replaces it, as `install` was about to;
+- a truncation may have got part of the way;
+- cleaning moves the log's start first, durably, and takes the older snapshots away afterwards.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from typing import Final
+
+from ...errors import (
+    CorruptionError,
+    DirectoryMismatch,
+    DiskFull,
+    QuorumlogError,
+    SnapshotDamaged,
+    StorageError,
+)
+from ...ids import Epoch, Offset
+from ...records.batch import BatchHeader, check_crc, iterate_batches
+from ...runtime import Runtime
+from ...storage import FlushPolicy, Log, LogConfig, Origin
+from ...storage.shell.directory import Directory
+from ...storage.shell.side_files import SideFiles
+from ..core.log_view import LOG_START, Entry, LogEnd, LogView, SnapshotId
+from ..core.messages import SnapshotChunk
+from ..core.ready import HardState
+from ..core.voters import Voter, VoterHistory, VoterSet
+from ..formats.control import entry_kind
+from ..formats.quorum_state import QUORUM_STATE_NAME, decode_quorum_state, encode_quorum_state
+from ..formats.snapshot_file import (
+    BOOTSTRAP,
+    CHECKPOINT_SUFFIX,
+    PART_SUFFIX,
+    SnapshotDecoder,
+    SnapshotEncoder,
+    checkpoint_name,
+    snapshot_of_name,
+)
+
+METADATA_LOG_NAME: Final = "__cluster_metadata-0"
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""Cleaning frees whole segments."""
+SCAN_BYTES: Final = 1024 * 1024
+"""Bytes of the log read in one step."""
+SNAPSHOT_STEP_BYTES: Final = 256 * 1024
+"""Bytes of a snapshot proven, decoded or encoded in one step of the loop."""
+SNAPSHOT_SYNC_BYTES: Final = 8 * 1024 * 1024
+"""Written between two syncs of a snapshot, so that none of them keeps the disk for long."""
+TEMPORARY_SUFFIX: Final = ".checkpoint.tmp"
+"""Of a snapshot that this node is writing."""
+
+_REJOIN: Final = "format a new data directory and join with it as a new voter"
+_CONFIG: Final = LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=SEGMENT_BYTES)
+
+
+class SnapshotReader:
+    """Reads the values of a snapshot in the order in which they were written."""
+
+    def __init__(self, files: SideFiles, snapshot: SnapshotId) -> None:
+        """Use MetadataLog.open_snapshot()."""
+        self.snapshot = snapshot
+        self._files = files
+        self._decoder = SnapshotDecoder(snapshot, with_values=True)
+        self._position = 0
+        self._found: list[list[bytes]] = []  # decoded and not asked for yet, last first
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voters in force where the snapshot ends."""
+        assert self._decoder.voters is not None, "it is opened with its header read"
+        return self._decoder.voters
+
+    async def next(self) -> list[bytes] | None:
+        """Return the next values, None at the end; raises SnapshotDamaged when it is not whole."""
+        while not self._found:
+            if not await self._advance():
+                return None
+        return self._found.pop()
+
+    async def begin(self) -> None:
+        """Read the header."""
+        while self._decoder.voters is None:
+            await self._advance()
+
+    async def _advance(self) -> bool:
+        """Read one step; false at the end of the file, which is proven then."""
+        name = checkpoint_name(self.snapshot)
+        content = await self._files.read(name, self._position, SNAPSHOT_STEP_BYTES)
+        if content is None:
+            raise SnapshotDamaged(f"the snapshot {name} is gone", path=name)
+        self._position += len(content)
+        self._found = [*reversed(self._decoder.feed(content)), *self._found]
+        await asyncio.sleep(0)
+        if not content:
+            self._decoder.finish()
+        return bool(content)
+
+
+class MetadataLog:
+    """The durable state of one member. `view`, `hard_state`, `voters` and `snapshots` are what
+    `open` found; the core goes on with them."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        log: Log,
+        files: SideFiles,
+        *,
+        view: LogView,
+        hard_state: HardState,
+        voters: VoterHistory,
+        snapshots: tuple[SnapshotId, ...],
+    ) -> None:
+        """Use open()."""
+        self.log = log
+        self.view = view
+        self.hard_state = hard_state  # as it is on the disk, also later on
+        self.voters = voters
+        self.snapshots = snapshots  # ascending, each with its file; never the bootstrap one
+        self._directory = directory
+        self._files = files
+        self._received: tuple[SnapshotId, int] | None = None  # unfinished file, its bytes
+
+    @classmethod
+    async def open(cls, runtime: Runtime, directory: Directory, *, me: Voter) -> "MetadataLog":
+        """Read and prove all there is, finish what a crash interrupted.
+
+        Raises DirectoryMismatch when the directory is not `me`'s, CorruptionError when log,
+        snapshots or quorum-state cannot be trusted (nothing is lost by that), StorageError.
+        """
+        meta = directory.meta
+        if me != Voter(meta.node_id, meta.directory_id):
+            raise DirectoryMismatch(
+                f"{directory.path} belongs to node {meta.node_id} with directory id"
+                f" {meta.directory_id.hex()}, not to node {me.node_id} with"
+                f" {me.directory_id.hex()}: start the node that it was formatted for"
+            )
+        found = await _Opening(directory).run(me)
+        state = _load_hard_state(directory, found.view, found.snapshots)
+        if directory.load_file(QUORUM_STATE_NAME) is not None and not directory.was_clean:
+            # The sync of its name may have failed in the last life: make what was read durable.
+            await directory.store_file(QUORUM_STATE_NAME, encode_quorum_state(state))
+        # After a killed process the log's tail may be in the page cache alone: what this voter
+        # counts itself for must be durable.
+        await directory.flush(found.log)
+        return cls(
+            directory,
+            found.log,
+            found.files,
+            view=found.view,
+            hard_state=state,
+            voters=found.voters,
+            snapshots=found.snapshots,
+        )
+
+    # --- epoch and vote ------------------------------------------------------------------------
+
+    async def store_hard_state(self, state: HardState) -> None:
+        """Remember epoch and vote. They never go back: neither to an older epoch nor, in one
+        epoch, to another vote or none."""
+        last = self.hard_state
+        assert state.epoch >= last.epoch, f"epoch {state.epoch} after epoch {last.epoch}"
+        assert state.epoch > last.epoch or last.vote in (None, state.vote), (
+            f"vote for {state.vote} after one for {last.vote} in epoch {state.epoch}"
+        )
+        await self._directory.store_file(QUORUM_STATE_NAME, encode_quorum_state(state))
+        self.hard_state = state
+
+    # --- log -----------------------------------------------------------------------------------
+
+    async def append(self, entries: tuple[Entry, ...]) -> None:
+        """Append entries, which continue the log, with one fsync.
+
+        DiskFull says that nothing was appended, and the log as good as before.
+        """
+        if not entries:
+            return
+        first, last = entries[0], entries[-1]
+        batches = first.payload if first is last else b"".join(e.payload for e in entries)
+        appended = await self._directory.append(
+            self.log, batches, leader_epoch=last.epoch, origin=Origin.REPLICATED, flush=True
+        )
+        assert appended.base_offset == first.base_offset, f"{appended} is not at {first}"
+        assert appended.next_offset == last.next_offset, f"{appended} does not end at {last}"
+
+    async def truncate_to(self, offset: Offset) -> None:
+        """Drop everything from a batch boundary on."""
+        await self._directory.truncate(self.log, offset)
+        assert self.log.log_end_offset <= offset, f"{self.log.log_end_offset} after {offset}"
+
+    async def read_entries(self, start: Offset, end: Offset) -> tuple[Entry, ...]:
+        """Return the entries [start, end), both batch boundaries.
+
+        Raises OffsetOutOfRange when they are not all in the log, or not any more.
+        """
+        entries: list[Entry] = []
+        async for content, position, header in _batches(self._directory, self.log, start, end):
+            kind, voters = entry_kind(content, position, header)
+            entries.append(
+                Entry(
+                    kind=kind,
+                    epoch=Epoch(header.leader_epoch),
+                    base_offset=Offset(header.base_offset),
+                    count=header.next_offset - header.base_offset,
+                    payload=content[position : position + header.size],
+                    voters=voters,
+                )
+            )
+        return tuple(entries)
+
+    async def clean_to(self, snapshot: SnapshotId) -> None:
+        """Have the log start where a snapshot ends, and forget the older snapshots.
+
+        Segments below are unlinked by and by.
+        """
+        assert snapshot in self.snapshots, f"{snapshot} is not kept"
+        offset = snapshot.end_offset
+        assert offset <= self.log.log_end_offset, f"{snapshot} beyond {self.log.log_end_offset}"
+        self.log.note_high_watermark(offset)
+        await self._directory.delete_records(self.log, offset)
+        self.snapshots = tuple(kept for kept in self.snapshots if kept >= snapshot)
+        await _remove_checkpoints(self._files, keep=self.snapshots)
+
+    # --- snapshots received --------------------------------------------------------------------
+
+    async def write_chunk(self, chunk: SnapshotChunk) -> None:
+        """Write a piece of a snapshot to its unfinished file; position 0 begins that anew.
+
+        Not durable before `install`: an unfinished file is of no use to another life. After
+        DiskFull the same piece may be written again.
+        """
+        name = checkpoint_name(chunk.snapshot, PART_SUFFIX)
+        if chunk.position == 0:
+            await self._drop_received(besides=chunk.snapshot)
+            self._received = (chunk.snapshot, 0)
+        assert self._received is not None, f"{chunk.snapshot} was not begun"
+        snapshot, end = self._received
+        assert snapshot == chunk.snapshot, f"piece of {chunk.snapshot} after one of {snapshot}"
+        assert chunk.position <= end, f"piece at {chunk.position} after {end} bytes"
+        await self._files.write(name, chunk.position, [chunk.content])
+        self._received = (snapshot, max(end, chunk.position + len(chunk.content)))
+
+    async def install(self, snapshot: SnapshotId, voters: VoterSet) -> None:
+        """Prove the unfinished file of a snapshot, make it durable, and have the log start, empty,
+        where it ends; older snapshots go.
+
+        Raises SnapshotDamaged: the unfinished file was deleted, nothing else is changed.
+        """
+        name = checkpoint_name(snapshot, PART_SUFFIX)
+        received, self._received = self._received, None
+        assert received is not None, f"nothing of {snapshot} was received"
+        assert received[0] == snapshot, f"{received} was received, not {snapshot}"
+        await _finally(self._files.sync(name))
+        try:
+            found = await _prove(self._files, snapshot, name=name)
+            if found != voters:
+                raise SnapshotDamaged(
+                    f"the snapshot {name} says other voters than its sender", path=name
+                )
+        except SnapshotDamaged:
+            await self._files.remove([name])
+            raise
+        await _finally(self._files.publish(name, checkpoint_name(snapshot)))
+        await self._directory.reset_log(self.log, snapshot.end_offset)
+        self.snapshots = (snapshot,)
+        await _remove_checkpoints(self._files, keep=self.snapshots)
+
+    async def _drop_received(self, *, besides: SnapshotId) -> None:
+        if self._received is not None and self._received[0] != besides:
+            await self._files.remove([checkpoint_name(self._received[0], PART_SUFFIX)])
+        self._received = None
+
+    # --- snapshots of this node ----------------------------------------------------------------
+
+    async def write_snapshot(
+        self, snapshot: SnapshotId, voters: VoterSet, slices: Iterator[list[bytes]]
+    ) -> int:
+        """Write the state's values, one slice a step of the loop; returns the file's bytes, or 0
+        when a snapshot that reaches further was installed meanwhile: this one was dropped then.
+
+        Atomic: the snapshot is there, whole and durable, or not at all. After DiskFull it is not,
+        and everything is as good as before.
+        """
+        name = checkpoint_name(snapshot, TEMPORARY_SUFFIX)
+        encoder = SnapshotEncoder(snapshot, voters)
+        try:
+            await self._write_slices(name, encoder, slices)
+        except QuorumlogError:
+            await self._files.remove([name])
+            raise
+        if snapshot.end_offset < self.log.log_start_offset:
+            await self._files.remove([name])
+            return 0
+        await self._files.publish(name, checkpoint_name(snapshot))
+        self.snapshots = tuple(sorted({*self.snapshots, snapshot}))
+        return encoder.size
+
+    async def _write_slices(
+        self, name: str, encoder: SnapshotEncoder, slices: Iterator[list[bytes]]
+    ) -> None:
+        written, synced, pieces = 0, 0, [encoder.header()]
+        for values in slices:
+            pieces.append(encoder.batches(values))
+            await asyncio.sleep(0)
+            if encoder.size - written >= SNAPSHOT_STEP_BYTES:
+                await self._files.write(name, written, pieces)
+                written, pieces = encoder.size, []
+            if written - synced >= SNAPSHOT_SYNC_BYTES:
+                await self._files.sync(name)
+                synced = written
+        pieces.append(encoder.footer())
+        await self._files.write(name, written, pieces)
+        await self._files.sync(name)
+
+    async def read_chunk(
+        self, snapshot: SnapshotId, position: int, bytes_max: int
+    ) -> tuple[bytes, int] | None:
+        """Return a piece of a snapshot's file and the file's size; None when it is gone."""
+        if snapshot not in self.snapshots:
+            return None
+        name = checkpoint_name(snapshot)
+        size = await self._files.size(name)
+        content = await self._files.read(name, position, bytes_max)
+        return None if size is None or content is None else (content, size)
+
+    async def open_snapshot(self, snapshot: SnapshotId) -> SnapshotReader:
+        """Read a snapshot from its start; raises SnapshotDamaged."""
+        reader = SnapshotReader(self._files, snapshot)
+        await reader.begin()
+        return reader
+
+
+# --- what is durable at the start --------------------------------------------------------------
+
+
+class _Opening:
+    """Finds out what there is. One use."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._at_start: dict[SnapshotId, VoterSet] = {}  # every snapshot proven, with its voters
+        self.log: Log
+        self.files: SideFiles
+        self.view: LogView
+        self.voters: VoterHistory
+        self.snapshots: tuple[SnapshotId, ...]
+
+    async def run(self, me: Voter) -> "_Opening":
+        """Prove log and snapshots, and bring them together."""
+        self.log = await self._directory.open_log(METADATA_LOG_NAME, _CONFIG, topic_id=None)
+        self.files = self._directory.side_files(self.log)
+        await self._prove_snapshots()
+        newest = max(self._at_start, default=BOOTSTRAP)
+        start = self._start(newest)
+        if start is not None:
+            await self._scan(start, me)
+        if start is None or not _holds_end_of(self.view, newest):
+            await self._directory.reset_log(self.log, newest.end_offset)
+            self.view = LogView(newest.log_end)
+            self._begin_voters(newest.log_end, me)
+        first = self.view.start_offset
+        kept = sorted(one for one in self._at_start if one.end_offset >= first)
+        await _remove_checkpoints(self.files, keep=kept)
+        self.snapshots = tuple(one for one in kept if one != BOOTSTRAP)
+        return self
+
+    async def _prove_snapshots(self) -> None:
+        names = await self.files.names()
+        # No other life can go on with what was not whole.
+        await self.files.remove(n for n in names if n.endswith((PART_SUFFIX, TEMPORARY_SUFFIX)))
+        for name in names:
+            snapshot = snapshot_of_name(name)
+            if snapshot is None:
+                continue
+            try:
+                self._at_start[snapshot] = await _prove(self.files, snapshot, name=name)
+            except SnapshotDamaged as error:
+                raise CorruptionError(
+                    f"{error.message}. If other snapshots lie beside it, keep a copy of the"
+                    f" directory, delete this file and start again; otherwise {_REJOIN}",
+                    path=error.path,
+                    position=error.position,
+                ) from error
+
+    def _start(self, newest: SnapshotId) -> LogEnd | None:
+        """Return where the log begins; None when it ends before the newest snapshot does, which
+        takes its place."""
+        if self.log.log_end_offset < newest.end_offset:
+            return None
+        offset = self.log.log_start_offset
+        if offset == 0:
+            return LOG_START
+        for snapshot in self._at_start:
+            if snapshot.end_offset == offset:
+                return snapshot.log_end
+        raise CorruptionError(
+            f"the metadata log starts at offset {offset}, but no snapshot ends there: what came"
+            f" before is lost; {_REJOIN}",
+            path=METADATA_LOG_NAME,
+        )
+
+    def _begin_voters(self, start: LogEnd, me: Voter) -> None:
+        """Without a word of the formatting about voters this node is the only one."""
+        lone = VoterSet.of([(me, "")])
+        voters = self._at_start.get(SnapshotId(start.offset, start.epoch), lone)
+        self.voters = VoterHistory(voters, start_offset=start.offset)
+
+    async def _scan(self, start: LogEnd, me: Voter) -> None:
+        self.view = LogView(start)
+        self._begin_voters(start, me)
+        view, end = self.view, Offset(self.log.log_end_offset)
+        async for content, position, header in _batches(
+            self._directory, self.log, start.offset, end
+        ):
+            check_crc(content, position, header)
+            base, epoch = Offset(header.base_offset), Epoch(header.leader_epoch)
+            if base != view.end_offset or epoch < view.last_epoch:
+                raise CorruptionError(
+                    f"batch {base} of epoch {epoch} follows offset {view.end_offset} of epoch"
+                    f" {view.last_epoch}",
+                    path=METADATA_LOG_NAME,
+                    position=position,
+                )
+            view.append(base, Offset(header.next_offset), epoch, header.size)
+            _, voters = entry_kind(content, position, header)
+            if voters is not None:
+                self.voters.append(base, voters)
+
+
+async def _finally(work: Awaitable[None]) -> None:
+    """Await what cannot be repeated, not even on a disk that was full."""
+    try:
+        await work
+    except DiskFull as error:
+        raise StorageError(f"a snapshot was not made durable: {error.message}") from error
+
+
+def _holds_end_of(view: LogView, snapshot: SnapshotId) -> bool:
+    """Whether the log holds what the snapshot ends with: then it holds all before it, too, by the
+    log matching property (Raft §5.3)."""
+    end = snapshot.end_offset
+    if end <= view.start_offset:
+        return True
+    return view.is_boundary(end) and view.epoch_before(end) == snapshot.epoch
+
+
+async def _prove(files: SideFiles, snapshot: SnapshotId, *, name: str) -> VoterSet:
+    """Read a whole snapshot file, return its voters; raises SnapshotDamaged."""
+    decoder = SnapshotDecoder(snapshot, with_values=False)
+    position = 0
+    while content := await files.read(name, position, SNAPSHOT_STEP_BYTES):
+        decoder.feed(content)
+        position += len(content)
+        await asyncio.sleep(0)
+    return decoder.finish()
+
+
+async def _remove_checkpoints(files: SideFiles, *, keep: Sequence[SnapshotId]) -> None:
+    """Unlink every snapshot but these, oldest first."""
+    kept = {checkpoint_name(snapshot) for snapshot in keep}
+    names = await files.names()
+    await files.remove(n for n in names if n.endswith(CHECKPOINT_SUFFIX) and n not in kept)
+
+
+async def _batches(
+    directory: Directory, log: Log, start: Offset, end: Offset
+) -> AsyncIterator[tuple[bytes, int, BatchHeader]]:
+    """Yield (buffer, position in it, header) of every batch of [start, end)."""
+    while start < end:
+        found = log.read(start, max_bytes=SCAN_BYTES, end_offset=end)
+        content = b"" if found is None else await directory.read(found)
+        if not content:
+            raise CorruptionError(
+                f"no batch at offset {start} of a log that ends at {log.log_end_offset}",
+                path=METADATA_LOG_NAME,
+            )
+        for position, header in iterate_batches(content):
+            yield content, position, header
+            start = Offset(header.next_offset)
+        await asyncio.sleep(0)
+
+
+def _load_hard_state(
+    directory: Directory, view: LogView, snapshots: tuple[SnapshotId, ...]
+) -> HardState:
+    content = directory.load_file(QUORUM_STATE_NAME)
+    reached = max(view.last_epoch, *(snapshot.epoch for snapshot in snapshots), 0)
+    if content is None:
+        if view.end_offset > 0:
+            raise CorruptionError(
+                f"{QUORUM_STATE_NAME} is missing beside a log of {view.end_offset} offsets: this"
+                f" node may have voted and must not vote again; {_REJOIN}",
+                path=QUORUM_STATE_NAME,
+            )
+        return HardState(Epoch(0), None)
+    state = decode_quorum_state(content)
+    if state.epoch < reached:
+        raise CorruptionError(
+            f"{QUORUM_STATE_NAME} says epoch {state.epoch}, the log reached {reached}: it is an old"
+            f" one; {_REJOIN}",
+            path=QUORUM_STATE_NAME,
+        )
+    return state
