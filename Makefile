@@ -94,6 +94,7 @@ bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: r
 	  echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 	@for name in $(filter-out subject,$(basename $(notdir $(wildcard benchmarks/storage/[a-z]*.py)))); do \
 	  echo "== benchmarks.storage.$$name"; $(BIN)/python -m "benchmarks.storage.$$name" || exit 1; done
+	@echo "== benchmarks.raft"; $(BIN)/python -m benchmarks.raft
 	$(BIN)/python benchmarks/page.py
 
 dist: setup ## build the source distribution, and from it the wheel, into dist/

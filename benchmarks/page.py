@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 STORAGE = "storage_"  # what the results of benchmarks/storage begin with
+RAFT = "raft"  # and those of benchmarks/raft
 
 Result: TypeAlias = dict[str, Any]
 
@@ -41,6 +42,8 @@ class Section:
         """What runs it."""
         if self.name.startswith(STORAGE):
             return f"python -m benchmarks.storage.{self.name.removeprefix(STORAGE)}"
+        if self.name.startswith(RAFT):
+            return f"python -m benchmarks.{self.name.replace('_', '.')}"
         return f"python benchmarks/{self.name}.py"
 
 
@@ -131,6 +134,56 @@ def startup(result: Result) -> Iterator[str]:
         if spent := result.get(f"{key}_cpu_s_median"):
             yield line(f"processor time of `{what}`", f"{spent:.3f} s")
     yield line("memory when idle", f"{result['idle_mb_max']:.0f} MB")
+
+
+def raft(result: Result) -> Iterator[str]:
+    """Rates, latencies and CPU of each system, then what they are beside each other."""
+    yield (
+        f"{result['cores']} cores of {result['cpu']}, Python {result['python']}; values of"
+        f" {result['value_bytes']} bytes, medians of {result['rounds']} rounds. A write of one"
+        f" value and its `fdatasync` take {result['sync_ms']:.2f} ms here."
+    )
+    yield ""
+    yield from head(
+        "system",
+        "proposals",
+        "under way",
+        "commits/s",
+        "p50 ms",
+        "p99 ms",
+        "members' CPU s/1,000",
+        "client's CPU s/1,000",
+    )
+    for row in result["rows"]:
+        client = row["client_cpu_s_per_1000"]
+        yield line(
+            row["system"],
+            row["way"],
+            f"{row['outstanding']:,}",
+            f"{row['commits_per_s']:,.0f}",
+            f"{row['p50_ms']:.2f}",
+            f"{row['p99_ms']:.2f}",
+            f"{row['server_cpu_s_per_1000']:.3f}",
+            "" if client is None else f"{client:.3f}",
+        )
+    yield ""
+    shares = [row["client_cores"] for row in result["rows"] if row["client_cores"] is not None]
+    yield f"The client took at most {max(shares, default=0.0):.2f} of a core."
+    yield ""
+    yield from head("compared", "ratio", "goal")
+    for each in result["compared"]:
+        yield line(each["what"], ratio(each["ratio"]), f"{each['goal']}{verdict(each)}")
+
+
+def raft_failover(result: Result) -> Iterator[str]:
+    """The distributions of seconds."""
+    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    yield ""
+    yield from head("seconds", "ends", "min", "median", "p90", "max", "goal of the median")
+    for row in result["rows"]:
+        figures = (f"{row[name]:.2f}" for name in ("min_s", "median_s", "p90_s", "max_s"))
+        goal = f"< {row['goal_median_s']}{verdict(row)}"
+        yield line(row["case"], str(row["count"]), *figures, goal)
 
 
 def storage(result: Result) -> Iterator[str]:
@@ -245,6 +298,30 @@ SECTIONS = (
         rows=storage,
     ),
     Section(
+        title="Consensus",
+        name="raft",
+        about=(
+            "Three voters on one machine, each in a folder of its own, beside etcd and PySyncObj in"
+            " the same rounds. Ours and etcd sync before they answer, PySyncObj never does. Ours is"
+            " asked over one stream, with so many values a request, etcd by puts over 8"
+            " connections to its leader, both by the same client; *injected* is proposed in the"
+            " leader's process, and the client's CPU is a part of the members'. PySyncObj as it"
+            " comes sends what has gathered every 100 ms; *tuned* is every 10 ms for many, and each"
+            " command at once for one."
+        ),
+        rows=raft,
+    ),
+    Section(
+        title="Failover of the quorum",
+        name="raft_failover",
+        about=(
+            "Three voters, a client that asks the living ones in turn: from the signal that ends"
+            " the active one to the next committed proposal. Default time-outs are a heartbeat"
+            " every 100 ms and elections after 1 to 2 s of silence."
+        ),
+        rows=raft_failover,
+    ),
+    Section(
         title="Spark",
         name="spark_read",
         about=(
@@ -289,6 +366,11 @@ def line(*cells: str) -> str:
 def ratio(value: float | None) -> str:
     """Return a ratio as text; empty for none."""
     return "" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def verdict(figure: Result) -> str:
+    """Say so where a goal was missed."""
+    return "" if figure["met"] else " (missed)"
 
 
 def main() -> None:

@@ -1,0 +1,242 @@
+"""Three members of etcd, and puts to their leader.
+
+etcd is what runs under many a cluster, written in Go. Each member has a folder of its own and syncs
+it, as it comes; nothing is tuned. The client's 8 connections all go to the leader, which spares the
+members to pass puts on.
+
+Of etcd's interface this knows by field number: `KV/Put` takes a key (1) and a value (2), and
+`Maintenance/Status` answers with a header (1) whose member id is field 2, and with the leader's
+member id (4).
+"""
+
+import asyncio
+import itertools
+import os
+import shutil
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.raft.load import VALUES, Meter, Outcome, Work
+from benchmarks.raft.processes import Member, Refused, free_ports
+from benchmarks.raft.wire import Connection
+
+MISSING = (
+    "etcd is not here: install it (Debian and Ubuntu: `apt install etcd-server`), or say in ETCD"
+    " where the program is"
+)
+CONNECTIONS = 8
+KEYS = 1000
+START_S = 30.0
+PUT = "/etcdserverpb.KV/Put"
+STATUS = "/etcdserverpb.Maintenance/Status"
+
+
+def program() -> str | None:
+    """Where etcd is."""
+    return os.environ.get("ETCD") or shutil.which("etcd")
+
+
+class Etcd:
+    """A cluster that lives as long as the block that it is entered for."""
+
+    def __init__(self, folder: Path, etcd: str, *, members: int = 3) -> None:
+        self._folder = folder
+        self._etcd = etcd
+        self._ports = free_ports(2 * members)  # one for clients and one for peers each
+        self._stack = ExitStack()
+        self._members: list[Member] = []
+        self._leader = ""
+
+    async def __aenter__(self) -> "Etcd":
+        peers = [f"http://127.0.0.1:{port}" for port in self._ports[1::2]]
+        everybody = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
+        with self._stack:
+            for number, peer in enumerate(peers):
+                client = f"http://127.0.0.1:{self._ports[2 * number]}"
+                folder = self._folder / f"m{number}"
+                command = [self._etcd, "--name", f"m{number}", "--data-dir", str(folder / "data")]
+                command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+                command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+                command += ["--initial-cluster", everybody, "--log-level", "error"]
+                member = Member(command, folder, talks=False)
+                self._members.append(self._stack.enter_context(member))
+            self._leader = await self._find_leader()
+            self._stack = self._stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its processes."""
+        return tuple(member.pid for member in self._members)
+
+    async def load(self, outstanding: int, seconds: float) -> Outcome:
+        """Keep so many puts under way over CONNECTIONS connections, or over one for one put."""
+        work = Work(
+            outstanding=outstanding,
+            seconds=seconds,
+            server_pids=self.pids,
+            client_pid=os.getpid(),
+        )
+        return await Puts(work).run(self._leader)
+
+    async def _find_leader(self) -> str:
+        """The address of the member that leads."""
+        deadline_s = time.monotonic() + START_S
+        while time.monotonic() < deadline_s:
+            for port in self._ports[::2]:
+                try:
+                    answer = await ask(f"127.0.0.1:{port}", STATUS, b"")
+                except OSError:
+                    continue
+                status = fields(answer)
+                header = status.get(1, b"")
+                assert isinstance(header, bytes)
+                if 4 in status and status[4] == fields(header).get(2):
+                    return f"127.0.0.1:{port}"
+            await asyncio.sleep(0.05)
+        complaints = [member.complaints() for member in self._members]
+        raise Refused(f"etcd has no leader after {START_S:.0f} s: {complaints}")
+
+
+async def ask(address: str, method: str, payload: bytes) -> bytes:
+    """Call once; raises ConnectionError when it fails."""
+    answers: list[bytes] = []
+    over = asyncio.get_running_loop().create_future()
+
+    def end(stream: int, succeeded: bool) -> None:
+        if not over.done():
+            over.set_result(succeeded)
+
+    connection = Connection(
+        method,
+        on_message=lambda stream, answer: answers.append(answer),
+        on_end=end,
+        on_lost=lambda why: end(0, False),
+    )
+    host, _, port = address.rpartition(":")
+    await asyncio.get_running_loop().create_connection(lambda: connection, host, int(port))
+    connection.call(payload)
+    connection.flush()
+    succeeded = await over
+    connection.close()
+    if not succeeded:
+        raise ConnectionError(f"{method} failed at {address}")
+    return answers[0]
+
+
+class Puts:
+    """The closed loop of puts: each answer lets the next one go, on the same connection."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._meter = Meter(work)
+        self._over = asyncio.get_running_loop().create_future()
+        self._requests = itertools.cycle([put_request(number) for number in range(KEYS)])
+        self._connections: list[Connection] = []
+        self._asked_s: list[dict[int, float]] = []  # by connection and stream
+
+    async def run(self, address: str) -> Outcome:
+        """Ask the member at this address."""
+        loop = asyncio.get_running_loop()
+        host, _, port = address.rpartition(":")
+        count = min(CONNECTIONS, self._work.outstanding)
+        for number in range(count):
+            connection = Connection(
+                PUT, on_message=_forget, on_end=partial(self._end, number), on_lost=self._fail
+            )
+            await loop.create_connection(partial(_same, connection), host, int(port))
+            self._connections.append(connection)
+            self._asked_s.append({})
+        for turn in range(self._work.outstanding):
+            self._put(turn % count)
+        for connection in self._connections:
+            connection.flush()
+        try:
+            await self._over
+        finally:
+            for connection in self._connections:
+                connection.close()
+        return self._meter.outcome()
+
+    def _put(self, number: int) -> None:
+        stream = self._connections[number].call(next(self._requests))
+        self._asked_s[number][stream] = time.perf_counter()
+
+    def _end(self, number: int, stream: int, succeeded: bool) -> None:
+        if not succeeded:
+            self._fail("a put was refused")
+            return
+        self._meter.answered(self._asked_s[number].pop(stream))
+        if not self._meter.is_over:
+            self._put(number)
+        elif not self._over.done():
+            self._over.set_result(None)
+
+    def _fail(self, why: str) -> None:
+        if not self._over.done():
+            self._over.set_exception(Refused(f"etcd: {why}"))
+
+
+def _forget(stream: int, answer: bytes) -> None:
+    """That there is one says enough."""
+
+
+def _same(connection: Connection) -> Connection:
+    return connection
+
+
+# --- its messages --------------------------------------------------------------------------------
+
+
+def put_request(number: int) -> bytes:
+    """A put of a value of VALUE_BYTES under one of so many keys of 8 bytes."""
+    key, value = b"k%07d" % number, VALUES[number % len(VALUES)]
+    return b"\x0a" + varint(len(key)) + key + b"\x12" + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf writes it."""
+    content = bytearray()
+    while value > 0x7F:
+        content.append(value & 0x7F | 0x80)
+        value >>= 7
+    content.append(value)
+    return bytes(content)
+
+
+def fields(content: bytes) -> dict[int, int | bytes]:
+    """A message's fields by number: varints and byte strings, the last one of a number."""
+    found: dict[int, int | bytes] = {}
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (content[at] & 0x7F) << shift
+            shift += 7
+            at += 1
+            if content[at - 1] < 0x80:
+                return value
+
+    while at < len(content):
+        tag = number()
+        if tag & 7 == 0:
+            found[tag >> 3] = number()
+        else:
+            assert tag & 7 == 2, f"wire type {tag & 7}"
+            size = number()
+            found[tag >> 3] = content[at : at + size]
+            at += size
+    return found

@@ -1,0 +1,160 @@
+"""Three voters of ours, proposals to their leader over one stream or made in its process."""
+
+import asyncio
+import itertools
+import json
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from benchmarks.raft.load import VALUES, Meter, Outcome, Work
+from benchmarks.raft.processes import Member, Refused, free_ports, python
+from benchmarks.raft.wire import Connection
+
+from quorumlog.proto import raft_pb2
+
+START_S = 30.0
+PROPOSE = "/quorumlog.v1.Raft/Propose"
+
+
+class Quorum:
+    """A cluster that lives as long as the block that it is entered for."""
+
+    def __init__(
+        self, folder: Path, *, timeouts: dict[str, int] | None = None, voters: int = 3
+    ) -> None:
+        """`timeouts` are fields of RaftConfig; the defaults otherwise."""
+        self._folder = folder
+        self._timeouts = timeouts or {}
+        self.addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(voters))
+        self._stack = ExitStack()
+        self.members: list[Member] = []
+        self.leader = 0  # node id
+
+    async def __aenter__(self) -> "Quorum":
+        with self._stack:
+            self._stack.callback(self._kill_all)
+            for number in range(len(self.addresses)):
+                self.members.append(self._member(number))
+            self.leader = await self.find_leader()
+            self._stack = self._stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its processes."""
+        return tuple(member.pid for member in self.members)
+
+    def restart(self, number: int) -> None:
+        """Start the voter of a node id again, in the folder that it had."""
+        self.members[number].kill()
+        self.members[number] = self._member(number)
+
+    async def find_leader(self) -> int:
+        """The node id of the leader, once all voters know it and have what it has committed."""
+        deadline_s = time.monotonic() + START_S
+        states: list[dict[str, Any]] = []
+        while time.monotonic() < deadline_s:
+            states = [await asyncio.to_thread(each.ask, do="tell") for each in self.members]
+            leaders = [number for number, state in enumerate(states) if state["leads"]]
+            if len(leaders) == 1 and all(
+                state["leader_id"] == leaders[0]
+                and state["high_watermark"] == states[leaders[0]]["high_watermark"]
+                for state in states
+            ):
+                return leaders[0]
+            await asyncio.sleep(0.02)
+        raise Refused(f"the voters do not agree after {START_S:.0f} s: {states}")
+
+    async def load_injected(self, outstanding: int, seconds: float) -> Outcome:
+        """Keep so many proposals under way in the leader's process."""
+        work = Work(
+            outstanding=outstanding, seconds=seconds, server_pids=self.pids, client_pid=None
+        )
+        leader = self.members[self.leader]
+        leader.tell(do="load", work=work.line())
+        return Outcome(**await asyncio.to_thread(leader.answer))
+
+    async def load_stream(self, outstanding: int, seconds: float, *, values_each: int) -> Outcome:
+        """Keep so many values under way on one stream, `values_each` of them a request."""
+        work = Work(
+            outstanding=outstanding,
+            seconds=seconds,
+            server_pids=self.pids,
+            client_pid=os.getpid(),
+        )
+        return await propose(self.addresses[self.leader], work, values_each=values_each)
+
+    def _kill_all(self) -> None:
+        for member in self.members:
+            member.kill()
+
+    def _member(self, number: int) -> Member:
+        folder = self._folder / f"m{number}"
+        given = {
+            "node_id": number,
+            "folder": str(folder / "data"),
+            "addresses": self.addresses,
+            "timeouts": self._timeouts,
+        }
+        return Member(python("voter", json.dumps(given)), folder, talks=True)
+
+
+async def propose(address: str, work: Work, *, values_each: int) -> Outcome:
+    """The closed loop of proposals: each answer lets as many new values go."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    meter = Meter(work)
+    asked_s: dict[int, float] = {}  # by request
+    turns = itertools.count(1)
+
+    def fail(why: str) -> None:
+        if not over.done():
+            over.set_exception(Refused(f"the voter at {address}: {why}"))
+
+    def send() -> None:
+        turn = next(turns)
+        values = [VALUES[(turn + number) % len(VALUES)] for number in range(values_each)]
+        request = raft_pb2.ProposeRequest(id=turn, values=values)
+        connection.send(stream, request.SerializeToString())
+        asked_s[turn] = time.perf_counter()
+
+    def answered(stream: int, content: bytes) -> None:
+        response = raft_pb2.ProposeResponse.FromString(content)
+        if response.HasField("error"):
+            fail(response.error.message)
+            return
+        meter.answered(asked_s.pop(response.id), len(response.offsets))
+        if not meter.is_over:
+            send()
+        elif not over.done():
+            over.set_result(None)
+
+    connection = Connection(
+        PROPOSE,
+        on_message=answered,
+        on_end=lambda stream, succeeded: fail("the stream ended"),
+        on_lost=fail,
+    )
+    host, _, port = address.rpartition(":")
+    await loop.create_connection(lambda: connection, host, int(port))
+    stream = connection.open()
+    for _ in range(max(1, work.outstanding // values_each)):
+        send()
+    connection.flush()
+    try:
+        await over
+    finally:
+        connection.close()
+    return meter.outcome()

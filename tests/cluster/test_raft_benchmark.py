@@ -1,0 +1,46 @@
+"""Each row of the benchmark of consensus once, tiny: that it runs, not what it says."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+
+
+def ran(module: str, *arguments: str) -> list[str]:
+    """The lines that a benchmark prints."""
+    process = subprocess.run(
+        [sys.executable, "-m", module, "--quick", *arguments],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout.splitlines()
+
+
+def rows(system: str, tmp_path: Path) -> list[str]:
+    """The rows that a system gets."""
+    return ran("benchmarks.raft", "--only", system, "--no-failover", "--dir", str(tmp_path))
+
+
+@pytest.mark.slow
+def test_etcd_has_its_rows(tmp_path: Path) -> None:
+    if not os.environ.get("ETCD") and not shutil.which("etcd"):
+        pytest.skip("etcd is not here: apt install etcd-server")
+    assert [line.split("  ")[0] for line in rows("etcd", tmp_path)] == ["etcd"] * 2
+
+
+@pytest.mark.slow
+def test_pysyncobj_has_its_rows(tmp_path: Path) -> None:
+    if importlib.util.find_spec("pysyncobj") is None:
+        pytest.skip("PySyncObj is not here: pip install pysyncobj")
+    system = "PySyncObj, journal file"
+    assert [line.split("  ")[0] for line in rows(system, tmp_path)] == [system] * 4
