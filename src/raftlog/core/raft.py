@@ -1,8 +1,8 @@
 """The consensus core's door: messages, time and proposals in, `Ready` out; no I/O, no clock.
 
-Owns which role this member has, and every change of it. Knows nothing of files, networks or of what
-a proposal means. In: `step`, `tick`, `propose` and what else a leader is asked for. Out: `ready`.
-Two answers that acknowledgements hang on: `persisted`, `applied`.
+Knows nothing of files, networks or of what a proposal means. In: `step`, `tick`, `propose` and what
+else a leader is asked for. Out: `ready`. Two answers that acknowledgements hang on: `persisted`,
+`applied`. Roles and their changes are behind it, in `member.py`.
 
 Sources: Raft (Ongaro, Ousterhout 2014); its dissertation: 3.10 (transfer), 4 (membership), 5
 (snapshots), 6.4 (reads), 9.6 (pre-vote); KIP-595 (offsets as indexes, epoch as term, diverging
@@ -13,43 +13,21 @@ reported by persisted(); its own vote only after the hard state was. A restarted
 a leadership: it starts unattached in its last epoch (KAFKA-10527).
 """
 
-from typing import TypeAlias
-
 from ...errors import InvalidRequest
 from ...ids import Epoch, NodeId, Offset
 from ...runtime import Entropy
-from .config import EPOCH_MAX, RaftConfig
-from .electing import Candidate, PreCandidate, Seeker, Unattached, answer_pre_vote, vote_response
+from .config import RaftConfig
+from .electing import Candidate
 from .following import Follower
 from .leading import Leader, not_leading
 from .log_view import Entry, LogView, SnapshotId
-from .messages import (
-    AppendRejected,
-    AppendRequest,
-    AppendResponse,
-    EndEpoch,
-    FollowRequest,
-    FollowResponse,
-    Heartbeat,
-    HeartbeatResponse,
-    Message,
-    SnapshotChunk,
-    SnapshotResponse,
-    TimeoutNow,
-    VoteRequest,
-    VoteResponse,
-)
-from .ready import HardState, Ready, RoleChanged, Token
+from .member import Member, Role
+from .messages import Message
+from .ready import HardState, Ready, Token
 from .replica import EncodeControl, Replica
-from .roles import RoleName, Trigger, next_role
-from .soundness import problem_of
+from .roles import Trigger
 from .status import QuorumStatus, describe
 from .voters import Voter, VoterHistory
-
-Role: TypeAlias = Unattached | Follower | PreCandidate | Candidate | Leader
-SUCCESSOR_STAGGER = 5
-"""After a leader's farewell each successor gives the one before it this part of the election
-time-out."""
 
 
 class Raft:
@@ -78,13 +56,7 @@ class Raft:
             snapshots=snapshots,
             encode_control=encode_control,
         )
-        self._seeker = Seeker()
-        self._asked_ms = now_ms  # when the leader was last asked for
-        # A lone voter has nobody to wait for; an observer asks at once.
-        deadline_ms = now_ms
-        if self._replica.is_voter and not self._replica.is_alone:
-            deadline_ms = self._replica.election_deadline_ms(now_ms)
-        self.role: Role = Unattached(deadline_ms=deadline_ms)
+        self._member = Member(self._replica, now_ms)
 
     # --- what is so ----------------------------------------------------------------------------
 
@@ -156,13 +128,7 @@ class Raft:
     @property
     def leader(self) -> Voter | None:
         """The leader of the present epoch, if known."""
-        match self.role:
-            case Follower(leader=leader):
-                return leader
-            case Leader():
-                return self.me
-            case Unattached() | PreCandidate() | Candidate():
-                return None
+        return self._member.leader
 
     @property
     def leader_id(self) -> NodeId | None:
@@ -173,23 +139,16 @@ class Raft:
     @property
     def leader_address(self) -> str:
         """Where it is reached, "" when that is not known."""
-        leader = self.leader
-        if leader is None:
-            return ""
-        if leader == self.me:
-            return self.config.address
-        return self.voters.latest.address_of(leader) or ""
+        return self._member.leader_address
+
+    @property
+    def role(self) -> Role:
+        """The present role, with the state that is valid in it."""
+        return self._member.role
 
     def has_live_leader(self, now_ms: int) -> bool:
-        """Whether this node leads, or heard of its leader within the shortest election time-out
-        (thesis 4.2.3)."""
-        match self.role:
-            case Follower(heard_ms=heard_ms):
-                return now_ms - heard_ms < self.config.election_timeout_ms_min
-            case Leader():
-                return True
-            case Unattached() | PreCandidate() | Candidate():
-                return False
+        """Whether this node leads, or heard of its leader within the shortest election time-out."""
+        return self._member.has_live_leader(now_ms)
 
     def status(self, now_ms: int) -> QuorumStatus:
         """What this node knows of the quorum; of the others' progress only a leader does."""
@@ -202,7 +161,12 @@ class Raft:
             now_ms=now_ms,
         )
 
-    # --- time ----------------------------------------------------------------------------------
+    # --- in ------------------------------------------------------------------------------------
+
+    def step(self, message: Message, now_ms: int) -> None:
+        """Take in a message. What is not for this node and its disk, or cannot be meant, is
+        dropped with an event."""
+        self._member.step(message, now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When tick() has something to do next; None: not before something else happens."""
@@ -210,215 +174,7 @@ class Raft:
 
     def tick(self, now_ms: int) -> None:
         """Let time pass: campaign, look for the leader, or send heartbeats, when that is due."""
-        if now_ms < self.role.deadline_ms:
-            return
-        match self.role:
-            case Leader() as role:
-                self._change(role.tick(now_ms), now_ms)
-            case _ if not self._may_campaign():
-                self._wait_on(self.role, now_ms)
-            case _:
-                self._change(Trigger.ELECTION_TIMEOUT, now_ms)
-
-    def _may_campaign(self) -> bool:
-        replica = self._replica
-        return replica.is_voter and not replica.is_installing and replica.epoch < EPOCH_MAX
-
-    def _wait_on(
-        self, role: "Unattached | Follower | PreCandidate | Candidate", now_ms: int
-    ) -> None:
-        """No campaign: look for the leader instead."""
-        if isinstance(role, Follower) and not self._replica.is_voter:
-            self._change(Trigger.LEADER_LOST, now_ms)
-            return
-        self._seek(now_ms)
-        role.deadline_ms = self._seek_deadline_ms(now_ms)
-
-    def _seek(self, now_ms: int) -> None:
-        self._asked_ms = now_ms
-        self._seeker.ask(self._replica)
-
-    def _seek_deadline_ms(self, now_ms: int) -> int:
-        """An observer asks on after two to four heartbeats; a voter has its election timer."""
-        if self._replica.is_voter:
-            return self._replica.election_deadline_ms(now_ms)
-        heartbeat_ms = self.config.heartbeat_ms
-        return now_ms + 2 * heartbeat_ms + self._replica.entropy.below(2 * heartbeat_ms + 1)
-
-    # --- messages ------------------------------------------------------------------------------
-
-    def step(self, message: Message, now_ms: int) -> None:
-        """Take in a message. What is not for this node and its disk, or cannot be meant, is
-        dropped with an event."""
-        problem = problem_of(message, me=self.me, epoch=self.epoch, log_end=self.log.end_offset)
-        if problem:
-            self._replica.drop(message.sender, problem)
-        elif isinstance(message, FollowRequest):
-            self._handle_follow_request(message, now_ms)
-        elif not (isinstance(message, VoteRequest) and self._is_undue(message, now_ms)):
-            if message.epoch > self.epoch:
-                self._change(Trigger.NEWER_EPOCH, now_ms, epoch=message.epoch)
-            if message.epoch < self.epoch:
-                self._answer_stale(message)
-            else:
-                self._dispatch(message, now_ms)
-
-    def _dispatch(self, message: Message, now_ms: int) -> None:
-        """Take in a message of the present epoch."""
-        match message:
-            case VoteRequest():
-                self._handle_vote_request(message, now_ms)
-            case VoteResponse():
-                self._handle_vote_response(message, now_ms)
-            case AppendRequest() | Heartbeat() | SnapshotChunk():
-                self._handle_leader(message, now_ms)
-            case AppendResponse() | AppendRejected() | HeartbeatResponse() | SnapshotResponse():
-                if isinstance(self.role, Leader):
-                    self._handle_answer(self.role, message, now_ms)
-            case TimeoutNow() | EndEpoch():
-                self._handle_farewell(message, now_ms)
-            case FollowResponse():
-                self._handle_follow_response(message, now_ms)
-            case FollowRequest():
-                raise AssertionError("it is of no epoch")
-
-    def _answer_stale(self, message: Message) -> None:
-        """Tell whoever speaks of an older epoch that it is over."""
-        match message:
-            case VoteRequest():
-                self._replica.send(vote_response(self._replica, message, granted=False))
-            case AppendRequest() | Heartbeat() | SnapshotChunk():
-                self._replica.send(
-                    HeartbeatResponse(
-                        sender=self.me,
-                        receiver=message.sender,
-                        epoch=self.epoch,
-                        round=0,
-                        match_end=None,
-                        received_end=None,
-                    )
-                )
-            case _:
-                pass
-
-    # --- elections -----------------------------------------------------------------------------
-
-    def _is_undue(self, request: VoteRequest, now_ms: int) -> bool:
-        """Refuse a campaign while the leader lives, whatever its epoch: a node that was cut off
-        must not depose it (thesis 4.2.3, 9.6)."""
-        if request.is_transfer and not request.pre_vote:
-            return False
-        is_live = self.has_live_leader(now_ms)
-        if request.pre_vote:
-            # The leader itself asks: it leads no more.
-            is_live = is_live and request.sender != self.leader
-            if request.epoch < self.epoch or not is_live:
-                return False
-            answer_pre_vote(self._replica, request, has_live_leader=True)
-            return True
-        if is_live and request.epoch > self.epoch:
-            self._replica.send(vote_response(self._replica, request, granted=False))
-            return True
-        return False
-
-    def _handle_vote_request(self, request: VoteRequest, now_ms: int) -> None:
-        if request.pre_vote:
-            answer_pre_vote(self._replica, request, has_live_leader=False)
-            return
-        match self.role:
-            case Unattached() as role:
-                role.on_vote_request(self._replica, request, now_ms)
-            case PreCandidate() if self.vote in (None, request.sender):
-                self._change(Trigger.VOTED, now_ms)
-                self._handle_vote_request(request, now_ms)
-            case PreCandidate() | Follower() | Candidate() | Leader():
-                self._replica.send(vote_response(self._replica, request, granted=False))
-
-    def _handle_vote_response(self, response: VoteResponse, now_ms: int) -> None:
-        if isinstance(self.role, PreCandidate | Candidate):
-            self._change(self.role.on_vote_response(self._replica, response), now_ms)
-
-    # --- the leader's messages -----------------------------------------------------------------
-
-    def _handle_leader(
-        self, message: AppendRequest | Heartbeat | SnapshotChunk, now_ms: int
-    ) -> None:
-        """Whoever sends these in the present epoch leads it."""
-        match self.role:
-            case Leader():
-                self._replica.drop(message.sender, f"this node leads epoch {self.epoch}")
-                return
-            case Follower(leader=leader) if leader != message.sender:
-                self._replica.drop(message.sender, f"{leader} leads epoch {self.epoch}")
-                return
-            case Unattached() | PreCandidate() | Candidate():
-                self._change(Trigger.LEADER_HEARD, now_ms, leader=message.sender)
-            case Follower():
-                pass
-        assert isinstance(self.role, Follower), f"{self.role} after its leader spoke"
-        self.role.hear(self._replica, now_ms)
-        match message:
-            case AppendRequest():
-                self.role.on_append(self._replica, message)
-            case Heartbeat():
-                self.role.on_heartbeat(self._replica, message)
-            case SnapshotChunk():
-                self.role.on_chunk(self._replica, message)
-
-    def _handle_farewell(self, message: TimeoutNow | EndEpoch, now_ms: int) -> None:
-        """The leader gives its leadership away, or up."""
-        if not isinstance(self.role, Follower) or self.role.leader != message.sender:
-            return
-        is_first = isinstance(message, TimeoutNow) or message.successors[:1] == (self.me,)
-        if is_first and self._may_campaign():
-            self._change(Trigger.CAMPAIGN_NOW, now_ms)
-        elif isinstance(message, EndEpoch):
-            self._change(Trigger.LEADER_ENDED, now_ms)
-            if self.me in message.successors:
-                rank = message.successors.index(self.me)
-                stagger_ms = self.config.election_timeout_ms_min // SUCCESSOR_STAGGER
-                self.role = Unattached(deadline_ms=now_ms + max(1, rank) * stagger_ms)
-
-    # --- looking for the leader ----------------------------------------------------------------
-
-    def _handle_follow_request(self, request: FollowRequest, now_ms: int) -> None:
-        """Lead a node that looks for its leader, or say who does."""
-        if isinstance(self.role, Leader):
-            refusal = self.role.on_follow_request(request, now_ms)
-            if refusal:
-                self._replica.drop(request.sender, refusal)
-        self._replica.send(
-            FollowResponse(
-                sender=self.me,
-                receiver=request.sender,
-                epoch=self.epoch,
-                leader=self.leader,
-                leader_address=self.leader_address,
-            )
-        )
-
-    def _handle_follow_response(self, response: FollowResponse, now_ms: int) -> None:
-        """Ask the leader that was named, once between two deadlines."""
-        if self.leader is None and self._seeker.on_response(response) and now_ms > self._asked_ms:
-            self._seek(now_ms)
-
-    # --- answers to a leader -------------------------------------------------------------------
-
-    def _handle_answer(
-        self,
-        role: Leader,
-        message: AppendResponse | AppendRejected | HeartbeatResponse | SnapshotResponse,
-        now_ms: int,
-    ) -> None:
-        match message:
-            case AppendResponse():
-                self._change(role.on_append_response(message, now_ms), now_ms)
-            case AppendRejected():
-                role.on_append_rejected(message, now_ms)
-            case HeartbeatResponse():
-                self._change(role.on_heartbeat_response(message, now_ms), now_ms)
-            case SnapshotResponse():
-                role.on_snapshot_response(message, now_ms)
+        self._member.tick(now_ms)
 
     # --- what a leader is asked for ------------------------------------------------------------
 
@@ -488,7 +244,7 @@ class Raft:
         """Give up a leadership at once and say who should follow. What is uncommitted may yet be
         committed by a successor."""
         if isinstance(self.role, Leader):
-            self._change(Trigger.RESIGNED, now_ms)
+            self._member.change(Trigger.RESIGNED, now_ms)
 
     def unreachable(self, peer: Voter, now_ms: int) -> None:
         """A stream to the peer broke: what was under way may be lost."""
@@ -559,18 +315,7 @@ class Raft:
         write = replica.writes.complete(token)
         if write.install is not None:
             replica.installed(write)
-        match self.role:
-            case Candidate() as role:
-                self._change(role.on_persisted(replica), now_ms)
-            case Leader() as role:
-                self._change(role.maybe_commit(), now_ms)
-            case Follower() as role:
-                if write.install is not None:
-                    role.on_installed(replica, write.install.end_offset)
-                else:
-                    role.acknowledge(replica)
-            case Unattached() | PreCandidate():
-                pass
+        self._member.on_persisted(write, now_ms)
 
     def snapshot_refused(self, token: Token, now_ms: int) -> None:
         """The received snapshot proved bad; everything else of the write is durable."""
@@ -591,76 +336,6 @@ class Raft:
         """A snapshot of the state at its end is durable: the newest two are kept, and the log
         from the older one on (Ready.clean_to)."""
         self._replica.snapshot_taken(snapshot)
-
-    # --- role changes --------------------------------------------------------------------------
-
-    def _change(
-        self,
-        trigger: Trigger | None,
-        now_ms: int,
-        *,
-        epoch: Epoch | None = None,
-        leader: Voter | None = None,
-    ) -> None:
-        """Take the role that the trigger leads to, and those that follow at once."""
-        while trigger is not None:
-            trigger = self._become(trigger, now_ms, epoch=epoch, leader=leader)
-
-    def _become(
-        self, trigger: Trigger, now_ms: int, *, epoch: Epoch | None, leader: Voter | None
-    ) -> Trigger | None:
-        """Leave the role and enter the next; returns what that brings about."""
-        replica = self._replica
-        name = next_role(self.role.name, trigger)
-        self._leave(trigger)
-        if epoch is not None:
-            assert epoch > replica.epoch, f"epoch {epoch} after {replica.epoch}"
-            replica.epoch, replica.vote = epoch, None
-        after: Trigger | None = None
-        deadline_ms = replica.election_deadline_ms(now_ms)
-        match name:
-            case RoleName.UNATTACHED:
-                if not replica.is_voter:
-                    deadline_ms = now_ms + replica.entropy.below(self.config.heartbeat_ms)
-                elif trigger is Trigger.RESIGNED:
-                    deadline_ms += self.config.election_timeout_ms_max  # others go first
-                self.role = Unattached(deadline_ms=deadline_ms)
-            case RoleName.FOLLOWER:
-                assert leader is not None, "a follower of nobody"
-                self.role = Follower(leader=leader, deadline_ms=deadline_ms, heard_ms=now_ms)
-            case RoleName.PRE_CANDIDATE:
-                if trigger is Trigger.ELECTION_TIMEOUT and isinstance(self.role, PreCandidate):
-                    self._seek(now_ms)  # it may be forgotten, or the voters moved
-                role = PreCandidate(deadline_ms=deadline_ms)
-                self.role = role
-                after = role.begin(replica)
-            case RoleName.CANDIDATE:
-                candidate = Candidate(deadline_ms=deadline_ms)
-                self.role = candidate
-                candidate.begin(replica, is_transfer=trigger is Trigger.CAMPAIGN_NOW)
-            case RoleName.LEADER:
-                self.role = Leader(replica, now_ms)
-        self._report(trigger)
-        return after
-
-    def _leave(self, trigger: Trigger) -> None:
-        """End what only the present role has."""
-        if not isinstance(self.role, Leader):
-            return
-        self._replica.reads_lost.extend(self.role.lose_reads())
-        if trigger in (Trigger.RESIGNED, Trigger.REMOVED):
-            self.role.say_end()
-
-    def _report(self, trigger: Trigger) -> None:
-        self._replica.events.append(
-            RoleChanged(
-                role=self.role.name,
-                epoch=self.epoch,
-                leader_id=self.leader_id,
-                log_end_offset=self.log.end_offset,
-                reason=trigger,
-            )
-        )
 
     # --- invariants ----------------------------------------------------------------------------
 
