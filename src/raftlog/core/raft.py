@@ -13,6 +13,8 @@ reported by persisted(); its own vote only after the hard state was. A restarted
 a leadership: it starts unattached in its last epoch (KAFKA-10527).
 """
 
+from collections.abc import Sequence
+
 from ...errors import InvalidRequest
 from ...ids import Epoch, NodeId, Offset
 from ...runtime import Entropy
@@ -74,6 +76,12 @@ class Raft:
     def log(self) -> LogView:
         """The log, written or not."""
         return self._replica.log
+
+    @property
+    def unwritten(self) -> Sequence[Entry]:
+        """The entries at the log's end that no round has handed out for writing yet, in order. A
+        SendEntries may name them: until they are written they are nowhere else."""
+        return self._replica.writes.unwritten
 
     @property
     def voters(self) -> VoterHistory:

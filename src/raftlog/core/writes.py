@@ -7,6 +7,7 @@ confirms only what was not truncated since it was handed out, whatever stands at
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from ...ids import Epoch, Offset
 from .log_view import Entry, SnapshotId
@@ -70,6 +71,11 @@ class Writes:
     def durable_epoch(self) -> Epoch:
         """The epoch that this node would know after a power cut."""
         return self.durable_state.epoch
+
+    @property
+    def unwritten(self) -> Sequence[Entry]:
+        """Entries in the view that were not handed out yet, in order."""
+        return self._append
 
     def append(self, entry: Entry) -> None:
         """Have an entry written at the log's end."""
