@@ -111,7 +111,8 @@ class Progress:
         self.next_offset = max(received_end, self.match_end)
 
     def check_invariants(self, end_offset: Offset) -> None:
-        """match <= next <= end; the window counts what it holds."""
+        """What holds of a peer; the number as in docs/raft.md."""
+        # 3. match <= next <= end; the window counts what it holds.
         assert self.match_end <= self.next_offset <= end_offset, f"{self.match_end} {end_offset}"
         assert self.inflight_bytes == sum(size for _, size in self.inflight)
         assert (self.snapshot is not None) == (self.state is ProgressState.SNAPSHOT)

@@ -357,6 +357,7 @@ class Raft:
                 # 8. A candidate counts itself only when its vote is durable.
                 assert self.durable_state == HardState(self.epoch, self.me), "vote not durable"
             case Follower() as role if role.verified_end is not None:
+                # 9. A follower verified no more than it has.
                 assert role.verified_end <= self.log.end_offset, f"{role.verified_end}"
             case _:
                 pass
