@@ -149,6 +149,14 @@ def replay_batch(
     return image
 
 
+def replay_snapshot(image: MetadataImage, record: pb.MetadataRecord) -> MetadataImage:
+    """Return the image after a record of a snapshot, which has no place in the log; raises as
+    `replay`."""
+    if record.WhichOneof("record") == "broker" and not record.broker.HasField("broker_epoch"):
+        raise CorruptionError(f"broker {record.broker.id} of a snapshot has no epoch")
+    return _replay_one(image, record, Offset(-1))
+
+
 def _replay_one(image: MetadataImage, record: pb.MetadataRecord, offset: Offset) -> MetadataImage:
     match record.WhichOneof("record"):
         case "broker":
@@ -179,14 +187,14 @@ def _replay_one(image: MetadataImage, record: pb.MetadataRecord, offset: Offset)
 def _replay_broker(image: MetadataImage, record: pb.BrokerRecord, offset: Offset) -> MetadataImage:
     broker = BrokerImage(
         id=NodeId(record.id),
-        epoch=offset,
+        epoch=Offset(record.broker_epoch) if record.HasField("broker_epoch") else offset,
         incarnation_id=record.incarnation_id,
         directory_id=DirectoryId(record.directory_id),
         grpc_address=record.grpc_address,
         rack=record.rack,
         boot_id=record.boot_id,
         fenced=record.fenced,
-        stopping=False,
+        stopping=record.stopping,
     )
     return replace(image, brokers=image.brokers.set(broker.id, broker))
 

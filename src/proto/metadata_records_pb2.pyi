@@ -29,7 +29,7 @@ class MetadataRecord(_message.Message):
     def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ...) -> None: ...
 
 class BrokerRecord(_message.Message):
-    __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id")
+    __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id", "broker_epoch", "stopping")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,8 @@ class BrokerRecord(_message.Message):
     RACK_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STOPPING_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation_id: bytes
     directory_id: bytes
@@ -44,7 +46,9 @@ class BrokerRecord(_message.Message):
     rack: str
     fenced: bool
     boot_id: str
-    def __init__(self, id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., boot_id: _Optional[str] = ...) -> None: ...
+    broker_epoch: int
+    stopping: bool
+    def __init__(self, id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., boot_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ...) -> None: ...
 
 class BrokerChangeRecord(_message.Message):
     __slots__ = ("id", "broker_epoch", "fenced", "stopping")
