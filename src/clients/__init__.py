@@ -7,6 +7,7 @@ store records twice, until producers are idempotent.
 
 from .administration.admin import AsyncAdmin, Broker, Cluster, Partition, Topic, TopicListing
 from .administration.configs import Config, LogDir, LogSize
+from .administration.quorum import Quorum, QuorumReplica
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
 from .consuming.consumer import AsyncConsumer
 from .consuming.record import ConsumerRecord
@@ -44,6 +45,8 @@ __all__ = [
     "Config",
     "LogDir",
     "LogSize",
+    "Quorum",
+    "QuorumReplica",
     "Topic",
     "TopicListing",
     "Partition",

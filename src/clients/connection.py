@@ -23,9 +23,9 @@ from ..errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ..proto import admin_pb2
+from ..proto import admin_pb2, quorum_pb2
 from ..runtime import Channel, Method, Runtime
-from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS
+from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, QUORUM_DESCRIBE
 from .answers import described_topic
 from .config import ClientConfig
 from .retry import Backoff, Retrier, is_retriable
@@ -60,7 +60,10 @@ class Connection:
         self._retrier = Retrier(runtime.clock, self.backoff)
 
     async def open(self) -> None:
-        """Learn who the brokers are; raises Lost when none answers within connect_timeout_ms."""
+        """Learn who the brokers are; raises Lost when none answers within connect_timeout_ms.
+
+        What answers may be a controller without clients: calls about the quorum go there too.
+        """
         deadline_ms = self.runtime.clock.now_ms() + self.config.connect_timeout_ms
         try:
             answer = await self.call_any(
@@ -73,12 +76,14 @@ class Connection:
                 f"no broker answers at {','.join(self._bootstrap)} ({error.message}): check the "
                 "address, or start one with `quorumlog dev`"
             ) from error
-        except NotImplementedHere as error:
-            raise NotImplementedHere(
-                f"what answers at {','.join(self._bootstrap)} is no broker's port for clients: "
-                "give the gRPC address, 127.0.0.1:9094 unless it was changed, not the "
-                "controller's"
-            ) from error
+        except NotImplementedHere:
+            # A controller's port: it has no topics, and answers what concerns the quorum.
+            await self.call_any(
+                QUORUM_DESCRIBE,
+                quorum_pb2.DescribeQuorumRequest(local=True),
+                deadline_ms=deadline_ms,
+            )
+            return
         self.topology.saw_offset(answer.metadata_offset)
         self.topology.saw_brokers(answer.brokers)
 
@@ -116,6 +121,11 @@ class Connection:
             timeout_ms = min(remaining_ms, self.config.request_timeout_ms)
             try:
                 return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
+            except NotImplementedHere as error:
+                raise NotImplementedHere(
+                    f"what answers at {address} is no broker's port for clients: give the gRPC "
+                    "address, 127.0.0.1:9094 unless it was changed, not the controller's"
+                ) from error
             except QuorumlogError as error:
                 if error.retriable:
                     self._next_broker += 1

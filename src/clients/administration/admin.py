@@ -37,6 +37,7 @@ from .configs import (
     config_text,
 )
 from .deletion import Before, delete_before, places_to_delete
+from .quorum import Quorum, add_voter, describe_quorum, remove_voter, transfer_leadership
 
 TOPIC_ID_SIZE = 16
 
@@ -312,6 +313,37 @@ class AsyncAdmin:
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.doubt(topic)
         return {entry.name: entry.value for entry in answer.configs}
+
+    async def describe_quorum(self) -> Quorum:
+        """Return who leads, votes and follows in the metadata quorum, and how far each is.
+
+        Works with the address of a broker and with that of a controller. Without a leader it is
+        what the asked node knows, with `leader` None.
+        """
+        return await describe_quorum(self._connection)
+
+    async def add_voter(
+        self, node_id: int, *, directory_id: bytes | None = None, address: str = ""
+    ) -> None:
+        """Give a node a vote that follows the log: it must run, and have caught up.
+
+        Directory id and address are those with which it follows unless they are given. Returns
+        when it is committed; waits for the node to catch up as long as a call may take. Raises
+        DuplicateVoter, VoterLagging, VoterChangePending.
+        """
+        await add_voter(
+            self._connection, _node_id(node_id), directory_id=directory_id, address=address
+        )
+
+    async def remove_voter(self, node_id: int, *, directory_id: bytes | None = None) -> None:
+        """Take a node's vote, also the leader's, which then hands over. Returns when it is
+        committed. Raises VoterNotFound, VoterChangePending, InvalidRequest for the last voter."""
+        await remove_voter(self._connection, _node_id(node_id), directory_id=directory_id)
+
+    async def transfer_leadership(self, to: int | None = None) -> int:
+        """Have another voter lead, the one that is furthest unless one is named; return the epoch
+        that ends. Returns when the leader has begun to hand over. Raises VoterNotFound."""
+        return await transfer_leadership(self._connection, None if to is None else _node_id(to))
 
     async def describe_log_dirs(
         self, topics: Sequence[str] = (), *, broker: int | None = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..administration.admin import AsyncAdmin, Cluster, Topic, TopicListing
 from ..administration.configs import Config, ConfigValue, LogDir
 from ..administration.deletion import Before
+from ..administration.quorum import Quorum
 
 if TYPE_CHECKING:
     from .log import Log
@@ -90,6 +91,26 @@ class Admin:
         """Return what partitions take on the disks of a broker, or of all; see
         `AsyncAdmin.describe_log_dirs`."""
         return self._call(lambda admin: admin.describe_log_dirs(topics, broker=broker))
+
+    def describe_quorum(self) -> Quorum:
+        """Return who leads, votes and follows; see `AsyncAdmin.describe_quorum`."""
+        return self._call(lambda admin: admin.describe_quorum())
+
+    def add_voter(
+        self, node_id: int, *, directory_id: bytes | None = None, address: str = ""
+    ) -> None:
+        """Give a node a vote that follows the log; see `AsyncAdmin.add_voter`."""
+        self._call(
+            lambda admin: admin.add_voter(node_id, directory_id=directory_id, address=address)
+        )
+
+    def remove_voter(self, node_id: int, *, directory_id: bytes | None = None) -> None:
+        """Take a node's vote; see `AsyncAdmin.remove_voter`."""
+        self._call(lambda admin: admin.remove_voter(node_id, directory_id=directory_id))
+
+    def transfer_leadership(self, to: int | None = None) -> int:
+        """Have another voter lead; see `AsyncAdmin.transfer_leadership`."""
+        return self._call(lambda admin: admin.transfer_leadership(to))
 
     def _call(self, work: Callable[[AsyncAdmin], Coroutine[Any, Any, T]]) -> T:
         return self._log.call(lambda log: work(log.admin))

@@ -5,7 +5,6 @@ the leader that it knows, once: the receiver answers itself, or says who leads. 
 without the leader is told as that.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol, TypeVar
 
@@ -38,8 +37,6 @@ R = TypeVar("R", bound=Message)
 
 LEADER_MS: Final = 1_000
 """How long the leader may take to describe the quorum before this node tells what it knows."""
-
-_LOG = logging.getLogger("quorumlog.wire")
 
 
 class QuorumMember(Protocol):

@@ -1,0 +1,136 @@
+"""The metadata quorum, as an administrator sees and changes it: typed answers of the Quorum
+service, which brokers and controllers serve."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...errors import (
+    DuplicateVoter,
+    NotSent,
+    Overloaded,
+    VoterChangePending,
+    VoterLagging,
+    VoterNotFound,
+)
+from ...proto import quorum_pb2 as pb
+from ...services import (
+    QUORUM_ADD_VOTER,
+    QUORUM_DESCRIBE,
+    QUORUM_REMOVE_VOTER,
+    QUORUM_TRANSFER_LEADERSHIP,
+)
+from ..connection import Connection
+from ..retry import is_retriable
+
+_REFUSALS = (NotSent, Overloaded, VoterChangePending, VoterLagging)
+"""Retriable errors after which certainly nothing was changed; a leader that loses its leadership
+cannot tell (NotController), and no more can a call without an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumReplica:
+    """A voter or an observer of the metadata log."""
+
+    id: int
+    directory_id: bytes  # 16 bytes: a node with a new disk is another replica
+    address: str  # "host:port" for the other members, "" when unknown
+    log_end_offset: int | None  # exclusive end of what it has of the leader's log; None: unknown
+    lag: int | None  # records that it does not have; None: unknown
+    heard_ms_ago: int | None  # by the leader, 0 for itself; None: unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quorum:
+    """The quorum as its leader knows it; without one, as the answering node does."""
+
+    cluster_id: str
+    leader: int | None  # node id; None while none is known
+    epoch: int
+    high_watermark: int  # exclusive end of what is committed
+    voters: tuple[QuorumReplica, ...]  # by ascending id
+    observers: tuple[QuorumReplica, ...]  # by ascending id; empty when no leader answered
+    answered_by: int  # node id
+
+
+async def describe_quorum(connection: Connection) -> Quorum:
+    """Ask any member; it asks the leader."""
+    answer = await connection.call_any(QUORUM_DESCRIBE, pb.DescribeQuorumRequest())
+    return Quorum(
+        cluster_id=answer.cluster_id,
+        leader=_known(answer.leader_id),
+        epoch=answer.leader_epoch,
+        high_watermark=answer.high_watermark,
+        voters=tuple(_replica(each) for each in answer.voters),
+        observers=tuple(_replica(each) for each in answer.observers),
+        answered_by=answer.answered_by,
+    )
+
+
+async def add_voter(
+    connection: Connection, node_id: int, *, directory_id: bytes | None, address: str
+) -> None:
+    """Have the leader add a voter; an answer that was lost is told from a refusal by looking."""
+    request = pb.AddVoterRequest(id=node_id, directory_id=directory_id or b"", address=address)
+    attempts = _Attempts()
+    try:
+        await connection.call_any(QUORUM_ADD_VOTER, request, retry_on=attempts.retry_on)
+    except DuplicateVoter:
+        if not attempts.is_outcome_unknown:
+            raise
+        quorum = await describe_quorum(connection)
+        votes = {each.directory_id for each in quorum.voters if each.id == node_id}
+        if not (votes if directory_id is None else directory_id in votes):
+            raise
+
+
+async def remove_voter(connection: Connection, node_id: int, *, directory_id: bytes | None) -> None:
+    """Have the leader remove a voter; the disk is fixed first, so that no repeat hits another."""
+    if directory_id is None:
+        quorum = await describe_quorum(connection)
+        found = [each for each in quorum.voters if each.id == node_id]
+        if not found:
+            ids = ", ".join(str(each.id) for each in quorum.voters)
+            raise VoterNotFound(f"node {node_id} does not vote; voters are {ids}")
+        directory_id = found[0].directory_id
+    request = pb.RemoveVoterRequest(id=node_id, directory_id=directory_id)
+    attempts = _Attempts()
+    try:
+        await connection.call_any(QUORUM_REMOVE_VOTER, request, retry_on=attempts.retry_on)
+    except VoterNotFound:
+        if not attempts.is_outcome_unknown:
+            raise
+
+
+async def transfer_leadership(connection: Connection, to: int | None) -> int:
+    """Have the leader hand over; return the epoch that ends."""
+    request = pb.TransferLeadershipRequest(id=to)
+    answer = await connection.call_any(QUORUM_TRANSFER_LEADERSHIP, request)
+    return answer.leader_epoch
+
+
+class _Attempts:
+    """Repeats what may be repeated, and remembers whether an attempt may have been executed."""
+
+    def __init__(self) -> None:
+        self.is_outcome_unknown = False
+        self.retry_on: Callable[[BaseException], bool] = self._retry_on
+
+    def _retry_on(self, error: BaseException) -> bool:
+        if is_retriable(error) and not isinstance(error, _REFUSALS):
+            self.is_outcome_unknown = True
+        return is_retriable(error)
+
+
+def _replica(each: pb.QuorumReplica) -> QuorumReplica:
+    return QuorumReplica(
+        id=each.id,
+        directory_id=each.directory_id,
+        address=each.address,
+        log_end_offset=_known(each.log_end_offset),
+        lag=_known(each.lag),
+        heard_ms_ago=_known(each.heard_ms_ago),
+    )
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
