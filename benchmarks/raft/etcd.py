@@ -5,8 +5,8 @@ it, as it comes; nothing is tuned. The client's 8 connections all go to the lead
 members to pass puts on.
 
 Of etcd's interface this knows by field number: `KV/Put` takes a key (1) and a value (2), and
-`Maintenance/Status` answers with a header (1) whose member id is field 2, and with the leader's
-member id (4).
+`Maintenance/Status` answers with a header (1) whose member id is field 2, with the leader's member
+id (4), and with the index of the newest entry (5).
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import os
 import shutil
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -45,25 +46,19 @@ class Etcd:
     def __init__(self, folder: Path, etcd: str, *, members: int = 3) -> None:
         self._folder = folder
         self._etcd = etcd
-        self._ports = free_ports(2 * members)  # one for clients and one for peers each
+        ports = free_ports(2 * members)
+        self.addresses = tuple(f"127.0.0.1:{port}" for port in ports[::2])  # for clients
+        self._peers = [f"http://127.0.0.1:{port}" for port in ports[1::2]]
         self._stack = ExitStack()
-        self._members: list[Member] = []
-        self._leader = ""
+        self.members: list[Member] = []
+        self.leader = 0  # of `members`
 
     async def __aenter__(self) -> "Etcd":
-        peers = [f"http://127.0.0.1:{port}" for port in self._ports[1::2]]
-        everybody = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
         with self._stack:
-            for number, peer in enumerate(peers):
-                client = f"http://127.0.0.1:{self._ports[2 * number]}"
-                folder = self._folder / f"m{number}"
-                command = [self._etcd, "--name", f"m{number}", "--data-dir", str(folder / "data")]
-                command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-                command += ["--listen-client-urls", client, "--advertise-client-urls", client]
-                command += ["--initial-cluster", everybody, "--log-level", "error"]
-                member = Member(command, folder, talks=False)
-                self._members.append(self._stack.enter_context(member))
-            self._leader = await self._find_leader()
+            self._stack.callback(self._kill_all)
+            for number in range(len(self.addresses)):
+                self.members.append(self._member(number))
+            self.leader = await self.find_leader()
             self._stack = self._stack.pop_all()
         return self
 
@@ -78,7 +73,7 @@ class Etcd:
     @property
     def pids(self) -> tuple[int, ...]:
         """Its processes."""
-        return tuple(member.pid for member in self._members)
+        return tuple(member.pid for member in self.members)
 
     async def load(self, outstanding: int, seconds: float) -> Outcome:
         """Keep so many puts under way over CONNECTIONS connections, or over one for one put."""
@@ -88,25 +83,69 @@ class Etcd:
             server_pids=self.pids,
             client_pid=os.getpid(),
         )
-        return await Puts(work).run(self._leader)
+        return await Puts(work).run(self.addresses[self.leader])
 
-    async def _find_leader(self) -> str:
-        """The address of the member that leads."""
+    def restart(self, number: int) -> None:
+        """Start a member again, in the folder that it had."""
+        self.members[number].kill()
+        self.members[number] = self._member(number)
+
+    async def find_leader(self) -> int:
+        """Which member leads, once all know it and have what it has."""
         deadline_s = time.monotonic() + START_S
         while time.monotonic() < deadline_s:
-            for port in self._ports[::2]:
-                try:
-                    answer = await ask(f"127.0.0.1:{port}", STATUS, b"")
-                except OSError:
-                    continue
-                status = fields(answer)
-                header = status.get(1, b"")
-                assert isinstance(header, bytes)
-                if 4 in status and status[4] == fields(header).get(2):
-                    return f"127.0.0.1:{port}"
+            try:
+                states = [Status.of(await ask(each, STATUS, b"")) for each in self.addresses]
+            except OSError:
+                states = []
+            leaders = [number for number, each in enumerate(states) if each.me == each.leader]
+            if len(leaders) == 1 and len({(each.leader, each.index) for each in states}) == 1:
+                return leaders[0]
             await asyncio.sleep(0.05)
-        complaints = [member.complaints() for member in self._members]
+        complaints = [member.complaints() for member in self.members]
         raise Refused(f"etcd has no leader after {START_S:.0f} s: {complaints}")
+
+    async def commits(self, address: str, within_s: float) -> bool:
+        """Put one value there; whether it was committed in this time."""
+        try:
+            async with asyncio.timeout(within_s):
+                await ask(address, PUT, put_request(0))
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    def _kill_all(self) -> None:
+        for member in self.members:
+            member.kill()
+
+    def _member(self, number: int) -> Member:
+        client, peer = f"http://{self.addresses[number]}", self._peers[number]
+        everybody = ",".join(f"m{other}={url}" for other, url in enumerate(self._peers))
+        folder = self._folder / f"m{number}"
+        command = [self._etcd, "--name", f"m{number}", "--data-dir", str(folder / "data")]
+        command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+        command += ["--initial-cluster", everybody, "--log-level", "error"]
+        return Member(command, folder, talks=False, ends_by_signal=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a member says of itself."""
+
+    me: int  # member ids
+    leader: int  # 0: none
+    index: int  # of the newest entry that it knows of
+
+    @classmethod
+    def of(cls, answer: bytes) -> "Status":
+        """From an answer of STATUS."""
+        status = fields(answer)
+        header = status.get(1, b"")
+        assert isinstance(header, bytes), "a header is a message"
+        numbers = (fields(header).get(2, 0), status.get(4, 0), status.get(5, 0))
+        me, leader, index = (int(each) for each in numbers)
+        return cls(me=me, leader=leader, index=index)
 
 
 async def ask(address: str, method: str, payload: bytes) -> bytes:
@@ -128,8 +167,10 @@ async def ask(address: str, method: str, payload: bytes) -> bytes:
     await asyncio.get_running_loop().create_connection(lambda: connection, host, int(port))
     connection.call(payload)
     connection.flush()
-    succeeded = await over
-    connection.close()
+    try:
+        succeeded = await over
+    finally:
+        connection.close()
     if not succeeded:
         raise ConnectionError(f"{method} failed at {address}")
     return answers[0]

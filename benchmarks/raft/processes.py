@@ -48,7 +48,10 @@ class Member:
     With `talks` it takes a JSON line on its standard input and answers each with one.
     """
 
-    def __init__(self, command: list[str], folder: Path, *, talks: bool) -> None:
+    def __init__(
+        self, command: list[str], folder: Path, *, talks: bool, ends_by_signal: bool = False
+    ) -> None:
+        """`ends_by_signal`: that is how SIGTERM ends it when it has put everything in order."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._log = folder / "member.log"
@@ -58,6 +61,7 @@ class Member:
                 command, stdin=pipe, stdout=pipe if talks else log, stderr=log
             )
         self._unread = b""
+        self._ends_by_signal = ends_by_signal
 
     def __enter__(self) -> "Member":
         return self
@@ -116,9 +120,10 @@ class Member:
             if pipe is not None:
                 pipe.close()
 
-    def wait(self, within_s: float) -> int:
-        """Wait for its end; its exit code."""
-        return self._process.wait(within_s)
+    def is_stopped(self, within_s: float) -> bool:
+        """Wait for its end after stop(); whether that was in order."""
+        code = self._process.wait(within_s)
+        return code == 0 or (code == -signal.SIGTERM and self._ends_by_signal)
 
     def complaints(self) -> str:
         """The end of what it wrote."""

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.page import SECTIONS, page
 from benchmarks.raft.__main__ import Measured, summary
 from benchmarks.raft.etcd import fields, put_request, varint
-from benchmarks.raft.failover import CASES, distribution
+from benchmarks.raft.failover import OURS, distribution
 from benchmarks.raft.load import WARM_SHARE, Meter, Outcome, Work, percentile
 from benchmarks.raft.processes import cpu_s
 from benchmarks.raft.result import comparison, machine
@@ -122,7 +122,7 @@ def test_the_page_has_all_systems_and_says_what_was_missed() -> None:
 
 def test_the_page_has_the_failovers_as_distributions() -> None:
     spent_s = [0.1 * n for n in range(1, 31)]
-    rows: list[dict[str, Any]] = [distribution(case, spent_s) for case in CASES]
+    rows: list[dict[str, Any]] = [distribution(case, spent_s) for case in OURS]
     text = page({"raft_failover": {**machine(), "rows": rows}})
     figures = "30 | 0.10 | 1.55 | 2.70 | 3.00"
     assert f"| kill -9, default time-outs | {figures} | < 2.0 |" in text
