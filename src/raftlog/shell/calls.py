@@ -1,0 +1,144 @@
+"""This node's questions to others: for a vote, and who leads. Each is a call with its own end.
+
+A question for a vote is repeated until it is answered, its time is over, or the next one replaces
+it: asking twice changes nothing, and a campaign should not fail for a connection that was reset.
+Each attempt has a connection of its own, so that none hangs on one that was cut silently.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message as Encoded
+
+from ...errors import Lost, QuorumlogError
+from ...proto import raft_pb2 as pb
+from ...runtime import Entropy, Method, Runtime
+from ...services import RAFT_FOLLOW, RAFT_VOTE
+from ..core.messages import FollowRequest, Message, VoteRequest
+from ..core.voters import Voter
+from ..formats.wire import (
+    decode_follow_response,
+    decode_vote_response,
+    encode_follow_request,
+    encode_vote_request,
+)
+from .addresses import Addresses
+from .complaints import Complaints
+from .links import Member, TransportConfig
+
+Q = TypeVar("Q", bound=Encoded)
+R = TypeVar("R", bound=Encoded)
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+
+
+class Calls:
+    """The questions under way: one a peer, one an address."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        member: Member,
+        config: TransportConfig,
+        addresses: Addresses,
+        complaints: Complaints,
+        spawn: Spawn,
+        receive: Callable[[Message], None],
+        learn: Callable[[Voter, str], None],
+    ) -> None:
+        self._runtime = runtime
+        self._member = member
+        self._config = config
+        self._addresses = addresses
+        self._complaints = complaints
+        self._spawn = spawn
+        self._receive = receive
+        self._learn = learn
+        self._entropy: Entropy = runtime.entropy.stream("raft.calls")
+        self._votes: dict[Voter, tuple[VoteRequest, asyncio.Task[None]]] = {}
+        self._follows: dict[str, asyncio.Task[None]] = {}  # by address
+
+    def ask_vote(self, request: VoteRequest) -> None:
+        """Ask for a vote; an earlier question to the same peer is over, an equal one goes on."""
+        peer = request.receiver
+        under_way = self._votes.get(peer)
+        if under_way is not None:
+            if under_way[0] == request:
+                return
+            under_way[1].cancel()
+        task = self._spawn(self._vote(request), f"raft.vote.{peer.node_id}")
+        self._votes[peer] = (request, task)
+
+    def ask_follow(self, request: FollowRequest) -> bool:
+        """Ask who leads; False: the same address is being asked, or too many are."""
+        address = request.receiver_address
+        if address in self._follows or len(self._follows) >= self._config.calls_max:
+            return False
+        self._follows[address] = self._spawn(self._follow(request), f"raft.follow.{address}")
+        return True
+
+    # --- the tasks -----------------------------------------------------------------------------
+
+    async def _vote(self, request: VoteRequest) -> None:
+        peer, me = request.receiver, self._member.me
+        call = pb.VoteCall(
+            introduction=self._member.introduction(peer), request=encode_vote_request(request)
+        )
+        try:
+            response = await self._ask_until_answered(call, peer)
+            self._receive(decode_vote_response(response, sender=peer, receiver=me))
+            self._complaints.settle(_named(peer))
+        except QuorumlogError as error:
+            self._complaints.note("raft.vote_failed", _named(peer), error)
+        finally:
+            if self._votes.get(peer, (None,))[0] is request:
+                del self._votes[peer]
+
+    async def _ask_until_answered(self, call: pb.VoteCall, peer: Voter) -> pb.VoteResponse:
+        """Raises the peer's typed error, TimedOut, or Lost at the end of the time."""
+        config, clock = self._config, self._runtime.clock
+        deadline_ms = clock.now_ms() + config.call_ms_max
+        while True:
+            left_ms = deadline_ms - clock.now_ms()
+            address = self._addresses.find(peer)  # anew: it may have moved meanwhile
+            try:
+                return await self._call(RAFT_VOTE, address, call, timeout_ms=left_ms)
+            except Lost:
+                pause_ms = self._entropy.uniform(config.backoff_ms_min, 2 * config.backoff_ms_min)
+                if clock.now_ms() + pause_ms >= deadline_ms:
+                    raise
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def _follow(self, request: FollowRequest) -> None:
+        address = request.receiver_address
+        call = pb.FollowQuorumCall(
+            introduction=self._member.introduction(None), request=encode_follow_request(request)
+        )
+        try:
+            answer = await self._call(
+                RAFT_FOLLOW, address, call, timeout_ms=self._config.call_ms_max
+            )
+            response = decode_follow_response(answer, receiver=self._member.me)
+            if response.leader is not None:
+                self._learn(response.leader, response.leader_address)
+            self._receive(response)
+            self._complaints.settle(address)
+        except QuorumlogError as error:
+            self._complaints.note("raft.follow_failed", address, error)
+        finally:
+            del self._follows[address]
+
+    async def _call(self, method: Method[Q, R], address: str, call: Q, *, timeout_ms: int) -> R:
+        if not address:
+            raise Lost("the address is unknown")
+        channel = self._runtime.network.channel(address)
+        try:
+            return await channel.call(method, call, timeout_ms=timeout_ms)
+        finally:
+            await channel.close()
+
+
+def _named(peer: Voter) -> str:
+    return f"{peer.node_id}/{peer.directory_id.hex()}"

@@ -1,0 +1,410 @@
+"""How members of the quorum reach each other: the core's messages over the runtime's network.
+
+The leader opens a stream to each peer for entries and heartbeats, and one on a connection of its
+own for a snapshot; answers come back on the stream. A candidate asks for votes, and a node that
+looks for the leader asks an address, by calls. First comes an introduction: another cluster,
+another node or another disk is refused with a typed error, which both sides log once.
+
+Decides nothing of the protocol. Nothing here is reliable but the order of what one stream delivers:
+queues are bounded and drop, streams break, and the core is told that a peer was `unreachable`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+from ...errors import InvalidRequest, QuorumlogError, Stopping, StreamBroken, TimedOut
+from ...ids import ClusterId
+from ...proto import raft_pb2 as pb
+from ...runtime import CallContext, Handler, Runtime, Scope
+from ...services import RAFT_APPEND, RAFT_FOLLOW, RAFT_SNAPSHOT, RAFT_VOTE
+from ..core.messages import (
+    FollowRequest,
+    FollowResponse,
+    Message,
+    SnapshotChunk,
+    SnapshotResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from ..core.voters import Voter
+from ..formats.wire import (
+    INCARNATION_SIZE,
+    Introduction,
+    decode_follow_request,
+    decode_introduction,
+    decode_message,
+    decode_vote_request,
+    encode_follow_response,
+    encode_vote_response,
+)
+from .addresses import Addresses
+from .calls import Calls
+from .complaints import Complaints
+from .links import (
+    FROM_LEADER,
+    FROM_PEER,
+    FrameStream,
+    Link,
+    LinkKind,
+    Member,
+)
+from .links import LinkStatistics as LinkStatistics  # a part of what this module says
+from .links import TransportConfig as TransportConfig
+from .served import Questions, ServedStream, ServedStreams
+
+LOOKS_PER_SILENCE: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportStatistics:
+    """What goes on between this node and the others."""
+
+    links: tuple[LinkStatistics, ...]  # that this node opened, by peer and kind
+    streams_served: int  # that others opened
+    calls_waiting: int  # of others, for an answer of this node
+    dropped: int  # messages that found no way, or no room
+
+
+class Transport:
+    """The members' messages; one a node. Use it on the node's loop alone."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        *,
+        cluster_id: ClusterId,
+        me: Voter,
+        receive: Callable[[Message], None],
+        unreachable: Callable[[Voter], None],
+        config: TransportConfig,
+    ) -> None:
+        """`receive` gets every message that arrives, `unreachable` a peer for whom what was sent
+        may be lost; neither is called inside of send(). Tasks run in `scope` until close()."""
+        entropy = runtime.entropy.stream(f"raft.transport.{runtime.clock.now_ms()}")
+        self._runtime = runtime
+        self._scope = scope
+        self._config = config
+        self._receive = receive
+        self._unreachable = unreachable
+        self._member = Member(
+            cluster_id=cluster_id,
+            me=me,
+            incarnation=entropy.token(INCARNATION_SIZE),
+            next_stream_number=count(1).__next__,
+        )
+        self._addresses = Addresses(config.peers_max)
+        self._complaints = Complaints()
+        self._links: dict[tuple[Voter, LinkKind], Link] = {}
+        self._ending: dict[Link, None] = {}  # others of the same kind may be open already
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their start
+        self._calls = Calls(
+            runtime,
+            member=self._member,
+            config=config,
+            addresses=self._addresses,
+            complaints=self._complaints,
+            spawn=self._spawn,
+            receive=receive,
+            learn=self._meet,
+        )
+        self._served = ServedStreams(config)
+        self._votes: Questions[VoteResponse] = Questions("questions for a vote", config)
+        self._follows: Questions[FollowResponse] = Questions("questions who leads", config)
+        self._dropped = 0
+        self._wake = asyncio.Event()  # there is something to look after
+        self._link_ended = asyncio.Event()
+        self._closed = False
+        self._spawn(self._look_after(), "raft.transport.look")
+
+    # --- sending -------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Send a message on its way; never waits, never raises.
+
+        In order for each peer and kind of stream. What finds no room or no way is dropped: the peer
+        is `unreachable` then, or asks again. A FollowRequest goes to its address.
+        """
+        kind = type(message)
+        if self._closed:
+            self._dropped += 1
+        elif kind in FROM_LEADER:
+            assert not isinstance(message, FollowRequest), "it goes to an address"
+            stream_kind = LinkKind.SNAPSHOT if kind is SnapshotChunk else LinkKind.APPEND
+            link = self._links.get((message.receiver, stream_kind))
+            if link is None or link.is_finishing:
+                link = self._open(message.receiver, stream_kind)
+            if link is None:
+                self._dropped += 1
+            else:
+                link.put(message)
+        elif kind in FROM_PEER:
+            self._answer(message)
+        else:
+            self._send_call(message)
+
+    def learn(self, voter: Voter, address: str) -> None:
+        """Reach a voter at "host:port" from now on; "" changes nothing.
+
+        For voter sets. Where followers are, and the leader that a FollowResponse names, is learned
+        by itself.
+        """
+        self._learn(voter, address, is_voter=True)
+
+    def _meet(self, voter: Voter, address: str) -> None:
+        self._learn(voter, address, is_voter=False)
+
+    def address_of(self, voter: Voter) -> str:
+        """Where a voter is reached, "" when nobody has said so."""
+        return self._addresses.find(voter)
+
+    def _learn(self, voter: Voter, address: str, *, is_voter: bool) -> None:
+        if voter == self._member.me:
+            return
+        if self._addresses.learn(voter, address, is_voter=is_voter):
+            for kind in LinkKind:
+                link = self._links.get((voter, kind))
+                if link is not None:
+                    link.move(address)
+
+    def _open(self, peer: Voter, kind: LinkKind) -> Link | None:
+        """Return a new link in the place of an ending one; None when there are too many."""
+        before = self._links.pop((peer, kind), None)
+        if before is not None:
+            self._ending[before] = None
+        if len(self._links) >= 2 * self._config.peers_max:
+            return None
+        link = Link(
+            self._runtime,
+            kind=kind,
+            member=self._member,
+            peer=peer,
+            address=self._addresses.find(peer),
+            config=self._config,
+            receive=self._receive,
+            unreachable=self._unreachable,
+        )
+        self._links[(peer, kind)] = link
+        self._spawn(self._keep(link), f"raft.link.{kind}.{peer.node_id}")
+        self._wake.set()
+        return link
+
+    async def _keep(self, link: Link) -> None:
+        try:
+            await link.run()
+        finally:
+            self._dropped += link.dropped
+            self._ending.pop(link, None)
+            if self._links.get((link.peer, link.kind)) is link:
+                del self._links[(link.peer, link.kind)]
+            self._link_ended.set()
+
+    def _answer(self, message: Message) -> None:
+        assert not isinstance(message, FollowRequest), "it goes to an address"
+        kind = LinkKind.SNAPSHOT if isinstance(message, SnapshotResponse) else LinkKind.APPEND
+        served = self._served.find(kind, message.receiver)
+        if served is None or not served.put(message):
+            self._dropped += 1
+
+    def _send_call(self, message: Message) -> None:
+        match message:
+            case VoteRequest():
+                self._calls.ask_vote(message)
+            case FollowRequest():
+                self._count(self._calls.ask_follow(message))
+            case VoteResponse():
+                self._count(self._votes.answer(message.receiver, message, tag=message.pre_vote))
+            case FollowResponse():
+                self._count(self._follows.answer(message.receiver, message))
+            case _:
+                raise AssertionError(f"a {type(message).__name__} has no way")
+
+    def _count(self, sent: bool) -> None:
+        if not sent:
+            self._dropped += 1
+
+    # --- what others open here -----------------------------------------------------------------
+
+    def handlers(self) -> dict[str, Handler]:
+        """The calls of the internal Raft service that this answers, for Network.serve."""
+        handlers = (
+            Handler(RAFT_APPEND, self._serve_append),
+            Handler(RAFT_SNAPSHOT, self._serve_snapshot),
+            Handler(RAFT_VOTE, self._serve_vote),
+            Handler(RAFT_FOLLOW, self._serve_follow),
+        )
+        return {handler.method.path: handler for handler in handlers}
+
+    async def _serve_append(self, stream: FrameStream, context: CallContext) -> None:
+        await self._serve(stream, LinkKind.APPEND, context)
+
+    async def _serve_snapshot(self, stream: FrameStream, context: CallContext) -> None:
+        await self._serve(stream, LinkKind.SNAPSHOT, context)
+
+    async def _serve(self, stream: FrameStream, kind: LinkKind, context: CallContext) -> None:
+        """Hear a stream out; raises what is wrong with it to its caller."""
+        who = host_of(context.peer)
+        try:
+            first = await self._first_frame(stream)
+            introduction = self._introduced(first.introduction)
+            who = f"{who}/{introduction.sender.node_id}"
+            served = ServedStream(
+                stream,
+                introduction=introduction,
+                kind=kind,
+                config=self._config,
+                now_ms=self._runtime.clock.now_ms(),
+            )
+            self._served.add(served)
+            try:
+                async with self._runtime.tasks.scope("raft.served") as scope:
+                    scope.spawn(served.write(), name="answers")
+                    await self._hear(served, first, who)
+                    scope.cancel()
+            finally:
+                self._served.remove(served)
+        except StreamBroken:
+            raise
+        except QuorumlogError as error:
+            self._complaints.note("raft.stream_refused", who, error)
+            raise
+
+    async def _first_frame(self, stream: FrameStream) -> pb.RaftFrame:
+        try:
+            async with asyncio.timeout(self._config.silence_ms_max / 1000):
+                first = await stream.receive()
+        except TimeoutError:
+            raise TimedOut("the stream was opened, and nobody was introduced") from None
+        if first is None:
+            raise InvalidRequest("the stream ended before anybody was introduced")
+        return first
+
+    async def _hear(self, served: ServedStream, first: pb.RaftFrame, who: str) -> None:
+        """Take in the frames from the first one on."""
+        peer, me, receive = served.peer, self._member.me, self._receive
+        clock = self._runtime.clock
+        is_settled = False
+        frame: pb.RaftFrame | None = first
+        while frame is not None:
+            if not self._served.is_listened_to(served):
+                raise StreamBroken("a later stream of this node has come")
+            served.heard_ms = clock.now_ms()
+            for encoded in frame.messages:
+                message = decode_message(encoded, sender=peer, receiver=me)
+                if type(message) not in FROM_LEADER:
+                    raise InvalidRequest(f"a {type(message).__name__} is nothing a leader says")
+                receive(message)
+            if not is_settled:
+                is_settled = True
+                self._complaints.settle(who)
+            frame = await served.stream.receive()
+
+    async def _serve_vote(self, call: pb.VoteCall, context: CallContext) -> pb.VoteResponse:
+        introduction = self._called_by(call.introduction, context)
+        request = decode_vote_request(
+            call.request, sender=introduction.sender, receiver=self._member.me
+        )
+        response = await self._votes.ask(
+            request.sender, lambda: self._receive(request), tag=request.pre_vote
+        )
+        return encode_vote_response(response)
+
+    async def _serve_follow(
+        self, call: pb.FollowQuorumCall, context: CallContext
+    ) -> pb.FollowQuorumResponse:
+        introduction = self._called_by(call.introduction, context)
+        request = decode_follow_request(
+            call.request, sender=introduction.sender, receiver_address=""
+        )
+        self._meet(request.sender, request.address)
+        response = await self._follows.ask(request.sender, lambda: self._receive(request))
+        return encode_follow_response(response)
+
+    def _called_by(self, introduction: pb.Introduction, context: CallContext) -> Introduction:
+        try:
+            return self._introduced(introduction)
+        except QuorumlogError as error:
+            self._complaints.note("raft.call_refused", host_of(context.peer), error)
+            raise
+
+    def _introduced(self, introduction: pb.Introduction) -> Introduction:
+        if self._closed:
+            raise Stopping("the node is stopping: ask another one")
+        self._wake.set()
+        member = self._member
+        return decode_introduction(introduction, cluster_id=member.cluster_id, me=member.me)
+
+    # --- life ----------------------------------------------------------------------------------
+
+    async def close(self, *, grace_ms: int = 300) -> None:
+        """Send what is queued to the peers that answer, within the grace, then break every stream;
+        returns when the tasks have ended. A second call does nothing.
+
+        So what a leader says on its way out arrives, as far as anybody is there to hear it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        await self._drain(grace_ms)
+        self._served.close()
+        tasks = list(self._tasks)
+        for task in reversed(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _drain(self, grace_ms: int) -> None:
+        """Return when the links that are up have ended cleanly, or after the grace."""
+        waiting = [link for link in self._links.values() if link.is_up]
+        for link in waiting:
+            link.finish()
+        try:
+            async with asyncio.timeout(grace_ms / 1000):
+                while any(self._links.get((link.peer, link.kind)) is link for link in waiting):
+                    self._link_ended.clear()
+                    await self._link_ended.wait()
+        except TimeoutError:
+            return
+
+    def statistics(self) -> TransportStatistics:
+        """What goes on now."""
+        links = sorted(self._links.items(), key=lambda item: (item[0][0], item[0][1].value))
+        return TransportStatistics(
+            links=tuple(link.statistics() for _, link in links),
+            streams_served=len(self._served),
+            calls_waiting=len(self._votes) + len(self._follows),
+            dropped=self._dropped + sum(link.dropped for _, link in links),
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        task = self._scope.spawn(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    async def _look_after(self) -> None:
+        """Find silent and idle streams; sleeps while there is none."""
+        clock, config = self._runtime.clock, self._config
+        pause_ms = max(1, config.silence_ms_max // LOOKS_PER_SILENCE)
+        while True:
+            while not (self._links or self._ending or len(self._served)):
+                self._wake.clear()
+                await self._wake.wait()
+            before_ms = clock.now_ms()
+            await asyncio.sleep(pause_ms / 1000)
+            now_ms = clock.now_ms()
+            links = [*self._links.values(), *self._ending]
+            if now_ms - before_ms > 2 * pause_ms:  # it was this node that stood still
+                self._served.forgive(now_ms)
+                for link in links:
+                    link.forgive(now_ms)
+            self._served.look(now_ms)
+            for link in links:
+                link.look(now_ms)
+
+
+def host_of(peer: str) -> str:
+    """The host of a caller's "host:port": its ports change from connection to connection."""
+    return peer.rpartition(":")[0]

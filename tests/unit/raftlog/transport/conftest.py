@@ -1,0 +1,233 @@
+"""Members of a quorum without a core: transports that remember what arrived, on both networks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.ids import ClusterId, DirectoryId, Epoch, NodeId, Offset
+from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd
+from quorumlog.raftlog.core.messages import (
+    AppendRequest,
+    AppendResponse,
+    FollowRequest,
+    FollowResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    Message,
+    VoteRequest,
+    VoteResponse,
+)
+from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.shell.transport import Transport, TransportConfig
+from quorumlog.records import Record, encode_batch
+from quorumlog.runtime import Listener, Runtime, Scope, real
+
+M = TypeVar("M")
+Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
+
+CLUSTER = ClusterId("the-cluster-of-a-test0")
+QUICK = TransportConfig(silence_ms_max=200, idle_ms_max=1_000, call_ms_max=500)
+
+
+def voter(node_id: int, disk: int = 1) -> Voter:
+    return Voter(NodeId(node_id), DirectoryId(bytes([disk]) * 16))
+
+
+def batch(base_offset: int, epoch: int = 1, *, count: int = 1, size: int = 10) -> Entry:
+    """A stored batch of `count` values of `size` bytes."""
+    records = [
+        Record(offset=0, timestamp_ms=0, key=None, value=b"v" * size, headers=())
+        for _ in range(count)
+    ]
+    return Entry(
+        kind=EntryKind.DATA,
+        epoch=Epoch(epoch),
+        base_offset=Offset(base_offset),
+        count=count,
+        payload=encode_batch(records, base_offset=base_offset, leader_epoch=epoch),
+    )
+
+
+@dataclass
+class Member:
+    """A transport with its listener; answers as a core would, unless told to be silent."""
+
+    me: Voter
+    received: list[Message] = field(default_factory=list)
+    lost: list[Voter] = field(default_factory=list)
+    is_silent: bool = False
+    transport: Transport = field(init=False)
+    listener: Listener = field(init=False)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def address(self) -> str:
+        return self.listener.address
+
+    def receive(self, message: Message) -> None:
+        self.received.append(message)
+        self.changed.set()
+        if not self.is_silent:
+            answer = self._answer(message)
+            if answer is not None:
+                self.transport.send(answer)
+
+    def unreachable(self, peer: Voter) -> None:
+        self.lost.append(peer)
+        self.changed.set()
+
+    def of(self, kind: type[M]) -> list[M]:
+        return [message for message in self.received if isinstance(message, kind)]
+
+    async def until(self, condition: Callable[[], bool], within_ms: int = 5_000) -> None:
+        """Return when the condition holds; something arriving or being lost makes it so."""
+        async with asyncio.timeout(within_ms / 1000):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    def heartbeat(self, peer: "Member | Voter", round_: int, *, epoch: int = 1) -> None:
+        self.transport.send(
+            Heartbeat(
+                sender=self.me,
+                receiver=_voter_of(peer),
+                epoch=Epoch(epoch),
+                high_watermark=Offset(round_),
+                round=round_,
+            )
+        )
+
+    def append(self, peer: "Member | Voter", *entries: Entry, epoch: int = 1) -> None:
+        start = entries[0].base_offset if entries else Offset(0)
+        self.transport.send(
+            AppendRequest(
+                sender=self.me,
+                receiver=_voter_of(peer),
+                epoch=Epoch(epoch),
+                prev=LogEnd(Epoch(epoch if start else 0), start),
+                entries=entries,
+                high_watermark=Offset(0),
+            )
+        )
+
+    def ask_vote(self, peer: "Member | Voter", *, epoch: int = 1, pre_vote: bool = False) -> None:
+        self.transport.send(
+            VoteRequest(
+                sender=self.me,
+                receiver=_voter_of(peer),
+                epoch=Epoch(epoch),
+                log_end=LogEnd(Epoch(0), Offset(0)),
+                pre_vote=pre_vote,
+            )
+        )
+
+    def ask_follow(self, address: str, own_address: str = "") -> None:
+        self.transport.send(
+            FollowRequest(
+                sender=self.me,
+                receiver_address=address,
+                epoch=Epoch(0),
+                address=own_address or self.address,
+            )
+        )
+
+    def _answer(self, message: Message) -> Message | None:
+        match message:
+            case Heartbeat() if message.round:
+                return HeartbeatResponse(
+                    sender=self.me,
+                    receiver=message.sender,
+                    epoch=message.epoch,
+                    round=message.round,
+                    match_end=None,
+                    received_end=None,
+                )
+            case AppendRequest():
+                return AppendResponse(
+                    sender=self.me,
+                    receiver=message.sender,
+                    epoch=message.epoch,
+                    match_end=message.end_offset,
+                    received_end=message.end_offset,
+                )
+            case VoteRequest():
+                return VoteResponse(
+                    sender=self.me,
+                    receiver=message.sender,
+                    epoch=message.epoch,
+                    granted=True,
+                    pre_vote=message.pre_vote,
+                )
+            case FollowRequest():
+                return FollowResponse(
+                    sender=self.me,
+                    receiver=message.sender,
+                    epoch=Epoch(1),
+                    leader=self.me,
+                    leader_address=self.address,
+                )
+        return None
+
+
+def _voter_of(peer: Member | Voter) -> Voter:
+    return peer.me if isinstance(peer, Member) else peer
+
+
+async def join(
+    runtime: Runtime,
+    scope: Scope,
+    me: Voter,
+    *,
+    config: TransportConfig = QUICK,
+    cluster_id: ClusterId = CLUSTER,
+    address: str = "127.0.0.1:0",
+) -> Member:
+    """Start a member; its transport's tasks are of the scope."""
+    member = Member(me)
+    member.transport = Transport(
+        runtime,
+        scope,
+        cluster_id=cluster_id,
+        me=me,
+        receive=member.receive,
+        unreachable=member.unreachable,
+        config=config,
+    )
+    member.listener = await runtime.network.serve(address, member.transport.handlers())
+    return member
+
+
+async def leave(member: Member, *, grace_ms: int = 0) -> None:
+    await member.transport.close(grace_ms=grace_ms)
+    await member.listener.close(0)
+
+
+@asynccontextmanager
+async def members(
+    runtime: Runtime, count: int, *, config: TransportConfig = QUICK
+) -> AsyncIterator[list[Member]]:
+    """Members with ids from 1, who know each other's addresses; closed in the end."""
+    async with runtime.tasks.scope("members") as scope:
+        joined = [
+            await join(runtime, scope, voter(number), config=config)
+            for number in range(1, count + 1)
+        ]
+        for one in joined:
+            for other in joined:
+                one.transport.learn(other.me, other.address)
+        try:
+            yield joined
+        finally:
+            for one in joined:
+                await leave(one)
+
+
+@pytest.fixture(params=["real", "simulated"])
+def run(request: pytest.FixtureRequest) -> Callable[[Main], None]:
+    """What runs a main on one network after the other."""
+    return real.run if request.param == "real" else simulation.run
