@@ -67,7 +67,11 @@ class Found:
     stored: Stored
 
 
-def format_folder(files: "Files", path: str, meta: DirectoryMeta) -> DirectoryMeta:
+def format_folder(
+    files: "Files", path: str, meta: DirectoryMeta, first: Mapping[str, Mapping[str, bytes]]
+) -> DirectoryMeta:
+    """Make a directory somebody's. Before it counts as formatted, the folders of `first` are there
+    with their files: folder -> name -> content."""
     _make_folder(files, path)
     lock = _lock(files, path)
     try:
@@ -76,9 +80,18 @@ def format_folder(files: "Files", path: str, meta: DirectoryMeta) -> DirectoryMe
             there = decode_meta(read_file(files, meta_path), meta_path)
             check_owner(path, there, cluster_id=meta.cluster_id, node_id=meta.node_id)
             return there
-        names = log_names(files, path)
-        if names:
-            raise DirectoryMismatch(f"{path} holds logs ({names[0]}, ...) but no {META_PROPERTIES}")
+        for name in log_names(files, path):
+            begun = first.get(name, {})  # by a formatting that was interrupted
+            found = files.names(join(path, name))
+            if name not in first or {one.removesuffix(TEMPORARY_SUFFIX) for one in found} - {
+                *begun
+            }:
+                raise DirectoryMismatch(f"{path} holds logs ({name}, ...) but no {META_PROPERTIES}")
+        for folder, contents in first.items():
+            files.make_folder(join(path, folder))
+            for name, content in contents.items():
+                replace_file(files, join(path, folder), name, content)
+        files.sync_folder(path)
         replace_file(files, path, META_PROPERTIES, encode_meta(meta))
         return meta
     finally:

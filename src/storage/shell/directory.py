@@ -6,7 +6,7 @@ try the page cache on the loop and go to the read lane otherwise.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -136,15 +136,18 @@ class Directory:
         cluster_id: ClusterId,
         node_id: NodeId,
         directory_id: DirectoryId | None = None,
+        first: Mapping[str, Mapping[str, bytes]] | None = None,
     ) -> DirectoryMeta:
         """Make a directory this node's, for good; formatting it again for the same is fine.
 
-        The directory id is drawn unless given. Raises DirectoryMismatch when it belongs to another
-        cluster or node, DirectoryUnusable, DirectoryInUse.
+        The directory id is drawn unless given. `first` (log name -> file name -> content) is what
+        must be there, durably, before anybody takes the directory for a formatted one. Raises
+        DirectoryMismatch when it belongs to another cluster or node, DirectoryUnusable,
+        DirectoryInUse.
         """
         drawn = directory_id or DirectoryId(runtime.entropy.token(16))  # no two alike
         meta = DirectoryMeta(cluster_id=cluster_id, node_id=node_id, directory_id=drawn)
-        job = partial(format_folder, runtime.files, path, meta)
+        job = partial(format_folder, runtime.files, path, meta, first or {})
         try:
             return await runtime.tasks.offload(lane_of(path), job)
         except OSError as error:

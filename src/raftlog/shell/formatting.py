@@ -1,0 +1,100 @@
+"""Makes a data directory a member's: whose it is, and who votes at the log's start.
+
+The voters lie in the bootstrap snapshot 0-0 (KIP-853), which holds no state and is sent to nobody.
+It is durable before the directory counts as formatted, so that no crash leaves a node that believes
+to be the only voter.
+"""
+
+from functools import partial
+
+from ...errors import DirectoryMismatch, InvalidRequest, StorageError
+from ...ids import ClusterId, DirectoryId, NodeId
+from ...runtime import Files, Runtime
+from ...storage import DirectoryMeta
+from ...storage.shell.directory import Directory
+from ..core.voters import VoterSet
+from ..formats.snapshot_file import (
+    BOOTSTRAP,
+    SnapshotDecoder,
+    SnapshotEncoder,
+    checkpoint_name,
+    snapshot_of_name,
+)
+from .metadata_log import METADATA_LOG_NAME
+
+
+async def format_directory(
+    runtime: Runtime,
+    path: str,
+    *,
+    cluster_id: ClusterId,
+    node_id: NodeId,
+    directory_id: DirectoryId | None = None,
+    voters: VoterSet | None = None,
+) -> DirectoryMeta:
+    """Format a data directory; repeating it changes nothing.
+
+    `voters`: the first ones of the cluster, the same on all of them. Empty: the node knows none and
+    follows whoever leads, until it is added. None: this node is the only voter, as far as nobody
+    adds another. The directory id is that of the voter of this node id, the one given, or drawn.
+
+    Raises DirectoryMismatch when the directory belongs to another cluster or node, or was formatted
+    with other voters; InvalidRequest, DirectoryInUse, DirectoryUnusable, CorruptionError.
+    """
+    voter = None if voters is None else voters.with_node_id(node_id)
+    if voter is not None and directory_id not in (None, voter.directory_id):
+        raise InvalidRequest(
+            f"the voters give node {node_id} another directory id than the one to format with:"
+            " leave one of them out, or make them equal"
+        )
+    first = None
+    if voters is not None:
+        encoder = SnapshotEncoder(BOOTSTRAP, voters)
+        content = encoder.header() + encoder.footer()
+        first = {METADATA_LOG_NAME: {checkpoint_name(BOOTSTRAP): content}}
+    meta = await Directory.format(
+        runtime,
+        path,
+        cluster_id=cluster_id,
+        node_id=node_id,
+        directory_id=directory_id if voter is None else voter.directory_id,
+        first=first,
+    )
+    if voter is not None and meta.directory_id != voter.directory_id:
+        raise DirectoryMismatch(
+            f"{path} was formatted before, with another directory id than the voters give node"
+            f" {node_id}: name its own in the voters, or format an empty directory"
+        )
+    if voters is not None:
+        await _check_voters(runtime, path, voters)
+    return meta
+
+
+async def _check_voters(runtime: Runtime, path: str, voters: VoterSet) -> None:
+    """What was formatted before keeps its voters; raise when they are others."""
+    job = partial(_formatted_voters, runtime.files, f"{path}/{METADATA_LOG_NAME}")
+    try:
+        found, is_known = await runtime.tasks.offload("read", job)
+    except OSError as error:
+        raise StorageError(f"{path}: {error}") from error
+    if is_known and found != voters:
+        raise DirectoryMismatch(
+            f"{path} was formatted before, with other voters: add and remove voters while the"
+            " cluster runs, or format an empty directory"
+        )
+
+
+def _formatted_voters(files: Files, folder: str) -> tuple[VoterSet | None, bool]:
+    """Return what the formatting said, and whether that is still known: a later snapshot takes its
+    place. In a lane."""
+    names = files.names(folder) if files.exists(folder) else []
+    snapshots = [one for name in names if (one := snapshot_of_name(name)) is not None]
+    if BOOTSTRAP not in snapshots:
+        return None, not snapshots
+    file = files.open_readonly(f"{folder}/{checkpoint_name(BOOTSTRAP)}")
+    try:
+        decoder = SnapshotDecoder(BOOTSTRAP, with_values=False)
+        decoder.feed(file.read(0, file.size()))
+        return decoder.finish(), True
+    finally:
+        file.close()
