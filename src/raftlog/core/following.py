@@ -151,11 +151,14 @@ class Follower:
         known = replica.reception
         if known is not None:
             if known.snapshot == chunk.snapshot and known.size == chunk.size:
+                known.epoch = chunk.epoch
                 return known
-            if known.snapshot > chunk.snapshot:
+            # A late piece of the same leader's older one. Another leader may have none that is
+            # newer: then what the last one began is never completed.
+            if known.snapshot > chunk.snapshot and known.epoch == chunk.epoch:
                 return None
             replica.writes.forget_chunks()
-        replica.reception = Reception(chunk.snapshot, chunk.voters, chunk.size)
+        replica.reception = Reception(chunk.snapshot, chunk.voters, chunk.size, chunk.epoch)
         return replica.reception
 
     def on_installed(self, replica: Replica, end_offset: Offset) -> None:

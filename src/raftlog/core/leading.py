@@ -245,9 +245,17 @@ class Leader:
         self.is_dirty = True
 
     def on_snapshot_response(self, response: SnapshotResponse, now_ms: int) -> None:
-        """Go on with the snapshot where the peer says."""
+        """Go on with the snapshot where the peer says.
+
+        The piece that is out already is not sent again because an answer came twice: each such
+        pair would make another one for the rest of the file. A heartbeat finds out what was lost.
+        """
         progress = self._heard(response.sender, now_ms)
         if progress is None or progress.snapshot != response.snapshot:
+            return
+        if 0 < response.position < progress.position:
+            return  # an earlier answer; a peer that begins anew says 0
+        if response.position == progress.position and progress.is_waiting:
             return
         progress.position = response.position
         progress.is_waiting = False

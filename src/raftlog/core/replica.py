@@ -37,6 +37,7 @@ class Reception:
     snapshot: SnapshotId
     voters: VoterSet
     size: int
+    epoch: Epoch  # of the leader that sends it
     position: int = 0  # everything below was taken in
     is_whole: bool = False  # handed out to be installed
 
