@@ -37,6 +37,7 @@ from .config import (
     settings,
     toml_source,
 )
+from .forming import first_voters
 from .node import Node, NodeAddresses, format_directory, is_formatted
 
 DEV_DATA_DIR = "quorumlog-data"
@@ -133,17 +134,37 @@ def resolve_dev(options: DevOptions) -> Resolved:
     return Resolved(values=values, origins=found.origins)
 
 
-def format_storage(config: NodeConfig, *, cluster_id: str = "") -> DirectoryMeta:
+def format_storage(
+    config: NodeConfig,
+    *,
+    cluster_id: str = "",
+    standalone: bool = False,
+    no_initial_voters: bool = False,
+) -> DirectoryMeta:
     """Format the data directory of a configuration, for a new cluster unless one is named.
 
-    Repeating it changes nothing. Raises DirectoryMismatch when it belongs to another cluster or
-    node, DirectoryUnusable when it cannot be written.
+    The quorum is what `forming.first_voters` makes of the configuration and the two flags.
+    Repeating it changes nothing. Raises InvalidRequest for what contradicts itself,
+    DirectoryMismatch when the directory belongs to another cluster, node or disk,
+    DirectoryUnusable when it cannot be written.
     """
+    forming = first_voters(config, standalone=standalone, no_initial_voters=no_initial_voters)
 
     async def main(runtime: Runtime) -> DirectoryMeta:
-        return await format_directory(runtime, config, cluster_id=cluster_id or config.cluster_id)
+        return await format_directory(
+            runtime, config, cluster_id=cluster_id or config.cluster_id, forming=forming
+        )
 
     return run(main, name="format")
+
+
+def is_formatted_storage(config: NodeConfig) -> bool:
+    """Whether the data directory of a configuration has been formatted."""
+
+    async def main(runtime: Runtime) -> bool:
+        return is_formatted(runtime, config)
+
+    return run(main, name="look")
 
 
 def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:

@@ -26,7 +26,7 @@ from ..errors import (
     DirectoryUnusable,
     QuorumlogError,
 )
-from ..ids import ClusterId, NodeId
+from ..ids import ClusterId, DirectoryId, NodeId
 from ..metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,
@@ -34,8 +34,11 @@ from ..metadata.shell import (
     ControllerShellConfig,
     MetadataPublisher,
 )
-from ..raftlog import METADATA_LOG_NAME, RaftConfig, Voter
+from ..raftlog import METADATA_LOG_NAME, RaftConfig
+from ..raftlog import Voter as LoneVoter
+from ..raftlog.core.voters import Voter
 from ..raftlog.shell import RaftNode
+from ..raftlog.shell.formatting import format_directory as format_member
 from ..runtime import CallListener, Handler, Listener, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryConfig, DirectoryMeta
@@ -45,6 +48,7 @@ from ..storage.disk.layout import META_PROPERTIES
 from ..storage.shell.directory import Directory
 from ..wire.grpc import AdminService, LogLimits, LogService, NodeSetting
 from .config import NodeConfig, settings
+from .forming import Forming
 
 START_TIMEOUT_MS = 30_000  # of one step that needs the quorum
 
@@ -193,7 +197,7 @@ class Node:
             publisher=publisher,
             config=ControllerShellConfig(session_timeout_ms=config.session_timeout_ms),
         )
-        me = Voter(meta.node_id, meta.directory_id)
+        me = LoneVoter(meta.node_id, meta.directory_id)
         raft = await RaftNode.open(
             self._runtime,
             scope,
@@ -327,20 +331,32 @@ def is_formatted(runtime: Runtime, config: NodeConfig) -> bool:
 
 
 async def format_directory(
-    runtime: Runtime, config: NodeConfig, *, cluster_id: str = ""
+    runtime: Runtime, config: NodeConfig, *, cluster_id: str = "", forming: Forming | None = None
 ) -> DirectoryMeta:
     """Format the data directory for this node; repeating it changes nothing.
 
-    Without a cluster id a formatted directory keeps its own, and a new one gets one drawn. Raises
-    DirectoryMismatch when it belongs to another cluster or node, DirectoryInUse, DirectoryUnusable
-    when it cannot be made or written.
+    Without a cluster id a formatted directory keeps its own, and a new one gets one drawn;
+    `forming` says who votes at first, None: this node alone. Raises DirectoryMismatch when it
+    belongs to another cluster, node or disk, or was formed otherwise, DirectoryInUse,
+    DirectoryUnusable when it cannot be made or written.
     """
-    text = cluster_id or await _cluster_of(runtime, config)
+    forming = forming or Forming()
+    entropy, node_id = runtime.entropy.stream("format"), NodeId(config.node_id)
+    known = await _meta_of(runtime, config)
+    text = cluster_id or (known.cluster_id if known is not None else "")
     if not text:
-        drawn = runtime.entropy.stream("cluster-id").token(16)
-        text = base64.urlsafe_b64encode(drawn).decode().rstrip("=")
-    return await Directory.format(
-        runtime, config.data_dir, cluster_id=ClusterId(text), node_id=NodeId(config.node_id)
+        text = base64.urlsafe_b64encode(entropy.token(16)).decode().rstrip("=")
+    directory_id = forming.directory_id
+    if directory_id is None:
+        drawn = DirectoryId(entropy.token(16))
+        directory_id = drawn if known is None else known.directory_id
+    return await format_member(
+        runtime,
+        config.data_dir,
+        cluster_id=ClusterId(text),
+        node_id=node_id,
+        directory_id=directory_id,
+        voters=forming.voters_with(Voter(node_id, directory_id), config.quorum_address),
     )
 
 
@@ -359,13 +375,13 @@ async def _refuse_lost_metadata(directory: Directory) -> None:
             )
 
 
-async def _cluster_of(runtime: Runtime, config: NodeConfig) -> str:
-    """Return the cluster id of a formatted directory, "" when it is none."""
+async def _meta_of(runtime: Runtime, config: NodeConfig) -> DirectoryMeta | None:
+    """Return whose a formatted directory is, None when it is none."""
     if not is_formatted(runtime, config):
-        return ""
+        return None
     path = f"{config.data_dir}/{META_PROPERTIES}"
     try:
         content = await runtime.tasks.offload("read", partial(read_file, runtime.files, path))
     except OSError as error:
         raise DirectoryUnusable(f"{path} cannot be read: {error.strerror or error}") from None
-    return decode_meta(content, path).cluster_id
+    return decode_meta(content, path)
