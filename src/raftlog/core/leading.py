@@ -46,7 +46,11 @@ class Leader:
     name = RoleName.LEADER
 
     def __init__(self, replica: Replica, now_ms: int) -> None:
-        """Open the epoch with a no-op: nothing older commits before it does."""
+        """Open the epoch with a no-op: nothing older commits before it does.
+
+        Voters that are known from formatting alone come into the log behind it: whoever joins later
+        has no other way to learn of them.
+        """
         assert replica.writes.durable_state == HardState(replica.epoch, replica.me), (
             "the own vote is not durable"
         )
@@ -64,6 +68,11 @@ class Leader:
         self._heartbeat_due_ms = now_ms
         self._sync_peers(now_ms)
         self._append(EntryKind.LEADER_CHANGE, 1, None, None)
+        if replica.voters.latest_offset < 0:
+            voters = replica.voters.latest
+            if replica.is_alone and replica.config.address:
+                voters = voters.moving(replica.me, replica.config.address)  # it needed none
+            self._append(EntryKind.VOTERS, 1, None, voters)
 
     # --- proposals -----------------------------------------------------------------------------
 

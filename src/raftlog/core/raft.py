@@ -217,7 +217,7 @@ class Raft:
         role = self._leading()
         voters = self.voters.latest.adding(voter, address)
         if self.me in voters and self.config.address:
-            voters = voters.moving(self.me, self.config.address)  # a lone voter needed none
+            voters = voters.moving(self.me, self.config.address)
         role.check_caught_up(voter)
         return role.change_voters(voters, now_ms)
 
