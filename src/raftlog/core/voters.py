@@ -25,6 +25,9 @@ class Voter:
     node_id: NodeId
     directory_id: DirectoryId
 
+    def __str__(self) -> str:
+        return f"node {self.node_id} with directory {self.directory_id.hex()}"
+
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
