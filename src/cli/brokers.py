@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 brokers_app = typer.Typer(
     help="The brokers of the cluster.", no_args_is_help=True, rich_markup_mode=None
 )
-cluster_app = typer.Typer(help="The cluster.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@cluster_app.command("describe", short_help="Show the cluster's id, controller and sizes.")
 def describe_cluster(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
     """Show the cluster's id, its active controller, and how many brokers and topics it has."""
     from . import settings

@@ -55,7 +55,12 @@ ENTRIES = {
     "brokers": Entry(
         CLUSTER, "brokers", "brokers_app", "List brokers, and see what is on their disks."
     ),
-    "cluster": Entry(CLUSTER, "brokers", "cluster_app", "See the cluster as a whole."),
+    "cluster": Entry(
+        NODES, "cluster.command", "app", "Run a cluster on this machine; see one as a whole."
+    ),
+    "quorum": Entry(
+        CLUSTER, "quorum", "app", "See who leads, votes and follows; change who votes."
+    ),
     "config": Entry(
         NODES,
         "config_show",

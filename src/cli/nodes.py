@@ -1,4 +1,4 @@
-"""`quorumlog dev`, `server` and `storage format`: nodes and their directories."""
+"""`quorumlog dev`, `server` and `storage`: nodes and their directories."""
 
 import os
 from collections.abc import Callable
@@ -133,20 +133,43 @@ def format_storage(
         str,
         typer.Option("--cluster-id", metavar="ID", help="The cluster to join; default: a new one."),
     ] = "",
+    standalone: Annotated[
+        bool,
+        typer.Option(
+            "--standalone", help="Form a quorum of this node alone; add-voter adds others."
+        ),
+    ] = False,
+    no_initial_voters: Annotated[
+        bool,
+        typer.Option(
+            "--no-initial-voters",
+            help="Join the quorum that controller.bootstrap leads to; add-voter gives it a vote.",
+        ),
+    ] = False,
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Prepare a node's data directory: cluster id, node id, directory id.
+    """Prepare a node's data directory: cluster id, node id, directory id, and who votes at first.
+
+    Without a flag that is whom controller.voters names, each with a directory id from `quorumlog
+    storage random-id`, the same list and --cluster-id on every one of them; without a list it is
+    this node alone.
 
     Repeating it for the same cluster and node changes nothing; a directory of another one is
-    refused.
+    refused. A voter that lost its disk must not get its old directory id again, or it could vote
+    twice: format the new disk with --no-initial-voters, remove the old voter, add the new one.
     """
     from ..server import main as server_main
     from .output import id_text
 
     settings.warn_of_unknown_variables(os.environ)
     node = server_main.load_config(config, assignments or ())
-    meta = server_main.format_storage(node, cluster_id=cluster_id)
+    meta = server_main.format_storage(
+        node,
+        cluster_id=cluster_id,
+        standalone=standalone,
+        no_initial_voters=no_initial_voters,
+    )
     row = {
         "data_dir": node.data_dir,
         "cluster_id": meta.cluster_id,
@@ -157,5 +180,20 @@ def format_storage(
         print_json(row)
     else:
         typer.echo(
-            f"{node.data_dir} is formatted for node {meta.node_id} of cluster {meta.cluster_id}."
+            f"{node.data_dir} is formatted for node {meta.node_id} of cluster {meta.cluster_id};"
+            f" its directory id is {row['directory_id']}."
         )
+
+
+@storage_app.command("random-id", short_help="Draw an id for a cluster or a disk.")
+def random_id(output: OutputOption = None) -> None:
+    """Draw an id for a cluster (--cluster-id) or a disk (controller.voters)."""
+    from .output import id_text
+
+    drawn = ""
+    while not drawn or drawn.startswith("-"):  # it would be taken for a flag
+        drawn = id_text(os.urandom(16))
+    if output is Output.JSON:
+        print_json({"id": drawn})
+    else:
+        typer.echo(drawn)

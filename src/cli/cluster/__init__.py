@@ -1,0 +1,1 @@
+"""`quorumlog cluster`: nodes of a cluster as processes of this machine."""

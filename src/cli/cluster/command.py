@@ -1,0 +1,297 @@
+"""`quorumlog cluster up|down|status|kill|start|pause|resume|describe`."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from ...errors import InvalidRequest, TimedOut
+from ...settings import split_assignments, variable_of
+from ..brokers import describe_cluster
+from ..nodes import SetOption
+from ..options import Output, OutputOption
+from ..output import print_json, print_table
+from .forming import BOTH, CONTROLLER, NODES_MAX, form, grown, new_cluster
+from .processes import Life, ProcessName, life_of, send, spawn, wait_gone
+from .state import LocalCluster, LocalNode, load, load_if_any, locked, store
+from .watching import NodeHealth, look, wait_serving
+
+DATA_DIR = "quorumlog-cluster"
+STOP_S = 30.0  # an orderly stop that takes longer is ended by SIGKILL
+KILL_S = 10.0
+OWN_SETTINGS = (
+    "data.dir",
+    "node.id",
+    "node.roles",
+    "cluster.id",
+    "listeners.grpc",
+    "listeners.controller",
+    "advertised.grpc",
+    "advertised.controller",
+    "controller.voters",
+    "controller.bootstrap",
+)
+"""What differs from node to node: variables of the environment must not say it for all of them."""
+
+app = typer.Typer(
+    help="The cluster; and clusters of processes on this machine, to try things on.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.command("describe", short_help="Show the cluster's id, controller and sizes.")(describe_cluster)
+
+FolderOption = Annotated[
+    str,
+    typer.Option("--data-dir", metavar="DIR", help="Where the cluster keeps all its files."),
+]
+TimeoutOption = Annotated[
+    int,
+    typer.Option("--timeout", metavar="SECONDS", min=1, max=3_600, help="How long nodes may take."),
+]
+IdArgument = Annotated[int, typer.Argument(metavar="ID", min=0, help="The node's id.")]
+
+
+@app.command(short_help="Start a cluster of processes on this machine.")
+def up(
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            metavar="N",
+            min=1,
+            max=NODES_MAX,
+            help="Nodes that are controller and broker.  [default for a new cluster: 3]",
+        ),
+    ] = None,
+    controllers: Annotated[
+        int | None,
+        typer.Option(
+            "--controllers",
+            metavar="N",
+            min=1,
+            max=NODES_MAX,
+            help="Nodes that are controllers alone, in place of --nodes.",
+        ),
+    ] = None,
+    data_dir: FolderOption = DATA_DIR,
+    timeout: TimeoutOption = 60,
+    assignments: SetOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Start every node of a cluster that is not running, and return once all of them serve.
+
+    The first time the cluster is formed, with ports that it keeps. Again with more nodes, it gets
+    further ones: they follow without a vote until `quorumlog quorum add-voter`. A node whose data
+    directory was deleted comes back as such a one too. --set is kept for later starts.
+    """
+    roles = _roles(nodes, controllers)
+    folder = os.path.abspath(data_dir)
+    split_assignments(assignments or (), flag="--set")
+    with locked(folder, make=True):
+        found = load_if_any(folder)
+        if found is None:
+            cluster = new_cluster(folder, roles or [BOTH] * 3)
+        else:
+            cluster = found if roles is None else grown(found, roles)
+        if assignments is not None:
+            cluster = replace(cluster, settings=tuple(assignments))
+        cluster = form(cluster)
+        for node in cluster.nodes:
+            cluster = _started(cluster, node)
+        wait_serving(cluster, [node.id for node in cluster.nodes], timeout)
+    if output is Output.JSON:
+        print_json(_json(cluster, look(cluster)))
+        return
+    clients = ",".join(node.grpc for node in cluster.nodes if node.grpc)
+    members = ",".join(node.controller for node in cluster.nodes)
+    grpc = f"grpc {clients}, " if clients else ""
+    typer.echo(
+        f"quorumlog is ready: {len(cluster.nodes)} nodes, {grpc}controller {members}; "
+        f"data in {folder}"
+    )
+
+
+@app.command(short_help="Stop every node in order.")
+def down(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None:
+    """Stop every node in order, and return once all have ended. Their data stay."""
+    folder = os.path.abspath(data_dir)
+    with locked(folder):
+        cluster = load(folder)
+        killed = _stop(cluster.nodes)
+    if output is Output.JSON:
+        print_json(_json(cluster, look(cluster)))
+        return
+    typer.echo(f"All {len(cluster.nodes)} nodes are down; their data stay in {folder}.")
+    for node_id in killed:
+        typer.echo(f"Node {node_id} took longer than {STOP_S:.0f} s and was killed.", err=True)
+
+
+@app.command(short_help="Show each node's process, ports and state.")
+def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None:
+    """Show each node's process, ports and state.
+
+    running: it answers. silent: the process lives and does not answer. paused, down: as it says.
+    """
+    cluster = load(os.path.abspath(data_dir))
+    health = look(cluster)
+    if output is Output.JSON:
+        print_json(_json(cluster, health))
+        return
+    typer.echo(f"cluster {cluster.cluster_id} in {cluster.folder}\n")
+    print_table(
+        ("node", "roles", "state", "leader", "pid", "grpc", "controller"),
+        [
+            (
+                row["id"],
+                row["roles"],
+                row["state"],
+                "-" if health[row["id"]].leader is None else str(health[row["id"]].leader),
+                "-" if row["pid"] is None else str(row["pid"]),
+                row["grpc"],
+                row["controller"],
+            )
+            for row in _json(cluster, health)["nodes"]
+        ],
+        empty="It has no nodes.",
+    )
+
+
+@app.command(short_help="End a node at once, as a crash would (SIGKILL).")
+def kill(node_id: IdArgument, data_dir: FolderOption = DATA_DIR) -> None:
+    """End a node at once, as a crash would (SIGKILL)."""
+    folder = os.path.abspath(data_dir)
+    with locked(folder):
+        process = _living(load(folder), node_id)
+        if send(process, signal.SIGKILL):
+            wait_gone(process, KILL_S)
+    typer.echo(f"Node {node_id} is down.")
+
+
+@app.command(short_help="Start a node that is down.")
+def start(
+    node_id: IdArgument, data_dir: FolderOption = DATA_DIR, timeout: TimeoutOption = 60
+) -> None:
+    """Start a node that is down, and return once it serves.
+
+    Where no majority of the voters is up it returns once the node answers. A node whose data
+    directory was deleted gets a new one, with a new directory id and without a vote.
+    """
+    folder = os.path.abspath(data_dir)
+    with locked(folder):
+        cluster = load(folder)
+        cluster.node(node_id)
+        cluster = form(cluster)
+        cluster = _started(cluster, cluster.node(node_id))
+        wait_serving(cluster, [node_id], timeout)
+    typer.echo(f"Node {node_id} runs.")
+
+
+@app.command(short_help="Stop a node's time (SIGSTOP): it lives and answers nothing.")
+def pause(node_id: IdArgument, data_dir: FolderOption = DATA_DIR) -> None:
+    """Stop a node's time (SIGSTOP): it lives and answers nothing."""
+    _signal(node_id, data_dir, signal.SIGSTOP)
+    typer.echo(f"Node {node_id} is paused.")
+
+
+@app.command(short_help="Let a paused node go on (SIGCONT).")
+def resume(node_id: IdArgument, data_dir: FolderOption = DATA_DIR) -> None:
+    """Let a paused node go on (SIGCONT)."""
+    _signal(node_id, data_dir, signal.SIGCONT)
+    typer.echo(f"Node {node_id} goes on.")
+
+
+def _roles(nodes: int | None, controllers: int | None) -> list[tuple[str, ...]] | None:
+    if nodes is not None and controllers is not None:
+        raise InvalidRequest(
+            "--nodes are controllers and brokers in one, --controllers are controllers alone: "
+            "give one of the two"
+        )
+    if nodes is not None:
+        return [BOTH] * nodes
+    return None if controllers is None else [CONTROLLER] * controllers
+
+
+def _started(cluster: LocalCluster, node: LocalNode) -> LocalCluster:
+    """Start a node unless it runs, and write down which process it is; a paused one goes on."""
+    if node.process is not None and life_of(node.process) is not Life.DOWN:
+        send(node.process, signal.SIGCONT)
+        return cluster
+    command = [sys.executable, "-m", "quorumlog.cli", "server"]
+    command += ["--config", cluster.config_file(node.id), "--output", "json"]
+    for assignment in cluster.settings:
+        command += ["--set", assignment]
+    process = spawn(
+        command,
+        output=cluster.log_file(node.id),
+        folder=cluster.node_folder(node.id),
+        environment=_environment(cluster),
+    )
+    started = cluster.having(replace(node, process=process))
+    store(started)
+    return started
+
+
+def _environment(cluster: LocalCluster) -> dict[str, str]:
+    """This command's environment, without what would make all nodes one and the same."""
+    variables = {variable_of(name) for name in OWN_SETTINGS}
+    return {name: text for name, text in os.environ.items() if name not in variables}
+
+
+def _stop(nodes: Iterable[LocalNode]) -> list[int]:
+    """Stop processes, all at once; return the nodes that had to be killed."""
+    asked = [node for node in nodes if node.process is not None]
+    for node in asked:
+        assert node.process is not None
+        if send(node.process, signal.SIGTERM):
+            send(node.process, signal.SIGCONT)  # a paused one hears of it only then
+    killed = []
+    for node in asked:
+        assert node.process is not None
+        try:
+            wait_gone(node.process, STOP_S)
+        except TimedOut:
+            send(node.process, signal.SIGKILL)
+            wait_gone(node.process, KILL_S)
+            killed.append(node.id)
+    return killed
+
+
+def _living(cluster: LocalCluster, node_id: int) -> ProcessName:
+    process = cluster.node(node_id).process
+    if process is None or life_of(process) is Life.DOWN:
+        raise InvalidRequest(
+            f"node {node_id} is down; `quorumlog cluster start {node_id}` starts it"
+        )
+    return process
+
+
+def _signal(node_id: int, data_dir: str, number: signal.Signals) -> None:
+    folder = os.path.abspath(data_dir)
+    with locked(folder):
+        send(_living(load(folder), node_id), number)
+
+
+def _json(cluster: LocalCluster, health: dict[int, NodeHealth]) -> dict[str, Any]:
+    return {
+        "cluster_id": cluster.cluster_id,
+        "data_dir": cluster.folder,
+        "nodes": [_node_json(node, health[node.id]) for node in cluster.nodes],
+    }
+
+
+def _node_json(node: LocalNode, health: NodeHealth) -> dict[str, Any]:
+    is_down = node.process is None or health.life is Life.DOWN
+    return {
+        "id": node.id,
+        "pid": None if is_down or node.process is None else node.process.pid,
+        "roles": list(node.roles),
+        "kafka": None,
+        "grpc": node.grpc,
+        "controller": node.controller,
+        "http": None,
+        "state": health.state,
+    }
