@@ -1,0 +1,650 @@
+"""A quorum driven by hand: cores with disks in memory, and a network that does what it is told.
+
+Nothing happens by itself. A message stays in flight until it is delivered or dropped, a write until
+it is persisted, and every node has a clock of its own. So a test sets up one history and no other.
+After each action the cores' own invariants are checked, and over the whole history that an epoch
+has one leader, that what was committed at an offset never changes, and that nobody applies
+anything else.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from quorumlog.errors import VoterNotFound
+from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
+from quorumlog.raftlog.core.config import RaftConfig
+from quorumlog.raftlog.core.log_view import (
+    LOG_START,
+    Entry,
+    EntryKind,
+    LogEnd,
+    LogView,
+    SnapshotId,
+)
+from quorumlog.raftlog.core.messages import (
+    AppendRequest,
+    AppendResponse,
+    FollowRequest,
+    HeartbeatResponse,
+    Message,
+    SnapshotChunk,
+    VoteRequest,
+    VoteResponse,
+)
+from quorumlog.raftlog.core.raft import Raft
+from quorumlog.raftlog.core.ready import (
+    Event,
+    HardState,
+    Outgoing,
+    Ready,
+    SendChunk,
+    SendEntries,
+)
+from quorumlog.raftlog.core.voters import Voter, VoterHistory, VoterSet
+
+ROUNDS_MAX: Final = 10_000
+"""What has not come to rest after so many steps never will."""
+
+
+def voter(node_id: int, disk: int = 0) -> Voter:
+    """The node with its disk; `disk` counts how often it was wiped."""
+    return Voter(NodeId(node_id), DirectoryId(bytes([node_id] * 15 + [disk])))
+
+
+def address_of(node_id: int) -> str:
+    """Where a node is reached, whatever its disk."""
+    return f"host-{node_id}:9090"
+
+
+def voters(*node_ids: int) -> VoterSet:
+    """The set of the nodes with their first disks."""
+    return VoterSet.of((voter(node_id), address_of(node_id)) for node_id in node_ids)
+
+
+def encode_control(kind: EntryKind, base_offset: int, epoch: int, of: VoterSet | None) -> bytes:
+    """A control batch that a reader of a transcript can read; 24 bytes or more, as a real one."""
+    names = "" if of is None else " " + ",".join(str(each.node_id) for each in of)
+    return f"{kind}{names} @{base_offset} epoch {epoch}".encode()
+
+
+def data(base: int, epoch: int, value: str = "") -> Entry:
+    """An entry of one record."""
+    return Entry(
+        kind=EntryKind.DATA,
+        epoch=Epoch(epoch),
+        base_offset=Offset(base),
+        count=1,
+        payload=(value or f"v{base}").encode(),
+    )
+
+
+class Drawn:
+    """Entropy without chance: the next election time-outs are the shortest plus `extra_ms`."""
+
+    def __init__(self, extra_ms: int) -> None:
+        self.extra_ms = extra_ms
+
+    def stream(self, purpose: str) -> "Drawn":
+        return self
+
+    def below(self, end: int) -> int:
+        return min(self.extra_ms, end - 1)
+
+    def uniform(self, low: float, high: float) -> float:
+        return low
+
+    def token(self, size: int) -> bytes:
+        return bytes(size)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """A snapshot on a disk: the state, and who voted where it ends."""
+
+    content: bytes
+
+    @classmethod
+    def of(cls, state: list[str], of: VoterSet) -> "SnapshotFile":
+        names = [(each.node_id, each.directory_id[-1]) for each in of]
+        return cls(json.dumps([names, state], separators=(",", ":")).encode())
+
+    @property
+    def voters(self) -> VoterSet:
+        names = json.loads(self.content)[0]
+        return VoterSet.of((voter(node_id, disk), address_of(node_id)) for node_id, disk in names)
+
+    @property
+    def state(self) -> list[str]:
+        values: list[str] = json.loads(self.content)[1]
+        return values
+
+
+@dataclass(slots=True)
+class Disk:
+    """What a member finds again after a crash: all of it was fsynced."""
+
+    me: Voter
+    initial: VoterSet  # as formatted
+    hard_state: HardState = field(default_factory=lambda: HardState(Epoch(0), None))
+    start: LogEnd = LOG_START
+    entries: list[Entry] = field(default_factory=list)
+    snapshots: dict[SnapshotId, SnapshotFile] = field(default_factory=dict)
+    unfinished: bytes = b""
+
+    @property
+    def end_offset(self) -> Offset:
+        return self.entries[-1].next_offset if self.entries else self.start.offset
+
+    def log_view(self) -> LogView:
+        return LogView.of(
+            self.start, ((e.base_offset, e.next_offset, e.epoch, e.size) for e in self.entries)
+        )
+
+    def voter_history(self) -> VoterHistory:
+        initial = self.initial
+        if self.start.offset > 0:
+            at_start = [each for each in self.snapshots if each.end_offset == self.start.offset]
+            assert at_start, f"the log starts at {self.start}, where no snapshot ends"
+            initial = self.snapshots[at_start[0]].voters
+        history = VoterHistory(initial, start_offset=self.start.offset)
+        for entry in self.entries:
+            if entry.voters is not None:
+                history.append(entry.base_offset, entry.voters)
+        return history
+
+    def truncate_to(self, offset: Offset) -> None:
+        assert self.start.offset <= offset <= self.end_offset, f"truncate to {offset}"
+        self.entries = [entry for entry in self.entries if entry.next_offset <= offset]
+        assert self.end_offset == offset, f"{offset} is inside a batch"
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            assert entry.base_offset == self.end_offset, f"{entry} after {self.end_offset}"
+            self.entries.append(entry)
+
+    def clean_to(self, snapshot: SnapshotId) -> None:
+        assert snapshot in self.snapshots, f"{snapshot} is no file"
+        self.entries = [e for e in self.entries if e.base_offset >= snapshot.end_offset]
+        self.start = snapshot.log_end
+        for older in [each for each in self.snapshots if each < snapshot]:
+            del self.snapshots[older]
+
+
+class Member:
+    """One node: its disk, and its core while it runs."""
+
+    def __init__(self, config: RaftConfig, disk: Disk, *, extra_ms: int) -> None:
+        self.config = config
+        self.disk = disk
+        self.entropy = Drawn(extra_ms)
+        self.now_ms = 0
+        self.core: Raft | None = None
+        self.writing: Ready | None = None  # handed out, not yet persisted
+        self.tail: dict[int, Entry] = {}  # every entry that the log may hold, by base offset
+        self.state: list[str] = []  # values applied, the state machine
+        self.state_end = 0
+        self.events: list[Event] = []
+        self.reads: list[tuple[int, int]] = []  # (context, offset) that may be answered
+        self.reads_lost: list[int] = []
+        self.refuses_snapshots = False  # a damaged file: what is installed proves bad
+
+    @property
+    def raft(self) -> Raft:
+        assert self.core is not None, f"node {self.config.node_id} does not run"
+        return self.core
+
+    def start(self) -> None:
+        """Come up with what the disk has."""
+        disk = self.disk
+        self.tail = {entry.base_offset: entry for entry in disk.entries}
+        self.writing, self.state, self.state_end = None, [], 0
+        snapshots = tuple(sorted(disk.snapshots))
+        if snapshots:
+            self.load(snapshots[-1])
+        self.core = Raft(
+            self.config,
+            disk.log_view(),
+            disk.hard_state,
+            disk.voter_history(),
+            self.entropy,
+            snapshots=snapshots,
+            encode_control=encode_control,
+            now_ms=self.now_ms,
+        )
+
+    def crash(self) -> None:
+        """Lose everything that is not on the disk."""
+        self.core, self.writing = None, None
+        self.state, self.state_end = [], 0
+
+    def load(self, snapshot: SnapshotId) -> None:
+        """Make the state that of a snapshot."""
+        self.state = self.disk.snapshots[snapshot].state
+        self.state_end = snapshot.end_offset
+
+    def take_snapshot(self) -> SnapshotId:
+        """Write the state as it is, durably, and say so."""
+        end = self.raft.applied_end
+        assert end == self.state_end, f"applied {end}, the state is at {self.state_end}"
+        snapshot = SnapshotId(end, self.raft.log.epoch_before(end))
+        self.disk.snapshots[snapshot] = SnapshotFile.of(self.state, self.raft.voters.at(end))
+        self.raft.snapshot_taken(snapshot)
+        return snapshot
+
+    def entries(self, start: int, end: int) -> tuple[Entry, ...]:
+        """The batches of the own log that make [start, end)."""
+        found = []
+        while start < end:
+            assert start in self.tail, f"nothing known at {start} of [.., {end})"
+            entry = self.tail[start]
+            assert entry.epoch == self.raft.log.epoch_at(Offset(start)), f"stale entry {entry}"
+            found.append(entry)
+            start = entry.next_offset
+        assert start == end, f"{end} is inside a batch"
+        return tuple(found)
+
+
+class Quorum:
+    """Members, and what is under way between them."""
+
+    def __init__(self, node_ids: Iterable[int] = (1, 2, 3), **options: Any) -> None:
+        """Voters with empty logs; options are fields of RaftConfig."""
+        self.members: dict[int, Member] = {}
+        self.flying: list[Message] = []
+        self.cut: set[tuple[int, int]] = set()  # (from, to): what is sent there is lost
+        self.options = options
+        self.sent: Callable[[int, Message], None] = lambda node_id, message: None
+        self.happened: Callable[[int, object], None] = lambda node_id, what: None
+        self.leaders: dict[int, Voter] = {}  # by epoch, of the whole history
+        self.committed: dict[int, tuple[Epoch, bytes]] = {}  # by base offset
+        ids = list(node_ids)
+        for node_id in ids:
+            self.add_member(node_id, initial=voters(*ids))
+
+    # --- members -------------------------------------------------------------------------------
+
+    def add_member(self, node_id: int, *, initial: VoterSet, disk: int = 0) -> Member:
+        """Start a node with an empty disk; with an empty `initial` set it is an observer."""
+        me = voter(node_id, disk)
+        known = [each for each in self.members if each != node_id]
+        config = RaftConfig(
+            node_id=me.node_id,
+            directory_id=me.directory_id,
+            address=address_of(node_id),
+            bootstrap=tuple(address_of(each) for each in known) if not initial else (),
+            **self.options,
+        )
+        member = Member(config, Disk(me, initial), extra_ms=100 * (node_id - 1))
+        self.members[node_id] = member
+        member.now_ms = max(each.now_ms for each in self.members.values())
+        member.start()
+        self.settle_ready(node_id)
+        return member
+
+    def observer(self, node_id: int) -> Member:
+        """Start a node without a vote that asks the others for the leader."""
+        return self.add_member(node_id, initial=VoterSet(()))
+
+    def __getitem__(self, node_id: int) -> Raft:
+        return self.members[node_id].raft
+
+    def running(self) -> Iterator[tuple[int, Member]]:
+        return ((n, each) for n, each in sorted(self.members.items()) if each.core is not None)
+
+    def me(self, node_id: int) -> Voter:
+        """The node with the disk that it has now."""
+        return self.members[node_id].config.me
+
+    # --- the outside world ---------------------------------------------------------------------
+
+    def tick(self, ms: int, *node_ids: int) -> None:
+        """The clocks of the nodes, or all, move on; each core looks at its own once."""
+        for node_id in node_ids or [node_id for node_id, _ in self.running()]:
+            member = self.members[node_id]
+            member.now_ms += ms
+            member.raft.tick(member.now_ms)
+            self.settle_ready(node_id)
+
+    def campaign(self, node_id: int) -> None:
+        """The clock of one node runs fast until its election time-out passes."""
+        member = self.members[node_id]
+        for _ in range(ROUNDS_MAX):
+            if member.raft.role.name in ("pre_candidate", "candidate") and member.raft.has_ready():
+                break
+            deadline_ms = member.raft.next_deadline_ms()
+            assert deadline_ms is not None, f"node {node_id} waits for no deadline"
+            before = len(member.events)
+            member.now_ms = max(member.now_ms, deadline_ms)
+            member.raft.tick(member.now_ms)
+            self.settle_ready(node_id)
+            roles = [getattr(event, "role", "") for event in member.events[before:]]
+            if "pre_candidate" in roles or "candidate" in roles:
+                break
+        else:
+            raise AssertionError(f"node {node_id} never campaigns")
+
+    def propose(self, node_id: int, value: str, *, count: int = 1) -> Entry:
+        member = self.members[node_id]
+        entry = member.raft.propose(count=count, payload=value.encode())
+        self.remember(node_id, entry)
+        return entry
+
+    def read(self, node_id: int, context: int) -> None:
+        member = self.members[node_id]
+        member.raft.read_index(context, member.now_ms)
+        self.settle_ready(node_id)
+
+    def add_voter(self, node_id: int, added: int) -> None:
+        """The leader `node_id` is told to make `added` a voter, with the disk that it has now."""
+        member = self.members[node_id]
+        entry = member.raft.add_voter(self.me(added), address_of(added), member.now_ms)
+        self.remember(node_id, entry)
+
+    def remove_voter(self, node_id: int, removed: int) -> None:
+        member = self.members[node_id]
+        present = member.raft.voters.latest.with_node_id(NodeId(removed))
+        if present is None:
+            raise VoterNotFound(f"node {removed} does not vote")
+        self.remember(node_id, member.raft.remove_voter(present, member.now_ms))
+
+    def transfer(self, node_id: int, to: int | None) -> None:
+        member = self.members[node_id]
+        member.raft.transfer_leadership(None if to is None else NodeId(to), member.now_ms)
+        self.settle_ready(node_id)
+
+    def resign(self, node_id: int) -> None:
+        member = self.members[node_id]
+        member.raft.resign(member.now_ms)
+        self.settle_ready(node_id)
+
+    def unreachable(self, node_id: int, peer: int) -> None:
+        member = self.members[node_id]
+        member.raft.unreachable(self.me(peer), member.now_ms)
+        self.settle_ready(node_id)
+
+    def snapshot(self, node_id: int) -> SnapshotId:
+        taken = self.members[node_id].take_snapshot()
+        self.settle_ready(node_id)
+        return taken
+
+    def step(self, message: Message) -> None:
+        """Hand a message to whoever it is for, without having been sent."""
+        member = self.members[self.target(message)]
+        member.raft.step(message, member.now_ms)
+        self.settle_ready(member.config.node_id)
+
+    def prepare(self, node_id: int, epochs: list[int], *, vote: Voter | None = None) -> None:
+        """Stop the node and put one entry of each epoch on its disk, which knows the last one."""
+        self.crash(node_id)
+        disk = self.members[node_id].disk
+        disk.hard_state = HardState(Epoch(max([0, *epochs])), vote)
+        disk.entries = [data(base, epoch) for base, epoch in enumerate(epochs)]
+
+    def crash(self, node_id: int) -> None:
+        self.members[node_id].crash()
+
+    def restart(self, node_id: int) -> None:
+        member = self.members[node_id]
+        if member.core is not None:
+            member.crash()
+        member.start()
+        self.settle_ready(node_id)
+
+    def wipe(self, node_id: int) -> None:
+        """The node comes back with an empty disk, hence as an observer nobody knows."""
+        count = self.members[node_id].disk.me.directory_id[-1] + 1
+        self.add_member(node_id, initial=VoterSet(()), disk=count)
+
+    # --- writes --------------------------------------------------------------------------------
+
+    def persist(self, node_id: int, *, only: str = "") -> bool:
+        """The write under way becomes durable; `only` "hard_state" or "truncate" stops after that
+        part, as a power cut would. Returns whether there was one."""
+        member = self.members[node_id]
+        ready, disk = member.writing, member.disk
+        if ready is None:
+            return False
+        assert ready.token is not None
+        if ready.hard_state is not None:
+            assert ready.hard_state.epoch >= disk.hard_state.epoch, "the epoch went back"
+            disk.hard_state = ready.hard_state
+        if only == "hard_state":
+            return True
+        for chunk in ready.chunks:
+            disk.unfinished = disk.unfinished if chunk.position else b""
+            assert chunk.position == len(disk.unfinished), f"a hole in {chunk}"
+            disk.unfinished += chunk.content
+        if ready.install is not None and member.refuses_snapshots:
+            disk.unfinished, member.writing = b"", None
+            member.raft.snapshot_refused(ready.token, member.now_ms)
+            self.settle_ready(node_id)
+            return True
+        if ready.install is not None:
+            self._install(member, ready)
+        if ready.truncate_to is not None:
+            disk.truncate_to(ready.truncate_to)
+        if only == "truncate":
+            return True
+        disk.append(ready.append)
+        member.writing = None
+        member.raft.persisted(ready.token, member.now_ms)
+        for message in ready.messages_after:
+            self._send(node_id, message)
+        self._finish(member, ready)
+        self.settle_ready(node_id)
+        return True
+
+    def _install(self, member: Member, ready: Ready) -> None:
+        snapshot, disk = ready.install, member.disk
+        assert snapshot is not None
+        disk.snapshots = {snapshot: SnapshotFile(disk.unfinished)}
+        disk.entries, disk.start, disk.unfinished = [], snapshot.log_end, b""
+        member.load(snapshot)
+
+    # --- messages ------------------------------------------------------------------------------
+
+    def target(self, message: Message) -> int:
+        """The node at the address that the message goes to."""
+        if isinstance(message, FollowRequest):
+            host = message.receiver_address.partition(":")[0]
+            return int(host.removeprefix("host-"))
+        return message.receiver.node_id
+
+    def deliver(self, message: Message) -> bool:
+        """One message in flight arrives; False: it was lost, nobody is there."""
+        self.flying.remove(message)
+        node_id = self.target(message)
+        member = self.members.get(node_id)
+        if member is None or member.core is None:
+            return False
+        member.raft.step(message, member.now_ms)
+        self.settle_ready(node_id)
+        return True
+
+    def deliver_all(self, *, to: int | None = None) -> None:
+        """What is in flight now arrives, in order; not what is sent because of it."""
+        for message in list(self.flying):
+            if to is None or self.target(message) == to:
+                self.deliver(message)
+
+    def settle(self) -> None:
+        """Persist and deliver until nothing is under way, without time passing."""
+        for _ in range(ROUNDS_MAX):
+            if any([self.persist(node_id) for node_id, _ in list(self.running())]):
+                continue
+            if not self.flying:
+                return
+            self.deliver(self.flying[0])
+        raise AssertionError(f"no rest after {ROUNDS_MAX} steps: {self.flying[:3]}")
+
+    def run(self, ms: int) -> None:
+        """Let the time pass on all clocks alike, from deadline to deadline, settling at each."""
+        self.settle()
+        left_ms = ms
+        while left_ms >= 0:
+            waits = [
+                deadline_ms - member.now_ms
+                for _, member in self.running()
+                if (deadline_ms := member.raft.next_deadline_ms()) is not None
+            ]
+            step_ms = max(1, min([*waits, left_ms]))
+            if step_ms > left_ms:
+                return
+            left_ms -= step_ms
+            self.tick(step_ms)
+            self.settle()
+
+    def elect(self, node_id: int) -> None:
+        """Make a node the leader, with everybody's help, and let all know."""
+        self.campaign(node_id)
+        self.settle()
+        assert self[node_id].is_leader, f"{self[node_id].role} after a campaign"
+
+    def isolate(self, node_id: int) -> None:
+        """Nothing gets from or to the node any more."""
+        for other in self.members:
+            if other != node_id:
+                self.cut |= {(node_id, other), (other, node_id)}
+
+    def split(self, *groups: set[int]) -> None:
+        """Only members of one group reach each other."""
+        self.cut = {
+            (left, right)
+            for group in groups
+            for left in group
+            for right in set(self.members) - group
+        }
+
+    def heal(self) -> None:
+        self.cut = set()
+
+    # --- rounds of effects ---------------------------------------------------------------------
+
+    def remember(self, node_id: int, entry: Entry) -> None:
+        """The bytes of an own entry are known before the core hands it out to be written."""
+        self.members[node_id].tail[entry.base_offset] = entry
+        self.settle_ready(node_id)
+
+    def settle_ready(self, node_id: int) -> None:
+        """Take every round that a core has; a write is then under way, not done."""
+        member = self.members[node_id]
+        for _ in range(ROUNDS_MAX):
+            for entry in member.raft.unwritten:
+                member.tail[entry.base_offset] = entry
+            if not member.raft.has_ready():
+                break
+            self._take(member, member.raft.ready())
+        else:
+            raise AssertionError(f"node {node_id} always has another round")
+        self._check(member)
+
+    def _take(self, member: Member, ready: Ready) -> None:
+        node_id = member.config.node_id
+        for entry in ready.append:
+            member.tail[entry.base_offset] = entry
+        for event in ready.events:
+            member.events.append(event)
+            self.happened(node_id, event)
+        for message in ready.messages_now:
+            self._send(node_id, message)
+        if ready.token is None:
+            work = (ready.hard_state, ready.install, ready.truncate_to)
+            assert work == (None,) * 3, f"a write without a token: {ready}"
+            assert not ready.append
+            assert not ready.chunks
+            assert not ready.messages_after
+            self._finish(member, ready)
+            return
+        assert member.writing is None, "a second write while one is under way"
+        member.writing = ready
+        self.happened(node_id, ready)
+        if ready.install is None:
+            # What is committed is durable on a majority: it does not wait for the own write.
+            self._finish(member, replace(ready, clean_to=None))
+            member.writing = replace(ready, committed=None, reads=(), reads_lost=())
+
+    def _finish(self, member: Member, ready: Ready) -> None:
+        """What a round says about the state: commits, reads, files that may go."""
+        node_id = member.config.node_id
+        if ready.committed is not None:
+            assert ready.committed.start == member.state_end, f"{ready.committed} out of order"
+            for entry in member.entries(ready.committed.start, ready.committed.end):
+                self._apply(member, entry)
+            member.raft.applied(ready.committed.end)
+            self.happened(node_id, ready.committed)
+        for read in ready.reads:
+            assert read.offset <= member.state_end, f"{read} before {member.state_end}"
+            member.reads.append((read.context, read.offset))
+            self.happened(node_id, read)
+        for context in ready.reads_lost:
+            member.reads_lost.append(context)
+            self.happened(node_id, context)
+        if ready.clean_to is not None:
+            member.disk.clean_to(ready.clean_to)
+            self.happened(node_id, ready.clean_to)
+
+    def _apply(self, member: Member, entry: Entry) -> None:
+        known = self.committed.setdefault(entry.base_offset, (entry.epoch, entry.payload))
+        assert known == (entry.epoch, entry.payload), f"{entry} committed where {known} was"
+        if entry.kind is EntryKind.DATA:
+            member.state.append(entry.payload.decode())
+        member.state_end = entry.next_offset
+
+    def _send(self, node_id: int, out: Outgoing) -> None:
+        member = self.members[node_id]
+        message = self._message_of(member, out)
+        if message is None:
+            return
+        self._check_sent(member, message)
+        self.sent(node_id, message)
+        if (node_id, self.target(message)) not in self.cut:
+            self.flying.append(message)
+
+    def _message_of(self, member: Member, out: Outgoing) -> Message | None:
+        if isinstance(out, SendEntries):
+            return AppendRequest(
+                sender=member.config.me,
+                receiver=out.receiver,
+                epoch=out.epoch,
+                prev=out.prev,
+                entries=member.entries(out.prev.offset, out.end),
+                high_watermark=out.high_watermark,
+            )
+        if isinstance(out, SendChunk):
+            file = member.disk.snapshots.get(out.snapshot)
+            if file is None:
+                return None
+            return SnapshotChunk(
+                sender=member.config.me,
+                receiver=out.receiver,
+                epoch=out.epoch,
+                snapshot=out.snapshot,
+                voters=out.voters,
+                size=len(file.content),
+                position=out.position,
+                content=file.content[out.position : out.position + out.bytes_max],
+            )
+        return out
+
+    def _check_sent(self, member: Member, message: Message) -> None:
+        """Nothing is promised that the disk does not hold."""
+        disk = member.disk
+        match message:
+            case VoteResponse(granted=True, pre_vote=False):
+                assert disk.hard_state == HardState(message.epoch, message.receiver), f"{message}"
+            case VoteRequest(pre_vote=False):
+                assert disk.hard_state == HardState(message.epoch, member.config.me), f"{message}"
+            case AppendResponse() | HeartbeatResponse() if message.match_end is not None:
+                assert message.match_end <= disk.end_offset, f"{message}, disk {disk.end_offset}"
+                assert disk.hard_state.epoch == message.epoch, f"{message}, {disk.hard_state}"
+            case _:
+                pass
+
+    def _check(self, member: Member) -> None:
+        raft = member.raft
+        raft.check_invariants()
+        if raft.is_leader:
+            leader = self.leaders.setdefault(raft.epoch, raft.me)
+            assert leader == raft.me, f"{leader} and {raft.me} led epoch {raft.epoch}"

@@ -1,0 +1,209 @@
+"""How a transcript says what happened: messages, writes, events and states in one line each.
+
+An offset with its epoch is written `7@2`: offset 7, where something of epoch 2 ends. A node whose
+disk was wiped has a prime for each time: `3'`.
+"""
+
+from typing import Final, TypeAlias
+
+from quorumlog.ids import Offset
+from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd, SnapshotId
+from quorumlog.raftlog.core.messages import (
+    AppendRejected,
+    AppendRequest,
+    AppendResponse,
+    EndEpoch,
+    FollowRequest,
+    FollowResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    Message,
+    SnapshotChunk,
+    SnapshotResponse,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from quorumlog.raftlog.core.ready import (
+    Committed,
+    MessageDropped,
+    ReadReady,
+    Ready,
+    RoleChanged,
+    VotersChanged,
+)
+from quorumlog.raftlog.core.voters import Voter, VoterSet
+
+
+def name(of: Voter | None) -> str:
+    """A node and which of its disks."""
+    return "nobody" if of is None else f"{of.node_id}{chr(39) * of.directory_id[-1]}"
+
+
+def names(of: VoterSet) -> str:
+    """Who votes."""
+    return " ".join(name(each) for each in of) or "unknown"
+
+
+def place(end: LogEnd) -> str:
+    return f"{end.offset}@{end.epoch}"
+
+
+def snapshot_name(snapshot: SnapshotId) -> str:
+    return place(snapshot.log_end)
+
+
+def short(value: str) -> str:
+    """A value as it is, or how it begins."""
+    return value if len(value) <= 16 else f"{value[:4]}..({len(value)} bytes)"
+
+
+def entry_text(entry: Entry) -> str:
+    """`5@2 abc`: the offset at which the entry begins, its epoch, what it holds."""
+    match entry.kind:
+        case EntryKind.LEADER_CHANGE:
+            what = "(leader)"
+        case EntryKind.VOTERS:
+            assert entry.voters is not None
+            what = f"(voters {names(entry.voters)})"
+        case EntryKind.DATA:
+            what = short(entry.payload.decode())
+    many = f" x{entry.count}" if entry.count > 1 else ""
+    return f"{entry.base_offset}@{entry.epoch} {what}{many}"
+
+
+def entries_text(entries: tuple[Entry, ...]) -> str:
+    return ", ".join(entry_text(entry) for entry in entries)
+
+
+Request: TypeAlias = (
+    VoteRequest | AppendRequest | Heartbeat | SnapshotChunk | TimeoutNow | EndEpoch | FollowRequest
+)
+Answer: TypeAlias = (
+    VoteResponse
+    | AppendResponse
+    | AppendRejected
+    | HeartbeatResponse
+    | SnapshotResponse
+    | FollowResponse
+)
+KIND_OF: Final[dict[type[Message], str]] = {
+    VoteRequest: "vote",
+    VoteResponse: "vote-answer",
+    AppendRequest: "append",
+    AppendResponse: "append-answer",
+    AppendRejected: "append-answer",
+    Heartbeat: "heartbeat",
+    HeartbeatResponse: "heartbeat-answer",
+    SnapshotChunk: "chunk",
+    SnapshotResponse: "chunk-answer",
+    TimeoutNow: "campaign-now",
+    EndEpoch: "end-epoch",
+    FollowRequest: "follow",
+    FollowResponse: "follow-answer",
+}
+KINDS: Final = frozenset((*KIND_OF.values(), "pre-vote", "pre-vote-answer", "commit"))
+
+
+def kind_of(message: Message) -> str:
+    """The word by which commands name a kind of message."""
+    word = KIND_OF[type(message)]
+    match message:
+        case VoteRequest(pre_vote=True) | VoteResponse(pre_vote=True):
+            return f"pre-{word}"
+        case Heartbeat(round=0):
+            return "commit"
+        case _:
+            return word
+
+
+def message_text(message: Message) -> str:
+    """What a message says; its sender and receiver are told before."""
+    said = _asked(message) if isinstance(message, Request) else _answered(message)
+    return f"{kind_of(message)} epoch {message.epoch}{said}"
+
+
+def _asked(message: Request) -> str:
+    match message:
+        case VoteRequest():
+            why = ", the leader asked for it" if message.is_transfer else ""
+            return f", log ends at {place(message.log_end)}{why}"
+        case AppendRequest():
+            what = entries_text(message.entries) or "nothing"
+            return f", after {place(message.prev)}: {what}; hw {message.high_watermark}"
+        case Heartbeat():
+            number = f", round {message.round}" if message.round else ""
+            return f"{number}, hw {message.high_watermark}"
+        case SnapshotChunk():
+            last = message.position + len(message.content)
+            part = f"[{message.position}, {last}) of {message.size}"
+            return f", snapshot {snapshot_name(message.snapshot)}, bytes {part}"
+        case TimeoutNow():
+            return ""
+        case EndEpoch():
+            return f", successors {' '.join(name(each) for each in message.successors)}"
+        case FollowRequest():
+            return f", reached at {message.address}"
+
+
+def _answered(message: Answer) -> str:
+    match message:
+        case VoteResponse():
+            return ", yes" if message.granted else ", no"
+        case AppendResponse():
+            return _received(message.received_end, message.match_end)
+        case AppendRejected():
+            return f", no match at {place(message.prev)}, try {place(message.hint)}"
+        case HeartbeatResponse():
+            return f", round {message.round}{_received(message.received_end, message.match_end)}"
+        case SnapshotResponse():
+            return f", snapshot {snapshot_name(message.snapshot)}, go on at {message.position}"
+        case FollowResponse():
+            return f", leader {name(message.leader)}"
+
+
+def _received(received: Offset | None, durable: Offset | None) -> str:
+    if received is None:
+        return ", nothing received"
+    return f", received {received}, durable {'unknown' if durable is None else durable}"
+
+
+def happening_text(what: object) -> str:
+    """An event, a write that began, a commit, or an answer to a read."""
+    match what:
+        case RoleChanged():
+            return f"{what.role} in epoch {what.epoch} ({what.reason.replace('_', ' ')})"
+        case VotersChanged():
+            return f"voters {names(what.voters)}"
+        case MessageDropped():
+            return f"drops a message of {name(what.sender)}: {what.reason}"
+        case Ready():
+            return f"writes {write_text(what)}"
+        case Committed():
+            return f"commits [{what.start}, {what.end})"
+        case ReadReady():
+            return f"read {what.context} may be answered, at {what.offset}"
+        case SnapshotId():
+            return f"log starts at {snapshot_name(what)}"
+        case int():
+            return f"read {what} is lost"
+        case _:
+            raise AssertionError(f"no words for {what!r}")
+
+
+def write_text(ready: Ready) -> str:
+    """What has to become durable, in order; and who waits for it."""
+    parts = []
+    if ready.hard_state is not None:
+        parts.append(f"epoch {ready.hard_state.epoch} vote {name(ready.hard_state.vote)}")
+    if ready.chunks:
+        first, last = ready.chunks[0], ready.chunks[-1]
+        end = last.position + len(last.content)
+        parts.append(f"bytes [{first.position}, {end}) of {snapshot_name(first.snapshot)}")
+    if ready.install is not None:
+        parts.append(f"install {snapshot_name(ready.install)}")
+    if ready.truncate_to is not None:
+        parts.append(f"truncate to {ready.truncate_to}")
+    if ready.append:
+        parts.append(f"append {entries_text(ready.append)}")
+    return "; ".join(parts) or "nothing"

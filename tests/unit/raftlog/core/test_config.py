@@ -1,0 +1,58 @@
+"""A configuration that contradicts itself is refused, and says what to change."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog.errors import InvalidRequest
+from quorumlog.raftlog.core.config import EPOCH_JUMP_MAX, EPOCH_MAX, RaftConfig
+
+from ....scenarios.quorum import voter
+
+
+def config(**fields: Any) -> RaftConfig:
+    me = voter(1)
+    return RaftConfig(node_id=me.node_id, directory_id=me.directory_id, **fields)
+
+
+def test_the_defaults_fit_together() -> None:
+    assert config().me == voter(1)
+    assert config().heartbeat_ms * 10 <= config().election_timeout_ms_min
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"election_timeout_ms_min": 0}, "election time-out"),
+        ({"election_timeout_ms_min": 500, "election_timeout_ms_max": 400}, "500 and 400 ms"),
+        ({"heartbeat_ms": 0}, "heartbeat every 0 ms"),
+        ({"heartbeat_ms": 501}, "at most half"),
+        ({"uncommitted_bytes_max": 0}, "uncommitted_bytes_max"),
+        ({"write_bytes_max": 0}, "write_bytes_max"),
+        ({"append_bytes_max": 0}, "append_bytes_max"),
+        ({"inflight_requests_max": 0}, "inflight_requests_max"),
+        ({"inflight_bytes_max": 0}, "inflight_bytes_max"),
+        ({"snapshot_chunk_bytes": 0}, "snapshot_chunk_bytes"),
+        ({"reads_max": 0}, "reads_max"),
+        ({"observer_timeout_ms": 0}, "observer_timeout_ms"),
+    ],
+)
+def test_a_contradiction_is_named(fields: dict[str, int], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        config(**fields)
+
+
+def test_half_an_election_timeout_is_a_heartbeat_just_often_enough() -> None:
+    assert config(heartbeat_ms=500).heartbeat_ms == 500
+
+
+def test_a_leader_waits_for_its_quorum_as_long_as_its_followers_wait_for_it() -> None:
+    """Check-quorum: between the shortest and the longest election time-out."""
+    assert config(election_timeout_ms_min=1000, election_timeout_ms_max=2000).quorum_timeout_ms == (
+        1500
+    )
+
+
+def test_epochs_fit_into_the_bits_of_a_batch() -> None:
+    assert EPOCH_MAX < 2**31 - 1
+    assert EPOCH_JUMP_MAX < EPOCH_MAX
