@@ -196,6 +196,10 @@ class Replica:
     def snapshot_taken(self, snapshot: SnapshotId) -> None:
         """A snapshot of the own state is durable: keep the newest two, the log from the older."""
         assert snapshot.end_offset <= self.applied_end, f"{snapshot} above {self.applied_end}"
+        # Others may have committed what this node has not written yet: a snapshot above the log on
+        # disk would leave a gap at a restart.
+        durable_end = self.writes.durable_end
+        assert snapshot.end_offset <= durable_end, f"{snapshot} above the log on disk {durable_end}"
         if self.snapshots and snapshot <= self.snapshots[-1]:
             return  # one that was received meanwhile is newer
         assert self.log.is_boundary(snapshot.end_offset), f"{snapshot} ends inside a batch"
