@@ -74,6 +74,8 @@ def life_of(name: ProcessName) -> Life:
 
 def send(name: ProcessName, number: signal.Signals) -> bool:
     """Signal the process; False when it has gone."""
+    if life_of(name) is Life.DOWN:
+        return False
     with suppress(ProcessLookupError):
         if hasattr(os, "pidfd_open"):  # from here on the id cannot become another's
             descriptor = os.pidfd_open(name.pid)

@@ -1,0 +1,136 @@
+"""Local clusters before they run: what is drawn up, kept, grown, and refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from quorumlog.cli.cluster.forming import (
+    BOTH,
+    CONTROLLER,
+    PORTS,
+    form,
+    free_ports,
+    grown,
+    new_cluster,
+    port_of,
+)
+from quorumlog.cli.cluster.processes import ProcessName
+from quorumlog.cli.cluster.state import LocalCluster, load, load_if_any, locked, store
+from quorumlog.errors import DirectoryInUse, DirectoryUnusable, InvalidRequest
+from quorumlog.server.main import load_config
+
+
+def voting(cluster: LocalCluster, node_id: int) -> tuple[str, ...]:
+    return load_config(cluster.config_file(node_id)).controller_voters
+
+
+def disk(cluster: LocalCluster, node_id: int) -> str:
+    """The directory id of a node."""
+    text = Path(cluster.data_dir(node_id), "meta.properties").read_text()
+    return next(line.partition("=")[2] for line in text.split() if "directory.id" in line)
+
+
+def test_a_state_reads_as_it_was_stored(tmp_path: Path) -> None:
+    cluster = new_cluster(str(tmp_path), [BOTH, CONTROLLER])
+    running = replace(cluster.nodes[0], process=ProcessName(7, "boot/9"))
+    cluster = replace(cluster.having(running), settings=("a=b",), is_formed=True)
+    store(cluster)
+    assert load(str(tmp_path)) == cluster
+
+
+def test_the_nodes_of_a_new_cluster_vote_and_have_ports_of_their_own(tmp_path: Path) -> None:
+    cluster = form(new_cluster(str(tmp_path), [BOTH, BOTH, CONTROLLER]))
+    assert cluster.is_formed
+    assert [node.id for node in cluster.nodes] == [1, 2, 3]
+    assert cluster.nodes[2].grpc is None
+    addresses = [a for node in cluster.nodes for a in (node.grpc, node.controller) if a]
+    assert len({port_of(address) for address in addresses}) == 5
+    for node in cluster.nodes:
+        assert voting(cluster, node.id) == cluster.voters
+        assert cluster.voters[node.id - 1].endswith(disk(cluster, node.id))
+
+
+def test_forming_again_changes_nothing(tmp_path: Path) -> None:
+    cluster = form(new_cluster(str(tmp_path), [CONTROLLER] * 3))
+    disks = [disk(cluster, node.id) for node in cluster.nodes]
+    assert form(load(str(tmp_path))) == cluster
+    assert [disk(cluster, node.id) for node in cluster.nodes] == disks
+
+
+def test_a_forming_that_was_cut_short_is_ended_with_the_same_voters(tmp_path: Path) -> None:
+    drawn = new_cluster(str(tmp_path), [CONTROLLER] * 3)
+    form(drawn)
+    Path(drawn.data_dir(3), "meta.properties").unlink()
+    store(drawn)  # as if the command had been killed before the third node
+    formed = form(load(str(tmp_path)))
+    assert disk(formed, 3) == drawn.voters[2].rpartition(":")[2]
+
+
+def test_a_node_that_lost_its_disk_gets_another_one_without_a_vote(tmp_path: Path) -> None:
+    cluster = form(new_cluster(str(tmp_path), [CONTROLLER] * 3))
+    before = disk(cluster, 2)
+    Path(cluster.data_dir(2)).rename(tmp_path / "lost")
+    form(load(str(tmp_path)))
+    assert disk(cluster, 2) != before
+    log = Path(cluster.data_dir(2), "__cluster_metadata-0")
+    other = Path(cluster.data_dir(3), "__cluster_metadata-0")
+    assert [path.name for path in log.glob("*.checkpoint")] == [
+        path.name for path in other.glob("*.checkpoint")
+    ]
+    (mine,), (full,) = log.glob("*.checkpoint"), other.glob("*.checkpoint")
+    assert mine.stat().st_size < full.stat().st_size, "no voters are in it"
+
+
+def test_a_cluster_grows_by_nodes_without_a_vote(tmp_path: Path) -> None:
+    cluster = form(new_cluster(str(tmp_path), [CONTROLLER] * 3))
+    more = form(grown(cluster, [CONTROLLER] * 5))
+    assert more.nodes[:3] == cluster.nodes
+    assert voting(more, 4) == ()
+    assert len(load_config(more.config_file(5)).controller_bootstrap) == 4
+    assert load(str(tmp_path)) == more
+
+
+@pytest.mark.parametrize("roles", [[CONTROLLER] * 2, [BOTH] * 3, [CONTROLLER, CONTROLLER, BOTH]])
+def test_a_cluster_neither_shrinks_nor_changes_its_nodes(
+    tmp_path: Path, roles: list[tuple[str, ...]]
+) -> None:
+    cluster = new_cluster(str(tmp_path), [CONTROLLER] * 3)
+    with pytest.raises(InvalidRequest, match="3 controllers, which is not a part of"):
+        grown(cluster, roles)
+
+
+def test_ports_are_free_and_none_twice() -> None:
+    taken = free_ports(3, taken=())
+    found = free_ports(20, taken=taken)
+    assert len({*found, *taken}) == 23
+    assert all(port in PORTS for port in found)
+
+
+def test_a_folder_without_a_cluster_is_told_from_a_broken_file(tmp_path: Path) -> None:
+    assert load_if_any(str(tmp_path)) is None
+    with pytest.raises(InvalidRequest, match="holds no cluster"):
+        load(str(tmp_path))
+    for text in ("", "[]", "{}", json.dumps({"version": 2})):
+        (tmp_path / "cluster.json").write_text(text)
+        with pytest.raises(DirectoryUnusable, match=r"cluster\.json"):
+            load(str(tmp_path))
+
+
+def test_two_commands_do_not_change_a_cluster_at_once(tmp_path: Path) -> None:
+    with (
+        locked(str(tmp_path)),
+        pytest.raises(DirectoryInUse, match="another"),
+        locked(str(tmp_path)),
+    ):
+        raise AssertionError("both have it")
+    with locked(str(tmp_path)):
+        pass
+    with pytest.raises(InvalidRequest, match="holds no cluster"), locked(str(tmp_path / "none")):
+        pass
+
+
+def test_an_unknown_node_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="no node 4: it has 1, 2, 3"):
+        new_cluster(str(tmp_path), [CONTROLLER] * 3).node(4)

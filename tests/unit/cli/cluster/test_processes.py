@@ -1,0 +1,87 @@
+"""Processes are known by their id and their start, and nobody else's is touched."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quorumlog.cli.cluster.processes import Life, ProcessName, life_of, send, spawn, wait_gone
+from quorumlog.errors import TimedOut
+
+SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[ProcessName]:
+    """A process that does nothing for long."""
+    name = spawn(
+        SLEEPER,
+        output=str(tmp_path / "log"),
+        folder=str(tmp_path),
+        environment={**os.environ, "MARK": "1"},
+    )
+    try:
+        yield name
+    finally:
+        send(name, signal.SIGKILL)
+        wait_gone(name, WAIT_S)
+
+
+def test_a_process_runs_pauses_goes_on_and_ends(sleeper: ProcessName) -> None:
+    assert life_of(sleeper) is Life.RUNNING
+    assert send(sleeper, signal.SIGSTOP)
+    while life_of(sleeper) is not Life.PAUSED:
+        os.sched_yield()
+    assert send(sleeper, signal.SIGCONT)
+    while life_of(sleeper) is not Life.RUNNING:
+        os.sched_yield()
+    assert send(sleeper, signal.SIGKILL)
+    wait_gone(sleeper, WAIT_S)
+    assert life_of(sleeper) is Life.DOWN
+    assert not send(sleeper, signal.SIGKILL)
+
+
+def test_another_process_under_the_id_is_neither_seen_nor_signalled(sleeper: ProcessName) -> None:
+    """What a stale file names after its process has gone and the id was given again."""
+    other = ProcessName(sleeper.pid, "boot/12345")
+    assert life_of(other) is Life.DOWN
+    assert not send(other, signal.SIGKILL)
+    wait_gone(other, 0)
+    assert life_of(sleeper) is Life.RUNNING
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 2**22 + 1])
+def test_an_id_that_cannot_be_is_down(pid: int) -> None:
+    assert life_of(ProcessName(pid, "")) is Life.DOWN
+    assert not send(ProcessName(pid, ""), signal.SIGTERM)
+
+
+def test_a_process_that_does_not_end_in_time_is_told(sleeper: ProcessName) -> None:
+    with pytest.raises(TimedOut, match=f"process {sleeper.pid}"):
+        wait_gone(sleeper, 0.05)
+
+
+def test_a_process_is_out_of_reach_of_this_terminal_and_writes_to_its_file(
+    sleeper: ProcessName, tmp_path: Path
+) -> None:
+    assert os.getsid(sleeper.pid) == sleeper.pid != os.getsid(0)
+    while not (tmp_path / "log").read_text():
+        os.sched_yield()
+    assert (tmp_path / "log").read_text() == "up\n"
+
+
+def test_where_there_is_no_proc_ps_tells_the_same(
+    sleeper: ProcessName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("quorumlog.cli.cluster.processes._PROC", str(tmp_path))
+    started = subprocess.check_output(
+        ["ps", "-o", "lstart=", "-p", str(sleeper.pid)], text=True, env={"LC_ALL": "C"}
+    ).strip()
+    assert life_of(ProcessName(sleeper.pid, started)) is Life.RUNNING
+    assert life_of(ProcessName(sleeper.pid, "Thu Jan  1 00:00:00 1970")) is Life.DOWN
+    assert life_of(ProcessName(2**22 + 1, started)) is Life.DOWN
