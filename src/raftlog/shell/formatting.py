@@ -13,6 +13,7 @@ from ...runtime import Files, Runtime
 from ...storage import DirectoryMeta
 from ...storage.shell.directory import Directory
 from ..core.voters import VoterSet
+from ..formats.names import METADATA_LOG_NAME
 from ..formats.snapshot_file import (
     BOOTSTRAP,
     SnapshotDecoder,
@@ -20,7 +21,6 @@ from ..formats.snapshot_file import (
     checkpoint_name,
     snapshot_of_name,
 )
-from .metadata_log import METADATA_LOG_NAME
 
 
 async def format_directory(

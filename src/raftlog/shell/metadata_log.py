@@ -36,6 +36,7 @@ from ..core.messages import SnapshotChunk
 from ..core.ready import HardState
 from ..core.voters import Voter, VoterHistory, VoterSet
 from ..formats.control import entry_kind
+from ..formats.names import METADATA_LOG_NAME
 from ..formats.quorum_state import QUORUM_STATE_NAME, decode_quorum_state, encode_quorum_state
 from ..formats.snapshot_file import (
     BOOTSTRAP,
@@ -47,7 +48,6 @@ from ..formats.snapshot_file import (
     snapshot_of_name,
 )
 
-METADATA_LOG_NAME: Final = "__cluster_metadata-0"
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """Cleaning frees whole segments."""
 SCAN_BYTES: Final = 1024 * 1024
@@ -60,7 +60,7 @@ TEMPORARY_SUFFIX: Final = ".checkpoint.tmp"
 """Of a snapshot that this node is writing."""
 
 _REJOIN: Final = "format a new data directory and join with it as a new voter"
-_CONFIG: Final = LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=SEGMENT_BYTES)
+METADATA_LOG_CONFIG: Final = LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=SEGMENT_BYTES)
 
 
 class SnapshotReader:
@@ -132,7 +132,14 @@ class MetadataLog:
         self._received: tuple[SnapshotId, int] | None = None  # unfinished file, its bytes
 
     @classmethod
-    async def open(cls, runtime: Runtime, directory: Directory, *, me: Voter) -> "MetadataLog":
+    async def open(
+        cls,
+        runtime: Runtime,
+        directory: Directory,
+        *,
+        me: Voter,
+        config: LogConfig = METADATA_LOG_CONFIG,
+    ) -> "MetadataLog":
         """Read and prove all there is, finish what a crash interrupted.
 
         Raises DirectoryMismatch when the directory is not `me`'s, CorruptionError when log,
@@ -145,7 +152,7 @@ class MetadataLog:
                 f" {meta.directory_id.hex()}, not to node {me.node_id} with"
                 f" {me.directory_id.hex()}: start the node that it was formatted for"
             )
-        found = await _Opening(directory).run(me)
+        found = await _Opening(directory).run(me, config)
         state = _load_hard_state(directory, found.view, found.snapshots)
         if directory.load_file(QUORUM_STATE_NAME) is not None and not directory.was_clean:
             # The sync of its name may have failed in the last life: make what was read durable.
@@ -355,9 +362,9 @@ class _Opening:
         self.voters: VoterHistory
         self.snapshots: tuple[SnapshotId, ...]
 
-    async def run(self, me: Voter) -> "_Opening":
+    async def run(self, me: Voter, config: LogConfig) -> "_Opening":
         """Prove log and snapshots, and bring them together."""
-        self.log = await self._directory.open_log(METADATA_LOG_NAME, _CONFIG, topic_id=None)
+        self.log = await self._directory.open_log(METADATA_LOG_NAME, config, topic_id=None)
         self.files = self._directory.side_files(self.log)
         await self._prove_snapshots()
         newest = max(self._at_start, default=BOOTSTRAP)

@@ -10,11 +10,12 @@ from quorumlog.raftlog.core.messages import SnapshotChunk
 from quorumlog.raftlog.core.voters import Voter, VoterSet
 from quorumlog.raftlog.formats.control import LeaderChange, control_batch
 from quorumlog.raftlog.formats.snapshot_file import SnapshotEncoder
-from quorumlog.raftlog.shell.metadata_log import MetadataLog
+from quorumlog.raftlog.shell.metadata_log import METADATA_LOG_CONFIG, MetadataLog
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.storage import LogConfig
 from quorumlog.storage.shell.directory import Directory
 
 T = TypeVar("T")
@@ -29,7 +30,9 @@ Work = Callable[[MetadataLog], Coroutine[Any, Any, T]]
 
 
 @asynccontextmanager
-async def opened(runtime: Runtime) -> AsyncIterator[MetadataLog]:
+async def opened(
+    runtime: Runtime, config: LogConfig = METADATA_LOG_CONFIG
+) -> AsyncIterator[MetadataLog]:
     """The durable state, formatted without voters when there is none yet."""
     if not runtime.files.exists(f"{DATA}/meta.properties"):
         await Directory.format(
@@ -42,17 +45,19 @@ async def opened(runtime: Runtime) -> AsyncIterator[MetadataLog]:
     async with runtime.tasks.scope("life") as scope:
         directory = await Directory.open(runtime, scope, DATA)
         try:
-            yield await MetadataLog.open(runtime, directory, me=ME)
+            yield await MetadataLog.open(runtime, directory, me=ME, config=config)
         finally:
             await directory.close()
 
 
-def live(world: SimWorld, node: SimNode, work: Work[T]) -> T:
+def live(
+    world: SimWorld, node: SimNode, work: Work[T], config: LogConfig = METADATA_LOG_CONFIG
+) -> T:
     """One life that ends by itself; returns what `work` made, raises what it raised."""
     made: list[T] = []
 
     async def main(runtime: Runtime) -> None:
-        async with opened(runtime) as log:
+        async with opened(runtime, config) as log:
             made.append(await work(log))
 
     node.spawn(main)

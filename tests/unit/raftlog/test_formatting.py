@@ -25,14 +25,16 @@ def formatted(
     """Format in a life of its own."""
     fields: dict[str, Any] = {"cluster_id": CLUSTER, "node_id": ME.node_id, **others}
 
-    async def main(runtime: Runtime) -> DirectoryMeta:
-        return await format_directory(runtime, DATA, voters=voters, **fields)
+    made: list[DirectoryMeta] = []
 
-    task = node.spawn(main)
+    async def main(runtime: Runtime) -> None:
+        made.append(await format_directory(runtime, DATA, voters=voters, **fields))
+
+    node.spawn(main)
     world.run_until(lambda: not node.alive, virtual_ms=60_000)
     if node.exit_error is not None:
         raise node.exit_error
-    return task.result()
+    return made[0]
 
 
 async def voters_of(log: MetadataLog) -> VoterSet:

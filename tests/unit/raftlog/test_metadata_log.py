@@ -138,6 +138,8 @@ def test_an_installed_snapshot_takes_the_place_of_the_log() -> None:
     with SimWorld(0) as world:
         node = world.node("one")
         live(world, node, fill)
+        names = [path for path, _ in node.device.disk.files() if path.endswith(".checkpoint")]
+        assert names == [f"{FOLDER}/00000000000000000003-0000000005.checkpoint"]
         live(world, node, look)
 
 

@@ -1,0 +1,267 @@
+"""A crash at every file operation of a member's life: it finds the state before the call that was
+interrupted, or the one after it, and never a mix."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import product
+
+import pytest
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.core.log_view import LogEnd, SnapshotId
+from quorumlog.raftlog.core.ready import HardState
+from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.shell.metadata_log import MetadataLog
+from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.simulation.disk import Disk
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.wreckage import Recording, wrecks
+from quorumlog.storage import FlushPolicy, LogConfig
+
+from .durable import (
+    ALONE,
+    ME,
+    PAIR,
+    TWO,
+    chunks,
+    control,
+    data,
+    live,
+    snapshot_bytes,
+    snapshot_id,
+    values_of,
+)
+
+SMALL = LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=250)
+"""Two or three batches a segment."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an opening finds."""
+
+    hard_state: HardState
+    start: LogEnd
+    batches: tuple[tuple[Offset, Offset, Epoch], ...]
+    voters: VoterSet
+    snapshots: tuple[tuple[SnapshotId, tuple[bytes, ...]], ...]
+
+
+async def found_by(log: MetadataLog) -> Found:
+    snapshots = [(one, tuple(await values_of(log, one))) for one in log.snapshots]
+    entries = await log.read_entries(log.view.start_offset, log.view.end_offset)
+    batches = tuple(log.view.batches(log.view.start_offset))
+    assert [entry.base_offset for entry in entries] == [base for base, _, _ in batches]
+    return Found(log.hard_state, log.view.start, batches, log.voters.latest, tuple(snapshots))
+
+
+Step = Callable[[MetadataLog], Awaitable[object]]
+
+
+def install(snapshot: SnapshotId, *slices: list[bytes]) -> list[Step]:
+    """Receive a snapshot in pieces, then put it in the log's place."""
+    pieces = chunks(snapshot, snapshot_bytes(snapshot, *slices))
+    written: list[Step] = [lambda log, piece=piece: log.write_chunk(piece) for piece in pieces]  # type: ignore[misc]
+    return [*written, lambda log: log.install(snapshot, PAIR)]
+
+
+async def keep_house(log: MetadataLog) -> None:
+    """Let the checkpoints be written, and the segments below the log's start go."""
+    log._directory.housekeeping.look_soon()
+    await asyncio.sleep(1.5)
+
+
+def life() -> list[Step]:
+    """Everything that a member may be told to do."""
+    one, two = snapshot_id(4), snapshot_id(6)
+    far, parted = snapshot_id(30, epoch=4), snapshot_id(33, epoch=5)
+    return [
+        lambda log: log.store_hard_state(HardState(Epoch(1), ME)),
+        lambda log: log.append((control(0), data(1, b"a"), data(2, b"b", b"c"))),
+        lambda log: log.append((data(4, b"d"), data(5, b"e"))),
+        lambda log: log.append((data(6, b"f"), control(7, voters=PAIR), data(8, b"g"))),
+        lambda log: log.write_snapshot(one, ALONE, iter([[b"a"], [b"b", b"c"]])),
+        keep_house,
+        lambda log: log.write_snapshot(two, ALONE, iter([[b"x" * 700]])),
+        lambda log: log.clean_to(one),
+        lambda log: log.clean_to(two),
+        keep_house,
+        lambda log: log.store_hard_state(HardState(Epoch(2), None)),
+        lambda log: log.store_hard_state(HardState(Epoch(2), TWO)),
+        lambda log: log.truncate_to(Offset(7)),
+        lambda log: log.append((control(7, epoch=2), data(8, b"h", epoch=2))),
+        lambda log: log.store_hard_state(HardState(Epoch(4), TWO)),
+        *install(far, [b"s"] * 20, [b"t"] * 3),
+        lambda log: log.append((control(30, epoch=4), data(31, b"u", epoch=4))),
+        keep_house,
+        lambda log: log.append((data(32, b"v", epoch=4), data(33, b"w", epoch=4))),
+        lambda log: log.store_hard_state(HardState(Epoch(6), None)),
+        *install(parted, [b"p"] * 9),
+        lambda log: log.append((data(33, b"q", epoch=6),)),
+    ]
+
+
+async def take(
+    log: MetadataLog, steps: Sequence[Step], ended: Callable[[], None] = lambda: None
+) -> None:
+    for step in steps:
+        await step(log)
+        ended()
+
+
+@cache
+def states() -> list[Found]:
+    """What is found after each number of steps and an orderly stop."""
+    found = []
+    for number in range(len(life()) + 1):
+        with SimWorld(0) as world:
+            node = world.node("one")
+            live(world, node, partial(take, steps=life()[:number]), SMALL)
+            found.append(live(world, node, found_by, SMALL))
+    return found
+
+
+def allowed_after(steps: int) -> list[Found]:
+    """What may be found after so many steps, and maybe some of the next one."""
+    return between(states()[steps], states()[min(steps + 1, len(life()))])
+
+
+def between(before: Found, after: Found) -> list[Found]:
+    """What a crash between two states may leave: either, and of a truncation any part."""
+    if after.batches == before.batches[: len(after.batches)] and after.start == before.start:
+        cut = range(len(after.batches), len(before.batches) + 1)
+        voters = {before.voters, after.voters}
+        return [
+            replace(state, batches=before.batches[:end], voters=one)
+            for end in cut
+            for one in voters
+            for state in (before, after)
+        ]
+    return _appended(before, after)
+
+
+def _appended(before: Found, after: Found) -> list[Found]:
+    """Of an append any beginning: nobody was told that it is there."""
+    grown = after.batches[: len(before.batches)] == before.batches and after.start == before.start
+    if not grown:
+        return [before, after]
+    ends = range(len(before.batches), len(after.batches) + 1)
+    return [
+        replace(after, batches=after.batches[:end], voters=one)
+        for end in ends
+        for one in (before.voters, after.voters)
+    ]
+
+
+def look(disk: Disk, *, twice: bool) -> Found:
+    """Open what a crash left; `twice`: what is found does not change by finding it."""
+    with SimWorld(0) as world:
+        node = world.node("one")
+        node.device.disk = disk
+        found = live(world, node, found_by, SMALL)
+        if twice:
+            assert live(world, node, found_by, SMALL) == found
+    return found
+
+
+def recorded(steps: Sequence[Step]) -> tuple[Recording, list[int]]:
+    """One life without a stop: its file operations, and how many there were at the end of each
+    step."""
+    ends: list[int] = []
+    with SimWorld(3) as world:
+        node = world.node("one")
+        live(world, node, found_by, SMALL)
+        recording = Recording.attach(node.device)
+
+        async def work(log: MetadataLog) -> None:
+            await take(log, steps, lambda: ends.append(node.device.operations))
+            recording.stop()
+
+        live(world, node, work, SMALL)
+    return recording, ends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(4))
+def test_a_crash_anywhere_leaves_the_state_before_or_after(share: int) -> None:
+    recording, ends = recorded(life())
+    looks = 0
+    for operation in recording.operations[share::4]:
+        done = sum(end <= operation.number for end in ends)
+        allowed = allowed_after(done)
+        entropy = SimEntropy(f"metadata-log/{operation.number}")
+        for wreck in wrecks(operation.disk, entropy, draws=2, choices_max=4):
+            looks += 1
+            try:
+                found = look(wreck.disk, twice=looks % 8 == 0)
+                assert found in allowed, f"{found}\nafter {done} steps, not one of {allowed}"
+            except Exception as error:
+                error.add_note(f"{wreck.name}\n{recording.around(operation.number)}")
+                raise
+    assert looks > 100, looks
+
+
+@pytest.mark.slow
+def test_a_crash_while_a_crash_is_repaired_changes_nothing() -> None:
+    """The snapshot has its name, the log is still the old one: opening makes it the new one."""
+    recording, ends = recorded(life())
+    renamed = [op for op in recording.operations if "checkpoint.part" in op.path]
+    installs = [op for op in renamed if op.what == "rename"]
+    assert len(installs) == 2
+    for operation in installs:
+        after = sum(end <= operation.number for end in ends) + 1
+        with SimWorld(0) as world:
+            node = world.node("one")
+            node.device.disk = operation.disk.clone()
+            node.device.disk.sync_folder("/data/__cluster_metadata-0")
+            repair = Recording.attach(node.device)
+            assert live(world, node, found_by, SMALL) == states()[after]
+            repair.stop()
+        for again in repair.operations:
+            for wreck in wrecks(again.disk, SimEntropy("again"), draws=1, choices_max=2):
+                assert look(wreck.disk, twice=False) == states()[after], f"{again} {wreck.name}"
+
+
+def failing(node: SimNode, operation: str, number: int, part: str) -> None:
+    node.device.fail(operation, number, path_part=part, times=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["quorum-state", "checkpoint.", ".log", "-checkpoint", "/data"])
+@pytest.mark.parametrize("what", ["write", "sync", "rename", "sync_folder", "create", "remove"])
+def test_a_disk_that_fails_once_loses_nothing_that_was_said_to_be_there(
+    what: str, part: str
+) -> None:
+    """The call that meets it raises, or takes no harm; the next life finds a state that was said,
+    in the same boot and after a power cut."""
+    for number, first in product((errno.EIO, errno.ENOSPC), range(0, len(life()), 4)):
+        disk, done = failed_life(what, number, part, first)
+        entropy = SimEntropy(f"{what}/{number}/{part}/{first}")
+        allowed = allowed_after(done)
+        for wreck in wrecks(disk, entropy, draws=1, choices_max=2):
+            found = look(wreck.disk, twice=False)
+            assert found in allowed, f"{wreck.name}: {found} after {done} steps, {allowed}"
+
+
+def failed_life(what: str, number: int, part: str, first: int) -> tuple[Disk, int]:
+    """Have an operation fail once from a step on; return the disk and how many steps ended."""
+    done = 0
+
+    async def work(log: MetadataLog) -> None:
+        nonlocal done
+        for step in life():
+            if done == first:
+                node.device.fail(what, number, path_part=part)
+            await step(log)
+            done += 1
+
+    with SimWorld(first) as world:
+        node = world.node("one")
+        with suppress(QuorumlogError):
+            live(world, node, work, SMALL)
+        return node.device.disk.clone(), done
