@@ -67,21 +67,20 @@ def test_a_node_without_initial_voters_has_a_new_disk_also_where_it_is_listed() 
     ],
 )
 def test_what_contradicts_itself_is_refused_with_what_to_do(
-    fields: dict[str, Any], flags: dict[str, bool], said: str
+    fields: dict[str, Any], flags: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=said):
         first_voters(config(**fields), **flags)
 
 
 def test_formatting_again_changes_nothing(tmp_path: Path) -> None:
-    for number, (fields, flags) in enumerate(
-        [
-            ({}, {}),
-            ({"controller_listener": "h:7"}, {"standalone": True}),
-            ({"controller_bootstrap": ("h:1",)}, {"no_initial_voters": True}),
-            ({"controller_voters": VOTERS}, {}),
-        ]
-    ):
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {}),
+        ({"controller_listener": "h:7"}, {"standalone": True}),
+        ({"controller_bootstrap": ("h:1",)}, {"no_initial_voters": True}),
+        ({"controller_voters": VOTERS}, {}),
+    ]
+    for number, (fields, flags) in enumerate(cases):
         node = NodeConfig(data_dir=str(tmp_path / str(number)), **fields)
         first = format_storage(node, **flags)
         assert format_storage(node, **flags) == first
