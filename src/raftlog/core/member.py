@@ -359,8 +359,8 @@ class Member:
                 assert leader is not None, "a follower of nobody"
                 self.role = Follower(leader=leader, deadline_ms=deadline_ms, heard_ms=now_ms)
             case RoleName.PRE_CANDIDATE:
-                if trigger is Trigger.ELECTION_TIMEOUT and isinstance(self.role, PreCandidate):
-                    self._seek(now_ms)  # it may be forgotten, or the voters moved
+                if not isinstance(self.role, Follower):
+                    self._seek(now_ms)  # a campaign failed: it may be removed, or the voters moved
                 role = PreCandidate(deadline_ms=deadline_ms)
                 self.role = role
                 after = role.begin(replica)
