@@ -249,8 +249,8 @@ class Transport:
         who = host_of(context.peer)
         try:
             first = await self._first_frame(stream)
+            who = _named(context, first.introduction)
             introduction = self._introduced(first.introduction)
-            who = f"{who}/{introduction.sender.node_id}"
             served = ServedStream(
                 stream,
                 introduction=introduction,
@@ -325,10 +325,12 @@ class Transport:
 
     def _called_by(self, introduction: pb.Introduction, context: CallContext) -> Introduction:
         try:
-            return self._introduced(introduction)
+            caller = self._introduced(introduction)
         except QuorumlogError as error:
-            self._complaints.note("raft.call_refused", host_of(context.peer), error)
+            self._complaints.note("raft.call_refused", _named(context, introduction), error)
             raise
+        self._complaints.settle(_named(context, introduction))
+        return caller
 
     def _introduced(self, introduction: pb.Introduction) -> Introduction:
         if self._closed:
@@ -403,6 +405,11 @@ class Transport:
             self._served.look(now_ms)
             for link in links:
                 link.look(now_ms)
+
+
+def _named(context: CallContext, introduction: pb.Introduction) -> str:
+    """Who it is, as far as it says so itself."""
+    return f"{host_of(context.peer)}/{introduction.sender.node_id}"
 
 
 def host_of(peer: str) -> str:

@@ -171,7 +171,8 @@ class Member:
                     leader=self.me,
                     leader_address=self.address,
                 )
-        return None
+            case _:
+                return None
 
 
 def _voter_of(peer: Member | Voter) -> Voter:

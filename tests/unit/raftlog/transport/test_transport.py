@@ -48,9 +48,10 @@ def test_entries_arrive_in_order_as_they_were_stored(run: Run) -> None:
 def test_a_vote_is_asked_for_and_answered(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2) as (one, two):
-            for pre_vote in (True, False):
-                one.ask_vote(two, epoch=5, pre_vote=pre_vote)
-                await one.until(lambda: len(one.of(VoteResponse)) == 2 - pre_vote)
+            one.ask_vote(two, epoch=5, pre_vote=True)
+            await one.until(lambda: len(one.of(VoteResponse)) == 1)
+            one.ask_vote(two, epoch=5)
+            await one.until(lambda: len(one.of(VoteResponse)) == 2)
             assert [answer.pre_vote for answer in one.of(VoteResponse)] == [True, False]
             assert all(a.granted and a.sender == two.me for a in one.of(VoteResponse))
 

@@ -1,0 +1,403 @@
+"""What goes wrong between members, on both networks: each is told, logged once, and got over."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from quorumlog.errors import (
+    CorruptionError,
+    InconsistentClusterId,
+    InvalidRequest,
+    Overloaded,
+    QuorumlogError,
+    StreamBroken,
+    TimedOut,
+    VoterMismatch,
+)
+from quorumlog.ids import ClusterId, Epoch
+from quorumlog.proto import raft_pb2 as pb
+from quorumlog.raftlog.core.messages import (
+    AppendRequest,
+    EndEpoch,
+    FollowRequest,
+    FollowResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    TimeoutNow,
+    VoteResponse,
+)
+from quorumlog.raftlog.formats.wire import (
+    Introduction,
+    encode_introduction,
+    encode_message,
+    encode_voter,
+)
+from quorumlog.raftlog.shell.transport import TransportConfig
+from quorumlog.runtime import Runtime
+from quorumlog.services import RAFT_APPEND, RAFT_FOLLOW, RAFT_VOTE
+
+from .conftest import CLUSTER, QUICK, Main, Member, batch, join, leave, members, voter
+
+Run = Callable[[Main], None]
+
+
+def introduced(
+    me: Member, *, sender: int = 9, number: int = 1, incarnation: bytes = b"8 bytes!"
+) -> pb.Introduction:
+    return encode_introduction(
+        Introduction(sender=voter(sender), incarnation=incarnation, stream_number=number),
+        cluster_id=CLUSTER,
+        receiver=me.me,
+    )
+
+
+def beat(round_: int) -> pb.RaftMessage:
+    return pb.RaftMessage(heartbeat=pb.Heartbeat(epoch=1, round=round_))
+
+
+def has_lost(member: Member, count: int) -> bool:
+    return len(member.lost) >= count
+
+
+async def refusal(runtime: Runtime, member: Member, *frames: pb.RaftFrame) -> QuorumlogError:
+    """The typed error that ends a stream on which these frames were sent."""
+    channel = runtime.network.channel(member.address)
+    stream = await channel.stream(RAFT_APPEND, timeout_ms=0)
+    try:
+        for frame in frames:
+            await stream.send(frame)
+        while await stream.receive() is not None:
+            pass
+    except QuorumlogError as error:
+        return error
+    finally:
+        await channel.close()
+    raise AssertionError("the stream ended cleanly")
+
+
+# --- broken and silent links ---------------------------------------------------------------------
+
+
+def test_a_peer_that_was_restarted_is_reached_again_and_was_told_to_be_unreachable(
+    run: Run,
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 2) as (one, two), runtime.tasks.scope("later") as scope:
+            one.heartbeat(two, 1)
+            await one.until(lambda: len(one.of(HeartbeatResponse)) == 1)
+            address = two.address
+            await leave(two)
+            await one.until(lambda: two.me in one.lost)
+            again = await join(runtime, scope, two.me, address=address)
+            for round_ in range(2, 100):
+                one.heartbeat(again, round_)
+                try:
+                    await one.until(lambda: len(one.of(HeartbeatResponse)) > 1, within_ms=100)
+                    break
+                except TimeoutError:
+                    continue
+            assert len(one.of(HeartbeatResponse)) > 1
+            await leave(again)
+
+    run(main)
+
+
+def test_a_peer_that_does_not_answer_heartbeats_is_unreachable_after_the_time_for_silence(
+    run: Run,
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 2) as (one, two):
+            two.is_silent = True
+            start_ms = runtime.clock.now_ms()
+            one.heartbeat(two, 1)
+            await one.until(lambda: one.lost == [two.me])
+            assert runtime.clock.now_ms() - start_ms >= QUICK.silence_ms_max
+            two.is_silent = False
+            one.heartbeat(two, 2)
+            await one.until(lambda: len(one.of(HeartbeatResponse)) == 1)
+
+    run(main)
+
+
+def test_a_peer_at_a_changed_address_is_found_when_it_is_learned(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 2) as (one, two), runtime.tasks.scope("later") as scope:
+            one.heartbeat(two, 1)
+            await one.until(lambda: len(one.of(HeartbeatResponse)) == 1)
+            moved = await join(runtime, scope, two.me)
+            one.transport.learn(two.me, moved.address)
+            await one.until(lambda: two.me in one.lost)
+            one.heartbeat(two, 2)
+            await one.until(lambda: len(one.of(HeartbeatResponse)) == 2)
+            assert [message.round for message in moved.of(Heartbeat)] == [2]
+            await leave(moved)
+
+    run(main)
+
+
+def test_a_vote_is_asked_for_again_while_the_peer_starts(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 2) as (one, two), runtime.tasks.scope("later") as scope:
+            address = two.address
+            await leave(two)
+            one.ask_vote(two, epoch=3)
+            again = await join(runtime, scope, two.me, address=address)
+            await one.until(lambda: len(one.of(VoteResponse)) == 1)
+            await leave(again)
+
+    run(main)
+
+
+def test_a_peer_without_an_address_is_unreachable(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 1) as (one,):
+            one.heartbeat(voter(5), 1)
+            assert one.lost == [], "nothing is told inside of send()"
+            await one.until(lambda: one.lost == [voter(5)])
+
+    run(main)
+
+
+def test_what_a_leader_says_last_arrives_before_it_closes(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 2) as (one, two):
+            one.heartbeat(two, 1)
+            await one.until(lambda: len(one.of(HeartbeatResponse)) == 1)
+            for entry in [batch(offset, size=1000) for offset in range(200)]:
+                one.append(two, entry)
+            one.transport.send(
+                EndEpoch(sender=one.me, receiver=two.me, epoch=Epoch(1), successors=(two.me,))
+            )
+            await one.transport.close(grace_ms=2_000)
+            assert len(two.of(EndEpoch)) == 1
+            assert len(two.of(AppendRequest)) == 200
+
+    run(main)
+
+
+def test_closing_under_load_ends_every_task_and_takes_nothing_more(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 3) as (one, two, three):
+            for offset in range(500):
+                one.append(two, batch(offset, size=2_000))
+                two.append(one, batch(offset, size=2_000))
+                three.ask_vote(one, epoch=offset)
+                three.heartbeat(voter(7), offset)
+            await one.until(lambda: len(one.received) > 10)
+            for member in (one, two, three):
+                await leave(member)
+                member.heartbeat(one, 1)
+                assert member.transport.statistics().links == ()
+
+    run(main)
+
+
+# --- who is not meant ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["another cluster", "another disk", "another node"])
+def test_a_wrong_receiver_is_refused_and_both_sides_log_it_once(
+    run: Run, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="quorumlog.raftlog")
+
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 1) as (one,), runtime.tasks.scope("strangers") as scope:
+            other = await join(
+                runtime,
+                scope,
+                voter(3 if kind == "another node" else 2, 2 if kind == "another disk" else 1),
+                cluster_id=ClusterId("another") if kind == "another cluster" else CLUSTER,
+            )
+            one.transport.learn(voter(2), other.address)
+            for attempts in (1, 2, 3, 4):
+                one.heartbeat(voter(2), 1)
+                await one.until(partial(has_lost, one, attempts))
+            assert other.received == []
+            (link,) = one.transport.statistics().links
+            name = (InconsistentClusterId if kind == "another cluster" else VoterMismatch).name
+            assert link.last_error.startswith(name)
+            assert link.breaks >= 4
+            told = [record for record in caplog.records if name in record.getMessage()]
+            assert [record.levelname for record in told] == ["WARNING", "WARNING"]
+            await leave(other)
+
+    run(main)
+
+
+def test_a_call_for_another_disk_is_refused(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 1) as (one,):
+            channel = runtime.network.channel(one.address)
+            call = pb.VoteCall(introduction=introduced(one), request=pb.VoteRequest(epoch=1))
+            call.introduction.receiver.CopyFrom(encode_voter(voter(1, disk=7)))
+            with pytest.raises(VoterMismatch):
+                await channel.call(RAFT_VOTE, call, timeout_ms=1_000)
+            follow = pb.FollowQuorumCall(introduction=introduced(one))
+            follow.introduction.cluster_id = "another"
+            with pytest.raises(InconsistentClusterId):
+                await channel.call(RAFT_FOLLOW, follow, timeout_ms=1_000)
+            assert one.received == []
+            await channel.close()
+
+    run(main)
+
+
+# --- nonsense ------------------------------------------------------------------------------------
+
+
+def test_nonsense_on_a_stream_ends_it_with_a_typed_error(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 1) as (one,):
+            torn = pb.AppendRequest(epoch=1, batches=batch(0).payload[:-1])
+            after = bytearray(batch(0).payload)
+            after[-1] ^= 1
+            flipped = pb.AppendRequest(epoch=1, batches=bytes(after))
+            answer = pb.RaftMessage(append_response=pb.AppendResponse(epoch=1))
+            cases: tuple[tuple[pb.RaftMessage, type[QuorumlogError]], ...] = (
+                (pb.RaftMessage(append_request=torn), CorruptionError),
+                (pb.RaftMessage(append_request=flipped), CorruptionError),
+                (pb.RaftMessage(), InvalidRequest),
+                (pb.RaftMessage(heartbeat=pb.Heartbeat(epoch=-1)), InvalidRequest),
+                (answer, InvalidRequest),
+            )
+            for number, (message, expected) in enumerate(cases, start=1):
+                frame = pb.RaftFrame(introduction=introduced(one, number=number))
+                error = await refusal(runtime, one, frame, pb.RaftFrame(messages=[message]))
+                assert type(error) is expected, f"{error!r} for {message}"
+            assert one.received == []
+
+    run(main)
+
+
+def test_who_is_not_introduced_is_not_heard(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 1) as (one,):
+            stranger = pb.RaftFrame(messages=[beat(1)])
+            assert isinstance(await refusal(runtime, one, stranger), InconsistentClusterId)
+            nameless = pb.RaftFrame(introduction=introduced(one))
+            nameless.introduction.sender.directory_id = b"short"
+            assert isinstance(await refusal(runtime, one, nameless), InvalidRequest)
+            assert isinstance(await refusal(runtime, one), TimedOut), "it says nothing at all"
+            assert one.received == []
+
+    run(main)
+
+
+def test_what_an_earlier_stream_delivers_late_is_dropped(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 1) as (one,):
+            channel = runtime.network.channel(one.address)
+            early = await channel.stream(RAFT_APPEND, timeout_ms=0)
+            first = pb.RaftFrame(introduction=introduced(one, number=4), messages=[beat(1)])
+            await early.send(first)
+            await one.until(lambda: len(one.received) == 1)
+            assert await early.receive() is not None, "the answer to it"
+            later = await channel.stream(RAFT_APPEND, timeout_ms=0)
+            second = pb.RaftFrame(introduction=introduced(one, number=5), messages=[beat(2)])
+            await later.send(second)
+            await one.until(lambda: len(one.received) == 2)
+            with pytest.raises(StreamBroken):
+                await early.receive()  # nothing was answered
+            late = pb.RaftFrame(introduction=introduced(one, number=3), messages=[beat(9)])
+            assert isinstance(await refusal(runtime, one, late), StreamBroken)
+            await later.send(pb.RaftFrame(messages=[beat(3)]))
+            await one.until(lambda: len(one.received) == 3)
+            assert [message.round for message in one.of(Heartbeat)] == [1, 2, 3]
+            restarted = await channel.stream(RAFT_APPEND, timeout_ms=0)
+            fresh = introduced(one, number=1, incarnation=b"restarte")
+            await restarted.send(pb.RaftFrame(introduction=fresh, messages=[beat(4)]))
+            await one.until(lambda: len(one.received) == 4)
+            await channel.close()
+
+    run(main)
+
+
+# --- too much ------------------------------------------------------------------------------------
+
+
+def test_thousands_who_ask_for_the_leader_are_answered_and_remembered_up_to_a_bound(
+    run: Run,
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = TransportConfig(peers_max=100)
+        async with members(runtime, 1, config=config) as (one,):
+            one.transport.learn(voter(2), "voter:1")
+            channel = runtime.network.channel(one.address)
+            for number in range(3, 1_003):
+                call = pb.FollowQuorumCall(
+                    introduction=introduced(one, sender=number),
+                    request=pb.FollowQuorumRequest(epoch=0, address=f"observer:{number}"),
+                )
+                call.introduction.ClearField("receiver")
+                answer = await channel.call(RAFT_FOLLOW, call, timeout_ms=5_000)
+                assert answer.leader == encode_voter(one.me)
+            assert len(one.of(FollowRequest)) == 1_000
+            assert one.transport.address_of(voter(1_002)) == "observer:1002"
+            assert one.transport.address_of(voter(3)) == "", "the oldest is forgotten ..."
+            assert one.transport.address_of(voter(2)) == "voter:1", "... but no voter"
+            await channel.close()
+
+    run(main)
+
+
+def test_questions_that_the_core_does_not_answer_wait_up_to_a_bound_and_a_time(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = TransportConfig(calls_max=3, call_ms_max=300)
+        async with members(runtime, 1, config=config) as (one,):
+            one.is_silent = True
+            channel = runtime.network.channel(one.address)
+            call = pb.FollowQuorumCall(introduction=introduced(one))
+            errors: list[QuorumlogError] = []
+
+            async def ask() -> None:
+                with pytest.raises(QuorumlogError) as caught:
+                    await channel.call(RAFT_FOLLOW, call, timeout_ms=5_000)
+                errors.append(caught.value)
+
+            async with runtime.tasks.scope("askers") as scope:
+                for number in range(5):
+                    scope.spawn(ask(), name=f"{number}")
+            assert sorted(error.name for error in errors) == 2 * [Overloaded.name] + 3 * [
+                TimedOut.name
+            ]
+            assert one.transport.statistics().calls_waiting == 0
+            one.is_silent = False
+            answer = await channel.call(RAFT_FOLLOW, call, timeout_ms=5_000)
+            assert answer.leader == encode_voter(one.me)
+            await channel.close()
+
+    run(main)
+
+
+def test_an_address_that_is_none_is_not_learned(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 1) as (one,):
+            channel = runtime.network.channel(one.address)
+            for address in ("nowhere", "host:0", "host:70000", "x" * 400 + ":1", ":9092"):
+                call = pb.FollowQuorumCall(
+                    introduction=introduced(one),
+                    request=pb.FollowQuorumRequest(epoch=0, address=address),
+                )
+                with pytest.raises(InvalidRequest):
+                    await channel.call(RAFT_FOLLOW, call, timeout_ms=5_000)
+            assert one.received == []
+            await channel.close()
+
+    run(main)
+
+
+def test_every_kind_of_message_of_a_leader_travels(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 2) as (one, two):
+            one.transport.send(TimeoutNow(sender=one.me, receiver=two.me, epoch=Epoch(3)))
+            one.heartbeat(two, 0)
+            await two.until(lambda: len(two.received) == 2)
+            assert encode_message(two.received[0]) == encode_message(
+                TimeoutNow(sender=one.me, receiver=two.me, epoch=Epoch(3))
+            )
+            assert one.of(FollowResponse) == []
+
+    run(main)
