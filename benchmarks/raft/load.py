@@ -1,7 +1,8 @@
 """A closed loop: so many proposals under way at any time, each answer lets the next one go.
 
-The same bookkeeping for all systems: a part at the beginning is not counted, latencies are of the
-proposals that were answered in the counted part, and the processor's time is read at its two ends.
+The same bookkeeping for all systems: a part at the beginning is not counted, then everything that
+is answered within so many seconds is, however many answers come at once, and the processor's time
+is read at the two ends.
 """
 
 import math
@@ -64,8 +65,6 @@ class Meter:
         self._now_s = now_s
         self._begin_s = now_s() + work.seconds * WARM_SHARE
         self._end_s = self._begin_s + work.seconds
-        self._began_s = 0.0  # when the first counted answer came; 0 before
-        self._ended_s = 0.0
         self._cpu_s: list[tuple[float, float | None]] = []  # (servers, client) at both ends
         self._latencies_s = array("d")
         self.is_over = False
@@ -76,14 +75,12 @@ class Meter:
         if now_s < self._begin_s or self.is_over:
             return
         if not self._cpu_s:
-            self._began_s = now_s
             self._cpu_s.append(self._spent())
-            return
-        self._latencies_s.extend([now_s - asked_s] * count)
         if now_s >= self._end_s:
             self.is_over = True
-            self._ended_s = now_s
             self._cpu_s.append(self._spent())
+        else:
+            self._latencies_s.extend([now_s - asked_s] * count)
 
     def outcome(self) -> Outcome:
         """The figures; the loop is over."""
@@ -93,7 +90,7 @@ class Meter:
         (servers_s, client_s), (servers_end_s, client_end_s) = self._cpu_s
         return Outcome(
             commits=len(latencies_s),
-            seconds=self._ended_s - self._began_s,
+            seconds=self._work.seconds,
             p50_ms=percentile(latencies_s, 0.5) * 1000,
             p99_ms=percentile(latencies_s, 0.99) * 1000,
             server_cpu_s=servers_end_s - servers_s,
