@@ -1,0 +1,341 @@
+"""Ongaro's dissertation, one test a rule: 3.10 (handing over) and 4 (membership)."""
+
+import pytest
+
+from quorumlog.errors import (
+    DuplicateVoter,
+    InvalidRequest,
+    NotController,
+    Overloaded,
+    VoterChangePending,
+    VoterLagging,
+    VoterNotFound,
+)
+from quorumlog.ids import Epoch
+from quorumlog.raftlog.core.messages import TimeoutNow, VoteRequest, VoteResponse
+from quorumlog.raftlog.core.ready import VotersChanged
+
+from ....scenarios.quorum import Quorum, address_of, voter, voters
+
+
+def led(*node_ids: int, observers: tuple[int, ...] = ()) -> Quorum:
+    """Node 1 leads; the observers follow and hold everything."""
+    quorum = Quorum(node_ids or (1, 2, 3))
+    quorum.elect(1)
+    for node_id in observers:
+        quorum.observer(node_id)
+    quorum.run(300)
+    return quorum
+
+
+# --- 3.10: leadership transfer -------------------------------------------------------------------
+
+
+def test_transfer_the_leader_stops_taking_proposals() -> None:
+    """Step 1: "the prior leader stops accepting new client requests"."""
+    quorum = led()
+    quorum.transfer(1, 2)
+    with pytest.raises(Overloaded, match="handed over"):
+        quorum.propose(1, "a")
+    with pytest.raises(VoterChangePending, match="handed over"):
+        quorum.remove_voter(1, 3)
+
+
+def test_transfer_the_target_is_brought_up_to_date_first() -> None:
+    """Step 2: "fully updates the target server's log to match its own"."""
+    quorum = led()
+    quorum.propose(1, "a")
+    quorum.flying.clear()
+    quorum.transfer(1, 2)
+    assert not any(isinstance(m, TimeoutNow) for m in quorum.flying)
+    quorum.run(200)
+    assert quorum[2].is_leader
+    assert quorum.members[2].state == ["a"]
+
+
+def test_transfer_the_target_campaigns_without_waiting() -> None:
+    """Step 3: TimeoutNow has the effect of the election timer firing; the others grant although
+    their leader lives (4.2.3)."""
+    quorum = led()
+    now_ms = quorum.members[2].now_ms
+    quorum.transfer(1, 2)
+    quorum.settle()
+    assert (quorum[2].is_leader, quorum[2].epoch) == (True, 2)
+    assert quorum.members[2].now_ms == now_ms
+
+
+def test_transfer_is_given_up_after_an_election_timeout() -> None:
+    """ "If leadership transfer does not complete after about an election timeout, the prior leader
+    aborts the transfer and resumes accepting client requests"."""
+    quorum = led()
+    quorum.isolate(2)
+    quorum.transfer(1, 2)
+    quorum.run(999)
+    with pytest.raises(Overloaded):
+        quorum.propose(1, "a")
+    quorum.run(1)
+    assert quorum.propose(1, "a").payload == b"a"
+
+
+@pytest.mark.parametrize("to", [4, 9])
+def test_transfer_goes_to_a_voter_only(to: int) -> None:
+    quorum = led(observers=(4,))
+    with pytest.raises(VoterNotFound, match=f"node id {to}"):
+        quorum.transfer(1, to)
+
+
+def test_transfer_to_itself_or_by_a_follower_is_refused() -> None:
+    quorum = led()
+    with pytest.raises(InvalidRequest, match="node 1 leads already"):
+        quorum.transfer(1, 1)
+    with pytest.raises(NotController):
+        quorum.transfer(2, 3)
+
+
+def test_transfer_of_a_lone_voter_has_nobody_to_go_to() -> None:
+    quorum = led(1)
+    with pytest.raises(VoterNotFound, match="another voter"):
+        quorum.transfer(1, None)
+
+
+def test_transfer_to_one_that_votes_no_more_is_ignored_there() -> None:
+    quorum = led()
+    quorum.remove_voter(1, 3)
+    quorum.settle()
+    quorum.step(TimeoutNow(sender=voter(1), receiver=voter(3), epoch=quorum[1].epoch))
+    assert quorum[3].role.name == "follower"
+
+
+def test_a_stranger_cannot_tell_a_follower_to_campaign() -> None:
+    quorum = led()
+    quorum.step(TimeoutNow(sender=voter(3), receiver=voter(2), epoch=quorum[1].epoch))
+    assert quorum[2].role.name == "follower"
+
+
+# --- 4: membership -------------------------------------------------------------------------------
+
+
+def test_a_new_set_is_used_as_soon_as_it_is_in_the_log() -> None:
+    """4.1: "each server adopts Cnew as soon as that entry is added to its log"."""
+    quorum = led(observers=(4,))
+    quorum.add_voter(1, 4)
+    assert quorum[1].voters.latest == voters(1, 2, 3, 4)
+    assert quorum[2].voters.latest == voters(1, 2, 3)
+    quorum.deliver_all(to=2)
+    assert quorum[2].voters.latest == voters(1, 2, 3, 4)
+    assert quorum[2].high_watermark < quorum[2].log.end_offset
+
+
+def test_a_truncated_set_gives_way_to_the_one_before() -> None:
+    """4.1: "a server must be prepared to fall back to the previous configuration"."""
+    quorum = led(observers=(4,))
+    quorum.isolate(1)
+    quorum.add_voter(1, 4)
+    quorum.persist(1)
+    quorum.tick(1_000, 2, 3)
+    quorum.elect(2)
+    quorum.heal()
+    quorum.run(2_000)
+    assert quorum[1].voters.latest == voters(1, 2, 3)
+    changed = [e for e in quorum.members[1].events if isinstance(e, VotersChanged)]
+    assert changed[-1].voters == voters(1, 2, 3)
+
+
+def test_a_change_is_committed_by_the_new_majority() -> None:
+    """4.1: {1} and then {1, 2}: both are needed from the record on."""
+    quorum = led(1, observers=(2,))
+    quorum.add_voter(1, 2)
+    end = quorum[1].log.end_offset
+    quorum.persist(1)
+    assert quorum[1].high_watermark < end
+    quorum.settle()
+    assert quorum[1].high_watermark == end
+
+
+def test_one_change_at_a_time() -> None:
+    """4.1: "the prior configuration change is committed" before the next begins."""
+    quorum = led(observers=(4, 5))
+    quorum.add_voter(1, 4)
+    with pytest.raises(VoterChangePending, match="not committed yet"):
+        quorum.add_voter(1, 5)
+    with pytest.raises(VoterChangePending):
+        quorum.remove_voter(1, 2)
+    quorum.settle()
+    quorum.add_voter(1, 5)
+    quorum.settle()
+    assert quorum[5].voters.latest == voters(1, 2, 3, 4, 5)
+
+
+def test_no_change_before_the_first_commit_of_the_own_epoch() -> None:
+    """The correction to 4.1 of July 2015 (B12)."""
+    quorum = led()
+    quorum.tick(1_000, 2, 3)
+    quorum.isolate(1)
+    quorum.campaign(2)
+    for _ in range(4):
+        quorum.persist(2)
+        quorum.persist(3)
+        if quorum[2].is_leader:
+            break
+        quorum.deliver_all()
+    assert quorum[2].is_leader
+    with pytest.raises(VoterChangePending, match="committed nothing in its epoch"):
+        quorum.remove_voter(2, 3)
+    quorum.settle()
+    quorum.remove_voter(2, 3)
+
+
+def test_a_new_server_catches_up_before_it_votes() -> None:
+    """4.2.1: it joins without a vote until it is close enough."""
+    quorum = led()
+    quorum.options = {}
+    with pytest.raises(VoterLagging, match="does not follow"):
+        quorum[1].add_voter(voter(4), address_of(4), 0)
+    quorum.observer(4)
+    quorum.isolate(4)
+    quorum.run(300)
+    with pytest.raises(VoterLagging):
+        quorum.add_voter(1, 4)
+    quorum.heal()
+    quorum.run(500)
+    quorum.add_voter(1, 4)
+
+
+def test_a_server_that_stopped_following_is_not_added() -> None:
+    quorum = Quorum(append_bytes_max=100)
+    quorum.elect(1)
+    quorum.observer(4)
+    quorum.run(300)
+    quorum.isolate(4)
+    for _ in range(20):
+        quorum.propose(1, "x" * 20)
+    quorum.settle()
+    with pytest.raises(VoterLagging, match="offsets behind"):
+        quorum.add_voter(1, 4)
+
+
+@pytest.mark.parametrize("disk", [0, 1])
+def test_who_votes_is_not_added_again(disk: int) -> None:
+    quorum = led()
+    with pytest.raises(DuplicateVoter):
+        quorum[1].add_voter(voter(2, disk), address_of(2), 0)
+
+
+def test_only_a_voter_is_removed_and_with_its_own_disk() -> None:
+    quorum = led()
+    for stranger in (voter(4), voter(2, 1)):
+        with pytest.raises(VoterNotFound):
+            quorum[1].remove_voter(stranger, 0)
+
+
+def test_only_a_leader_changes_who_votes() -> None:
+    quorum = led(observers=(4,))
+    with pytest.raises(NotController):
+        quorum.add_voter(2, 4)
+    with pytest.raises(NotController):
+        quorum.remove_voter(2, 3)
+
+
+def test_a_removed_leader_leads_until_that_is_committed_and_does_not_count_itself() -> None:
+    """4.2.2: "it replicates log entries but does not count itself in majorities"."""
+    quorum = led()
+    quorum.remove_voter(1, 1)
+    quorum.persist(1)
+    end = quorum[1].log.end_offset
+    quorum.deliver_all(to=2)
+    quorum.persist(2)
+    quorum.deliver_all(to=1)
+    assert quorum[1].is_leader
+    assert quorum[1].high_watermark < end, "one of {2, 3}, and itself does not count"
+    quorum.deliver_all(to=3)
+    quorum.persist(3)
+    quorum.deliver_all(to=1)
+    assert quorum[1].high_watermark == end
+    assert not quorum[1].is_leader
+
+
+def test_a_removed_server_starts_no_election() -> None:
+    """4.2.3 and KIP-853: who is not in its own set never campaigns."""
+    quorum = led()
+    quorum.remove_voter(1, 3)
+    quorum.settle()
+    quorum.isolate(3)
+    quorum.run(5_000)
+    assert (quorum[3].role.name, quorum[3].epoch) == ("unattached", 1)
+    assert quorum[1].is_leader
+
+
+def test_a_removed_server_that_does_not_know_it_disturbs_nobody() -> None:
+    """4.2.3: "if a server receives a RequestVote request within the minimum election timeout of
+    hearing from a current leader, it does not update its term or grant its vote" (B16)."""
+    quorum = led()
+    quorum.isolate(3)
+    quorum.remove_voter(1, 3)
+    quorum.settle()
+    quorum.heal()
+    quorum.tick(2_500, 3)
+    quorum.run(5_000)
+    assert (quorum[1].is_leader, quorum[1].epoch) == (True, 1)
+
+
+def test_a_vote_request_of_a_later_epoch_is_refused_while_the_leader_lives() -> None:
+    """4.2.3, word for word, for a candidate that asked for no pre-vote."""
+    quorum = led()
+    request = VoteRequest(
+        sender=voter(3),
+        receiver=voter(2),
+        epoch=Epoch(7),
+        log_end=quorum[1].log.end,
+        pre_vote=False,
+    )
+    quorum.step(request)
+    assert quorum[2].epoch == 1
+    assert [m.granted for m in quorum.flying if isinstance(m, VoteResponse)] == [False]
+
+
+def test_a_vote_goes_to_a_server_that_the_voter_does_not_know() -> None:
+    """4.1: "a server accepts requests from a leader that is not part of its latest configuration",
+    and grants votes likewise."""
+    quorum = Quorum()
+    quorum.observer(4)
+    request = VoteRequest(
+        sender=voter(4),
+        receiver=voter(1),
+        epoch=Epoch(3),
+        log_end=quorum[4].log.end,
+        pre_vote=False,
+    )
+    quorum.step(request)
+    quorum.persist(1)
+    assert [m.granted for m in quorum.flying if isinstance(m, VoteResponse)] == [True]
+
+
+def test_an_observer_counts_for_nothing() -> None:
+    """4.2.1: non-voting members "are not counted towards majorities" (B11)."""
+    quorum = led(observers=(4, 5, 6))
+    quorum.split({1, 4, 5, 6}, {2, 3})
+    end = quorum[1].high_watermark
+    quorum.propose(1, "a")
+    quorum.settle()
+    assert quorum[4].log.end_offset == end + 1
+    assert quorum[1].high_watermark == end
+
+
+def test_the_last_voter_cannot_be_removed() -> None:
+    quorum = led(1)
+    with pytest.raises(InvalidRequest, match="last voter"):
+        quorum.remove_voter(1, 1)
+
+
+def test_a_wiped_disk_takes_the_place_of_the_old_one_in_two_steps() -> None:
+    """KIP-853: remove (3, old disk), add (3, new disk)."""
+    quorum = led()
+    quorum.wipe(3)
+    quorum.run(500)
+    assert quorum[3].me not in quorum[3].voters.latest
+    quorum.remove_voter(1, 3)
+    quorum.settle()
+    quorum.add_voter(1, 3)
+    quorum.settle()
+    assert quorum[3].is_voter
+    assert voter(3) not in quorum[1].voters.latest
