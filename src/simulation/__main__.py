@@ -20,7 +20,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import IO, Any, Final
 
-from .runs import LEVELS, Outcome, play_seed, scenario_of
+from .runs import LEVELS, Outcome, player_of
 
 HASH_SEEDS: Final = ("1", "2")
 WALL_S_MAX: Final = 120  # of one seed; far beyond what a healthy one takes
@@ -162,7 +162,7 @@ def _compare(first: IO[str], second: IO[str]) -> str:
 def _work(options: argparse.Namespace) -> None:
     """Play seeds one after the other, each in a child; one line of JSON each."""
     logging.getLogger().addHandler(logging.NullHandler())
-    scenario_of(options.level)  # imported once, before the forks
+    player_of(options.level)  # imported once, before the forks
     for seed in range(options.first, options.first + options.seeds):
         reading, writing = os.pipe()
         child = os.fork()
@@ -183,10 +183,9 @@ def _play_in_child(options: argparse.Namespace, seed: int, writing: int) -> None
         signal.alarm(WALL_S_MAX)
         began_s = time.monotonic()
         with open(options.trace or os.devnull, "w") as file:
-            outcome = play_seed(
-                options.level,
+            play = player_of(options.level)
+            outcome = play(
                 seed,
-                scenario_of(options.level),
                 trace=(lambda line: print(line, file=file)) if options.trace else None,
             )
         result = asdict(outcome) | {"wall_s": time.monotonic() - began_s}

@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from .entropy import SimEntropy
 from .faults import Faults
@@ -28,6 +28,13 @@ class Outcome:
 
 
 Play = Callable[[SimWorld], dict[str, int]]
+
+
+class Player(Protocol):
+    """Plays a seed of one level."""
+
+    def __call__(self, seed: int, *, trace: Callable[[str], None] | None) -> Outcome:
+        """The outcome; `trace` takes every event as a line."""
 
 
 def play_seed(
@@ -57,6 +64,16 @@ def play_seed(
         )
 
 
+def player_of(level: str) -> Player:
+    """What plays a seed of the level; imports all that it needs."""
+    if level == "core":
+        from .quorum.level import play_core
+
+        return play_core
+    scenario = scenario_of(level)
+    return lambda seed, *, trace: play_seed(level, seed, scenario, trace=trace)
+
+
 def scenario_of(level: str) -> Play:
     """The scenario of a level; imported here, since the whole server hangs on one of them."""
     match level:
@@ -84,4 +101,4 @@ def scenario_of(level: str) -> Play:
             raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
 
 
-LEVELS: Final = ("broker", "clients", "evil", "storage", "mini")
+LEVELS: Final = ("core", "broker", "clients", "evil", "storage", "mini")

@@ -1,0 +1,53 @@
+"""The list of invariants."""
+
+from collections.abc import Callable
+from typing import Final
+
+from ..oracle import Oracle
+from .commits import CommittedOnQuorum, DurableAnswer, OneHistory, OneState, OwnEpochCommit
+from .elections import (
+    DurableVote,
+    ElectionSafety,
+    LeaderCompleteness,
+    NoResumedLeadership,
+    OneVote,
+    PreVoteChangesNothing,
+    UpToDateVote,
+)
+from .logs import CommittedImmutable, LeaderAppendOnly, LogMatching, Monotonic, Ordered, SameView
+from .membership import Identity, OneChange, OnlyVotersCampaign, VotersFollowCommit
+from .messages import HonestEpoch, OneSender, ReadAfterQuorum
+from .snapshots import HonestChunk, InstallKeepsCommitted, SameSnapshot, StartInSnapshot
+
+# In the order in which they look: what explains more comes first.
+INVARIANTS: Final[tuple[Callable[[Oracle], object], ...]] = (
+    ElectionSafety,
+    NoResumedLeadership,
+    LeaderCompleteness,
+    OneVote,
+    DurableVote,
+    UpToDateVote,
+    PreVoteChangesNothing,
+    LeaderAppendOnly,
+    LogMatching,
+    CommittedImmutable,
+    Ordered,
+    Monotonic,
+    SameView,
+    OwnEpochCommit,
+    CommittedOnQuorum,
+    OneHistory,
+    OneState,
+    DurableAnswer,
+    OneChange,
+    VotersFollowCommit,
+    OnlyVotersCampaign,
+    Identity,
+    SameSnapshot,
+    StartInSnapshot,
+    InstallKeepsCommitted,
+    HonestChunk,
+    HonestEpoch,
+    OneSender,
+    ReadAfterQuorum,
+)

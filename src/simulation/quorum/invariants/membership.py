@@ -1,0 +1,89 @@
+"""Who votes, and how that changes."""
+
+from ....raftlog.core.log_view import Entry, EntryKind
+from ....raftlog.core.messages import FollowRequest, Message, VoteRequest
+from ....raftlog.core.voters import VoterSet
+from ..checks import Delivered
+from ..member import Member
+from ..oracle import Oracle
+from ..violation import Violation
+
+
+class OneChange:
+    """18. A leader changes the voters by one, after it committed in its own epoch and while no
+    other change is open (thesis 4.1, the bug of 2015); so majorities of neighbouring sets meet."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        pass
+
+    def voters_proposed(self, member: Member, entry: Entry) -> None:
+        raft = member.raft
+        assert raft is not None, "a change without a process"
+        if entry.kind is not EntryKind.VOTERS or entry.voters is None:
+            raise Violation("OneChange", f"{member.name} changes its voters by {entry}")
+        log, end = raft.log, raft.high_watermark
+        if end == log.start.offset or log.epoch_before(end) != raft.epoch:
+            raise Violation(
+                "OneChange",
+                f"{member.name} changes the voters in epoch {raft.epoch}, committed is up to {end}"
+                " of an older one",
+            )
+        before = raft.voters.at(entry.base_offset)
+        for offset, voters in self._changes(member, end):
+            if voters is not entry.voters:
+                raise Violation("OneChange", f"the change at {offset} is open, another one is made")
+        changed = set(before.members) ^ set(entry.voters.members)
+        if len(changed) != 1:
+            raise Violation("OneChange", f"from {before} to {entry.voters} in one step")
+
+    def _changes(self, member: Member, start: int) -> list[tuple[int, VoterSet]]:
+        entries = member.log.between(start, member.log.end)
+        return [(each.base_offset, each.voters) for each in entries if each.voters is not None]
+
+
+class VotersFollowCommit:
+    """16, 19. The voters at a committed offset are the same on every member."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+
+    def commit_advanced(self, member: Member, before: int) -> None:
+        raft = member.raft
+        assert raft is not None, "a commit without a process"
+        end = raft.high_watermark
+        mine, known = raft.voters.at(end), self._oracle.voters_at(end)
+        if len(mine) and mine != known:
+            raise Violation(
+                "VotersFollowCommit", f"{member.name} has {mine} at {end}, committed is {known}"
+            )
+
+
+class OnlyVotersCampaign:
+    """19. Whoever is not in its own voter set does not ask for votes."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.sending = {VoteRequest: self._campaign}
+
+    def _campaign(self, member: Member, request: VoteRequest) -> None:
+        raft = member.raft
+        if raft is None or raft.epoch != request.epoch:
+            return
+        if not request.pre_vote and raft.is_leader:
+            return  # repeated by nobody, but late: it won meanwhile
+        if member.me not in raft.voters.latest and member.job is None and not raft.has_ready():
+            raise Violation("OnlyVotersCampaign", f"{member.name} campaigns without a vote")
+
+
+class Identity:
+    """20. A message for another disk than this one's changes nothing (KIP-853)."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        pass
+
+    def delivered(self, member: Member, message: Message, before: Delivered) -> None:
+        if isinstance(message, FollowRequest) or message.receiver == member.me:
+            return
+        raft = member.raft
+        assert raft is not None, "a message without a process"
+        if (raft.epoch, raft.vote, raft.log.end_offset, raft.role) != before:
+            raise Violation("Identity", f"{member.name} took in a message for {message.receiver}")

@@ -1,0 +1,66 @@
+"""What may be said, and by whom."""
+
+from ....raftlog.core.messages import (
+    AppendRequest,
+    EndEpoch,
+    Heartbeat,
+    SnapshotChunk,
+    TimeoutNow,
+)
+from ....raftlog.core.ready import ReadReady
+from ..clients import Read
+from ..member import Member
+from ..network import MESSAGES
+from ..oracle import Oracle
+from ..violation import Violation
+
+OF_LEADERS = (AppendRequest, Heartbeat, SnapshotChunk, TimeoutNow, EndEpoch)
+
+
+class HonestEpoch:
+    """13. Nobody speaks in an epoch that it has not reached, or under another name."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.sending = dict.fromkeys(MESSAGES, self._any)
+
+    def _any(self, member: Member, message: AppendRequest) -> None:
+        if message.epoch > member.epoch or message.sender != member.me:
+            raise Violation("HonestEpoch", f"{member.name} in epoch {member.epoch} sends {message}")
+
+
+class OneSender:
+    """13. In an epoch only its leader appends, beats and sends snapshots."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._leaders = oracle.leaders
+        self.sending = dict.fromkeys(OF_LEADERS, self._of_leader)
+
+    def _of_leader(self, member: Member, message: AppendRequest) -> None:
+        if self._leaders.get(message.epoch) != member.me:
+            raise Violation(
+                "OneSender", f"{member.name} leads not epoch {message.epoch}: {message}"
+            )
+
+
+class ReadAfterQuorum:
+    """22. A read waits for a commit of its leader's own epoch, and sees every write that was
+    answered before it began. What clients then get is judged once more where it is answered."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        pass
+
+    def read_ready(self, member: Member, ready: ReadReady, read: Read) -> None:
+        raft = member.raft
+        assert raft is not None, "a read without a process"
+        if ready.offset < read.floor:
+            raise Violation(
+                "ReadAfterQuorum",
+                f"{member.name} gives read {read.number} the index {ready.offset}, {read.floor} was"
+                " answered before it began",
+            )
+        committed = member.log.start.offset < ready.offset
+        if committed and raft.is_leader and raft.log.epoch_before(ready.offset) != raft.epoch:
+            raise Violation(
+                "ReadAfterQuorum",
+                f"{member.name} gives {ready.offset} before a commit of epoch {raft.epoch}",
+            )
