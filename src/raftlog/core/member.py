@@ -192,10 +192,9 @@ class Member:
         must not depose it (thesis 4.2.3, 9.6)."""
         if request.is_transfer and not request.pre_vote:
             return False
-        is_live = self.has_live_leader(now_ms)
+        # When the leader itself asks it leads no more, as after a quick restart.
+        is_live = self.has_live_leader(now_ms) and request.sender != self.leader
         if request.pre_vote:
-            # The leader itself asks: it leads no more.
-            is_live = is_live and request.sender != self.leader
             if request.epoch < self._replica.epoch or not is_live:
                 return False
             answer_pre_vote(self._replica, request, has_live_leader=True)

@@ -1,0 +1,420 @@
+"""Bugs that other implementations had, each with the history that shows it: elections (B1 to B5, B9,
+B15 to B19, B24, B34).
+
+The numbers are the project's own; docs/testing.md says what they are. The rest is in
+test_known_bugs_log.py and test_known_bugs_members.py.
+"""
+
+import pytest
+
+from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.core.log_view import LogEnd
+from quorumlog.raftlog.core.messages import (
+    AppendResponse,
+    Heartbeat,
+    SnapshotResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from quorumlog.raftlog.core.ready import HardState
+
+from ....scenarios.quorum import Quorum, voter
+
+
+def vote(
+    sender: int, receiver: int, *, epoch: int, log: LogEnd | None = None, pre_vote: bool = False
+) -> VoteRequest:
+    return VoteRequest(
+        sender=voter(sender),
+        receiver=voter(receiver),
+        epoch=Epoch(epoch),
+        log_end=log or LogEnd(Epoch(0), Offset(0)),
+        pre_vote=pre_vote,
+    )
+
+
+def grant(sender: int, *, epoch: int, pre_vote: bool = False, granted: bool = True) -> VoteResponse:
+    """To node 1."""
+    return VoteResponse(
+        sender=voter(sender),
+        receiver=voter(1),
+        epoch=Epoch(epoch),
+        granted=granted,
+        pre_vote=pre_vote,
+    )
+
+
+def said(quorum: Quorum) -> list[bool]:
+    """The answers to votes that are in flight."""
+    return [m.granted for m in quorum.flying if isinstance(m, VoteResponse)]
+
+
+def candidate(*node_ids: int) -> Quorum:
+    """Node 1 is a candidate of epoch 1, its vote durable, its requests lost."""
+    quorum = Quorum(node_ids or (1, 2, 3))
+    quorum.campaign(1)
+    quorum.deliver_all()
+    quorum.deliver_all()
+    quorum.persist(1)
+    quorum.flying.clear()
+    assert quorum[1].role.name == "candidate"
+    return quorum
+
+
+def led(*node_ids: int) -> Quorum:
+    quorum = Quorum(node_ids or (1, 2, 3))
+    quorum.elect(1)
+    quorum.run(300)
+    return quorum
+
+
+@pytest.mark.parametrize("crash", ["before", "during", "after"])
+def test_b01_a_vote_is_not_given_twice_whenever_the_node_crashes(crash: str) -> None:
+    """Granted, crashed, restarted, asked by another: two leaders of one epoch."""
+    quorum = Quorum()
+    quorum.step(vote(2, 1, epoch=1))
+    if crash == "during":
+        quorum.persist(1, only="hard_state")
+    elif crash == "after":
+        quorum.persist(1)
+    heard = said(quorum)
+    quorum.flying.clear()
+    quorum.restart(1)
+    quorum.step(vote(3, 1, epoch=1))
+    quorum.persist(1)
+    assert heard == ([True] if crash == "after" else [])
+    assert said(quorum) == ([True] if crash == "before" else [False])
+
+
+def test_b02_epoch_and_vote_are_one_value_on_the_disk() -> None:
+    """Written apart, a crash in between leaves the new epoch with the old vote."""
+    quorum = Quorum()
+    quorum.step(vote(2, 1, epoch=1))
+    quorum.persist(1)
+    quorum.step(vote(3, 1, epoch=2))
+    ready = quorum.members[1].writing
+    assert ready is not None
+    assert ready.hard_state == HardState(Epoch(2), voter(3))
+    quorum.restart(1)
+    assert (quorum[1].epoch, quorum[1].vote) == (1, voter(2))
+
+
+def test_b03_a_vote_that_comes_twice_counts_once() -> None:
+    quorum = candidate(1, 2, 3, 4, 5)
+    for _ in range(5):
+        quorum.step(grant(2, epoch=1))
+    assert not quorum[1].is_leader
+    quorum.step(grant(3, epoch=1))
+    assert quorum[1].is_leader
+
+
+def test_b03_a_vote_for_itself_cannot_be_delivered_to_it() -> None:
+    quorum = candidate(1, 2, 3, 4, 5)
+    quorum.step(grant(2, epoch=1))
+    quorum.step(grant(1, epoch=1))
+    assert not quorum[1].is_leader
+
+
+def test_b04_a_candidate_has_voted() -> None:
+    """Its vote for itself is a vote: recorded, durable, and not to be given again."""
+    quorum = candidate()
+    assert quorum.members[1].disk.hard_state == HardState(Epoch(1), voter(1))
+    quorum.step(vote(2, 1, epoch=1, log=LogEnd(Epoch(0), Offset(99))))
+    quorum.persist(1)
+    assert said(quorum) == [False]
+    quorum.flying.clear()
+    quorum.restart(1)
+    quorum.step(vote(2, 1, epoch=1))
+    quorum.persist(1)
+    assert said(quorum) == [False]
+
+
+def test_b04_a_candidate_is_not_elected_before_its_own_vote_is_durable() -> None:
+    quorum = Quorum()
+    quorum.campaign(1)
+    quorum.deliver_all()
+    quorum.deliver_all()
+    for sender in (2, 3):
+        quorum.step(grant(sender, epoch=1))
+    assert not quorum[1].is_leader
+    quorum.persist(1)
+    assert quorum[1].is_leader
+
+
+def test_b05_a_candidate_that_asks_again_gets_the_same_answer() -> None:
+    """Refused, it would need another epoch for nothing."""
+    quorum = Quorum()
+    for _ in range(2):
+        quorum.step(vote(2, 1, epoch=1))
+        quorum.persist(1)
+    assert said(quorum) == [True, True]
+    quorum.flying.clear()
+    quorum.restart(1)
+    quorum.step(vote(2, 1, epoch=1))
+    quorum.persist(1)
+    assert said(quorum) == [True]
+
+
+def test_b09_a_later_epoch_outweighs_any_length() -> None:
+    """Compared field by field, a long old log and a short new one each refuse the other, or each
+    accept it."""
+    for own, other, yes in (([1, 1, 1, 1], (2, 1), True), ([2], (1, 4), False)):
+        quorum = Quorum()
+        quorum.prepare(1, own)
+        quorum.restart(1)
+        quorum.step(vote(2, 1, epoch=5, log=LogEnd(Epoch(other[0]), Offset(other[1]))))
+        quorum.persist(1)
+        assert said(quorum) == [yes]
+
+
+def test_b15_a_wiped_node_does_not_vote_under_its_old_id() -> None:
+    """An entry is on {1, 2, 3} of five. 3 is wiped, 1 dies, 5 asks {3, 4}: elected, it would have
+    lost the entry."""
+    quorum = led(1, 2, 3, 4, 5)
+    quorum.split({1, 2, 3}, {4, 5})
+    quorum.propose(1, "committed")
+    quorum.settle()
+    assert quorum.members[1].state == ["committed"]
+    quorum.wipe(3)
+    quorum.crash(1)
+    quorum.split({3, 4, 5}, {2})
+    for _ in range(4):
+        for node_id in (4, 5):
+            quorum.tick(2_500, 4, 5)
+            quorum.settle()
+            assert not quorum[node_id].is_leader
+    quorum.heal()
+    quorum.run(5_000)
+    assert quorum[2].is_leader
+    assert quorum.members[2].state == ["committed"]
+
+
+def test_b15_a_wiped_node_that_was_removed_and_added_again_is_another_voter() -> None:
+    """The six steps: what (3, old disk) promised binds nobody, and (3, new disk) holds the log
+    before it votes."""
+    quorum = led(1, 2, 3)
+    quorum.propose(1, "committed")
+    quorum.settle()
+    quorum.wipe(3)
+    quorum.run(400)
+    quorum.remove_voter(1, 3)
+    quorum.settle()
+    quorum.add_voter(1, 3)
+    quorum.settle()
+    assert quorum.members[3].state == ["committed"]
+    quorum.step(
+        AppendResponse(  # of the old disk, late
+            sender=voter(3),
+            receiver=voter(1),
+            epoch=quorum[1].epoch,
+            match_end=quorum[1].log.end_offset,
+            received_end=quorum[1].log.end_offset,
+        )
+    )
+    end = quorum[1].high_watermark
+    quorum.isolate(1)
+    quorum.propose(1, "on one disk")
+    quorum.persist(1)
+    quorum.step(
+        AppendResponse(
+            sender=voter(3),
+            receiver=voter(1),
+            epoch=quorum[1].epoch,
+            match_end=quorum[1].log.end_offset,
+            received_end=quorum[1].log.end_offset,
+        )
+    )
+    assert quorum[1].high_watermark == end, "the old disk does not count"
+
+
+def test_b16_a_node_that_comes_back_does_not_depose_the_leader() -> None:
+    """Also one with an epoch that it opened on its own: pre-vote keeps it from doing so."""
+    quorum = led()
+    quorum.isolate(3)
+    quorum.run(30_000)
+    assert quorum[3].epoch == quorum[1].epoch
+    quorum.heal()
+    quorum.run(5_000)
+    assert (quorum[1].is_leader, quorum[1].epoch) == (True, 1)
+
+
+def test_b17_a_cut_between_two_of_three_does_not_make_elections_alternate() -> None:
+    """1 and 2 do not reach each other, both reach 3, which hears of a leader and refuses."""
+    quorum = led()
+    quorum.cut = {(1, 2), (2, 1)}
+    quorum.run(60_000)
+    assert (quorum[1].is_leader, quorum[1].epoch) == (True, 1)
+    for value in "abc":
+        quorum.propose(1, value)
+    quorum.run(500)
+    assert quorum.members[3].state == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("direction", ["out", "in"])
+def test_b17_a_leader_that_is_deaf_or_mute_is_replaced(direction: str) -> None:
+    """Half a link: check-quorum ends a leader that hears nobody, silence one that reaches nobody."""
+    quorum = led()
+    for other in (2, 3):
+        quorum.cut.add((1, other) if direction == "out" else (other, 1))
+    quorum.run(8_000)
+    leaders = [node_id for node_id in (2, 3) if quorum[node_id].is_leader]
+    assert len(leaders) == 1
+    assert not quorum[1].is_leader
+    quorum.propose(leaders[0], "a")
+    quorum.run(500)
+    assert quorum.members[leaders[0]].state == ["a"]
+
+
+def test_b18a_a_follower_that_asked_and_lost_returns_to_its_leader() -> None:
+    """Follower and pre-candidate in turn, for ever."""
+    quorum = led()
+    for _ in range(5):
+        quorum.campaign(3)
+        quorum.settle()
+        quorum.run(300)
+        assert quorum[3].role.name == "follower"
+    events = [getattr(event, "role", "") for event in quorum.members[3].events]
+    assert events.count("pre_candidate") == 5
+    assert quorum[1].epoch == 1
+
+
+def test_b18b_nobody_refuses_for_a_leader_that_said_farewell() -> None:
+    quorum = led()
+    before = [quorum.members[node_id].now_ms for node_id in (2, 3)]
+    quorum.resign(1)
+    quorum.settle()
+    assert any(quorum[node_id].is_leader for node_id in (2, 3))
+    assert [quorum.members[node_id].now_ms for node_id in (2, 3)] == before, "nobody waited"
+
+
+def test_b18c_two_of_three_elect_when_the_leader_itself_is_the_one_that_asks() -> None:
+    """It was restarted: its follower still heard of it lately, and must not refuse it for its own
+    sake."""
+    quorum = led(1, 2, 3)
+    quorum.crash(3)
+    quorum.restart(1)
+    quorum.flying.clear()
+    quorum.campaign(1)
+    quorum.settle()
+    assert quorum[1].is_leader
+
+
+def test_b18d_a_follower_that_hears_its_leader_does_not_campaign() -> None:
+    """Also while it is far behind and only catches up, by entries or by a snapshot."""
+    quorum = Quorum(snapshot_chunk_bytes=1)
+    quorum.elect(1)
+    quorum.isolate(3)
+    for value in "abc":
+        quorum.propose(1, value * 30)
+        quorum.settle()
+        quorum.snapshot(1)
+    quorum.heal()
+    before = len(quorum.members[3].events)
+    for _ in range(200):
+        quorum.tick(100)
+        for message in [m for m in quorum.flying if not isinstance(m, SnapshotResponse)][:4]:
+            quorum.deliver(message)
+        quorum.deliver_all(to=1)
+        quorum.persist(3)
+    roles = [getattr(event, "role", "") for event in quorum.members[3].events[before:]]
+    assert roles.count("pre_candidate") <= 1, "once at most, before it heard of the leader again"
+    assert quorum[1].is_leader
+
+
+def test_b18e_a_late_message_of_a_dead_leader_delays_an_election_only_once() -> None:
+    quorum = led(1, 2)
+    quorum.tick(100, 1)
+    late = [m for m in quorum.flying if isinstance(m, Heartbeat)]
+    quorum.flying.clear()
+    quorum.crash(1)
+    quorum.tick(1_000, 2)
+    quorum.step(late[0])
+    quorum.restart(1)
+    quorum.flying.clear()
+    quorum.run(5_000)
+    assert sum(quorum[node_id].is_leader for node_id in (1, 2)) == 1
+
+
+def test_b19_a_leader_without_a_majority_gives_up() -> None:
+    """Otherwise its clients hang. The time-out lies between the two election time-outs."""
+    quorum = led()
+    quorum.isolate(1)
+    quorum.read(1, 5)
+    quorum.run(1_400)
+    assert quorum[1].is_leader
+    quorum.run(300)
+    assert not quorum[1].is_leader
+    assert quorum.members[1].reads_lost == [5]
+
+
+def test_b19_a_lone_voter_never_gives_up() -> None:
+    quorum = Quorum([1])
+    quorum.elect(1)
+    quorum.observer(2)
+    quorum.run(60_000)
+    assert (quorum[1].is_leader, quorum[1].epoch) == (True, 1)
+
+
+def test_b24_a_restarted_leader_does_not_go_on_in_its_epoch() -> None:
+    """Its unflushed tail is lost: the same (epoch, offset) would name two records."""
+    quorum = led()
+    quorum.propose(1, "lost")
+    lost_at = quorum[1].log.end_offset - 1
+    quorum.flying.clear()
+    quorum.restart(1)
+    assert quorum[1].role.name == "unattached"
+    quorum.run(5_000)
+    (leader,) = (node_id for node_id in (1, 2, 3) if quorum[node_id].is_leader)
+    quorum.propose(leader, "new")
+    quorum.settle()
+    assert quorum[leader].epoch > 1
+    assert quorum[leader].log.epoch_at(Offset(lost_at)) > 1
+
+
+@pytest.mark.parametrize("kind", ["progress", "vote", "pre-vote", "snapshot"])
+def test_b34_an_answer_to_an_earlier_leadership_counts_for_nothing(kind: str) -> None:
+    """Node 1 leads epoch 1, then epoch 3; what is late is of epoch 1."""
+    quorum = led()
+    taken = quorum.snapshot(1)
+    quorum.transfer(1, 2)
+    quorum.settle()
+    quorum.transfer(2, 1)
+    quorum.settle()
+    assert (quorum[1].is_leader, quorum[1].epoch) == (True, 3)
+    quorum.isolate(1)
+    quorum.propose(1, "a")
+    quorum.persist(1)
+    end, committed = quorum[1].log.end_offset, quorum[1].high_watermark
+    late = {
+        "progress": AppendResponse(
+            sender=voter(2),
+            receiver=voter(1),
+            epoch=Epoch(1),
+            match_end=end,
+            received_end=end,
+        ),
+        "vote": grant(2, epoch=1),
+        "pre-vote": grant(2, epoch=1, pre_vote=True),
+        "snapshot": SnapshotResponse(
+            sender=voter(2), receiver=voter(1), epoch=Epoch(1), snapshot=taken, position=0
+        ),
+    }[kind]
+    quorum.step(late)
+    assert quorum[1].high_watermark == committed
+    assert quorum[1].role.name == "leader"
+
+
+def test_b34_votes_of_a_lost_election_do_not_win_the_next_one() -> None:
+    quorum = candidate(1, 2, 3, 4, 5)
+    quorum.step(grant(2, epoch=1))
+    quorum.campaign(1)
+    for sender in (2, 3):
+        quorum.step(grant(sender, epoch=1, pre_vote=True))
+    quorum.persist(1)
+    assert (quorum[1].role.name, quorum[1].epoch) == ("candidate", 2)
+    for sender in (3, 4, 5):
+        quorum.step(grant(sender, epoch=1))
+    assert quorum[1].role.name == "candidate"
+    for sender in (3, 4):
+        quorum.step(grant(sender, epoch=2))
+    assert quorum[1].is_leader
