@@ -38,6 +38,9 @@ _LOG = logging.getLogger("quorumlog.raftlog")
 
 FrameStream = Stream[pb.RaftFrame, pb.RaftFrame]
 
+NEWS_S: Final = 0.001
+"""How long the news of a commit waits for entries to go with."""
+
 FROM_LEADER: Final = frozenset((AppendRequest, Heartbeat, SnapshotChunk, TimeoutNow, EndEpoch))
 """What travels towards the peer that a stream was opened to."""
 
@@ -295,6 +298,8 @@ class Link:
                     return
                 wake.clear()
                 await wake.wait()
+            if outbox.is_news_alone and not self.is_finishing:
+                await self._linger()
             if outbox.fill(frame) and self._asked_ms is None:
                 self._asked_ms = self._runtime.clock.now_ms()
             try:
@@ -304,6 +309,16 @@ class Link:
                 self._complain(error)
                 self.dropped += len(frame.messages)
                 frame.ClearField("messages")
+
+    async def _linger(self) -> None:
+        """Give entries the time to come along: a leader that says so much more often than needed
+        answers its clients later for it."""
+        self._wake.clear()
+        timer = asyncio.get_running_loop().call_later(NEWS_S, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     def _first_frame(self) -> pb.RaftFrame:
         frame = pb.RaftFrame()

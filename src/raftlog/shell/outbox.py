@@ -64,6 +64,8 @@ class Outbox:
             assert isinstance(message, Heartbeat), "its type"
             self._urgent = replace(message, round=0)
         messages = self._messages
+        if messages and kind is AppendRequest:
+            self._drop_news(message)
         if messages and type(messages[-1]) is kind:
             successor = _successor(messages[-1], message)
             if successor is not None:
@@ -78,6 +80,25 @@ class Outbox:
         messages.append(message)
         self.size += size
         return True
+
+    @property
+    def is_news_alone(self) -> bool:
+        """Whether all there is to send is how far the log is committed, which nobody waits for and
+        the next entries say as well."""
+        messages = self._messages
+        return len(messages) == 1 and self._urgent is None and _is_news(messages[0])
+
+    def _drop_news(self, request: Message) -> None:
+        """What a request says too need not go before it."""
+        last = self._messages[-1]
+        assert isinstance(request, AppendRequest), "its type"
+        if (
+            isinstance(last, Heartbeat)
+            and _is_news(last)
+            and last.epoch == request.epoch
+            and last.high_watermark <= request.high_watermark
+        ):
+            self.size -= _size_of(self._messages.pop())
 
     def fill(self, frame: pb.RaftFrame) -> bool:
         """Move what goes out at once into the frame; whether the peer is to answer any of it."""
@@ -121,6 +142,10 @@ def _successor(last: Message, message: Message) -> Message | None:
         grew = message.match_end >= last.match_end and message.received_end >= last.received_end
         return message if grew else None
     return None
+
+
+def _is_news(message: Message) -> bool:
+    return isinstance(message, Heartbeat) and message.round == 0
 
 
 def _size_of(message: Message) -> int:

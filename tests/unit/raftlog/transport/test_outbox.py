@@ -32,7 +32,7 @@ def heartbeat(round_: int, *, epoch: int = 1, high_watermark: int = 0) -> Heartb
     )
 
 
-def append(*entries: Entry) -> AppendRequest:
+def append(*entries: Entry, high_watermark: int = 0) -> AppendRequest:
     start = entries[0].base_offset
     return AppendRequest(
         sender=ONE,
@@ -40,7 +40,7 @@ def append(*entries: Entry) -> AppendRequest:
         epoch=Epoch(1),
         prev=LogEnd(Epoch(1 if start else 0), start),
         entries=entries,
-        high_watermark=Offset(0),
+        high_watermark=Offset(high_watermark),
     )
 
 
@@ -70,6 +70,45 @@ def frames(outbox: Outbox) -> list[list[Message]]:
         sent.append([decode_message(m, sender=ONE, receiver=TWO) for m in frame.messages])
     assert outbox.size == 0
     return sent
+
+
+def test_entries_take_the_place_of_news_that_they_say_themselves() -> None:
+    outbox = Outbox(OutboxLimits())
+    outbox.put(heartbeat(0, high_watermark=7))
+    outbox.put(append(batch(9), high_watermark=7))
+    assert frames(outbox) == [[append(batch(9), high_watermark=7)]]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        heartbeat(0, high_watermark=8),
+        heartbeat(0, high_watermark=7, epoch=2),
+        heartbeat(3, high_watermark=7),
+    ],
+)
+def test_what_entries_do_not_say_goes_before_them(first: Heartbeat) -> None:
+    outbox = Outbox(OutboxLimits())
+    outbox.put(first)
+    outbox.put(append(batch(9), high_watermark=7))
+    assert frames(outbox) == [[first, append(batch(9), high_watermark=7)]]
+
+
+@pytest.mark.parametrize(
+    ("put", "expected"),
+    [
+        ([], False),
+        ([heartbeat(0)], True),
+        ([heartbeat(0), heartbeat(0)], True),
+        ([heartbeat(1)], False),
+        ([heartbeat(0), heartbeat(1)], False),
+        ([append(batch(9))], False),
+    ],
+)
+def test_only_news_without_anything_else_may_wait(put: list[Message], expected: bool) -> None:
+    outbox = Outbox(OutboxLimits())
+    assert all([outbox.put(message) for message in put])
+    assert outbox.is_news_alone is expected
 
 
 def test_messages_leave_in_order_and_share_a_frame() -> None:
