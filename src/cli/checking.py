@@ -96,7 +96,7 @@ def check(
 
 
 def _check(files: "RealFiles", path: str, known: "Known") -> "CheckReport":
-    from ..storage.inspection.directory import check as check_files
+    from ..raftlog.inspection import check as check_files
 
     with progress_of(path) as progress:
         return check_files(files, path, known=known, progress=progress)
@@ -180,15 +180,25 @@ def what_is_known(files: "RealFiles", path: str, compacted: frozenset[str]) -> "
 
 def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
     """Return what a metadata log says, and whether all of it could be read: its end may be torn.
-    Raises CorruptionError, also where the log does not begin at offset 0."""
+    Raises CorruptionError, also where neither the log nor a snapshot reaches back to offset 0."""
     from ..metadata import EMPTY_IMAGE, replay
+    from ..metadata.snapshots import image_of
     from ..proto import metadata_records_pb2 as pb
+    from ..raftlog.formats.snapshot_file import checkpoint_name
+    from ..raftlog.inspection import newest_snapshot, read_snapshot
     from ..records.codec import decode_parts
     from ..storage.inspection.scanning import Bad, scan
 
-    image = EMPTY_IMAGE
+    image, start = EMPTY_IMAGE, 0
+    snapshot = newest_snapshot(files, folder)
+    if snapshot is not None and snapshot.end_offset > 0:
+        values = read_snapshot(files, f"{folder}/{checkpoint_name(snapshot)}", snapshot)
+        if values is None:
+            raise CorruptionError("another server wrote the snapshot", path=folder)
+        start = snapshot.end_offset
+        image = image_of(values, end_offset=start, epoch=0)
     names = [name for name in files.names(folder) if name.endswith(".log")]
-    if names and int(names[0].partition(".")[0]) > 0:
+    if names and int(names[0].partition(".")[0]) > start:
         raise CorruptionError("the metadata log has lost its beginning", path=folder)
     for name in names:
         file = files.open_readonly(f"{folder}/{name}")
@@ -196,6 +206,8 @@ def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
             for piece in scan(file, 0, file.size(), next_offset=0, with_records=False):
                 if isinstance(piece, Bad):
                     return image, False
+                if piece.header.base_offset < start or piece.header.is_control:
+                    continue
                 batch = piece.content[piece.at : piece.at + piece.header.size]
                 for records in decode_parts(batch):
                     for record in records:

@@ -89,11 +89,12 @@ def dump(
 def read_rows(file: str, *, records: bool) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file. Raises InvalidRequest where it cannot be read; what goes wrong with
     the output is not its matter."""
+    from ..raftlog.inspection import describe_controls
     from ..runtime.files import RealFiles
     from ..storage.inspection.dump import dump_file
 
     try:
-        yield from dump_file(RealFiles(), file, records=records)
+        yield from dump_file(RealFiles(), file, records=records, controls=describe_controls)
     except OSError as error:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
 
@@ -104,6 +105,8 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
         typer.echo("It is empty.")
     for names, run in groupby(rows, key=tuple):
         columns = BATCH_COLUMNS if "base_offset" in names else names
+        if columns is BATCH_COLUMNS and "says" in names:
+            columns = (*BATCH_COLUMNS, "says")
         table = [tuple(_shown(name, row[name]) for name in columns) for row in run]
         print_table([name.replace("_", " ") for name in columns], table, empty="")
 

@@ -1,6 +1,6 @@
 """What a scenario ends with: the data directory of a dead node, proven by `check`."""
 
-from ..storage.inspection.directory import check
+from ..raftlog.inspection import check
 from .world import SimNode
 
 

@@ -62,9 +62,10 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """A snapshot begins, of the state before this offset."""
+    """A snapshot begins, of the state before this offset; None: another server's, which does not
+    say."""
 
-    end_offset: Offset
+    end_offset: Offset | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,9 @@ def encode_control(control: Control) -> tuple[bytes, bytes]:
             value += _voters(control.voters) + _voters(control.granting) + NO_TAGS
         case SnapshotHeader():
             kind = ControlType.SNAPSHOT_HEADER
-            value = _HEADER.pack(0, 0) + tags({_END_OFFSET_TAG: _OFFSET.pack(control.end_offset)})
+            offset = control.end_offset
+            said = {} if offset is None else {_END_OFFSET_TAG: _OFFSET.pack(offset)}
+            value = _HEADER.pack(0, 0) + tags(said)
         case SnapshotFooter():
             kind = ControlType.SNAPSHOT_FOOTER
             value = _SHORT.pack(0) + tags({_CHECKSUM_TAG: control.checksum})
@@ -173,11 +176,11 @@ def decode_control(key: bytes, value: bytes) -> Control:
             cursor.tags()
         case ControlType.SNAPSHOT_HEADER:
             cursor.numbers(_HEADER)
-            end_offset = _tagged(cursor.tags(), _END_OFFSET_TAG, _OFFSET.size)
-            control = SnapshotHeader(Offset(_OFFSET.unpack(end_offset)[0]))
+            content = cursor.tags().get(_END_OFFSET_TAG)
+            control = SnapshotHeader(None if content is None else _offset(content))
         case ControlType.SNAPSHOT_FOOTER:
             cursor.numbers(_SHORT)
-            control = SnapshotFooter(_tagged(cursor.tags(), _CHECKSUM_TAG, CHECKSUM_SIZE))
+            control = SnapshotFooter(cursor.tags().get(_CHECKSUM_TAG, b""))
         case ControlType.KRAFT_VERSION:
             _, version = cursor.numbers(_SHORTS)
             control = KRaftVersion(version)
@@ -190,11 +193,10 @@ def decode_control(key: bytes, value: bytes) -> Control:
     return control
 
 
-def _tagged(fields: dict[int, bytes], tag: int, size: int) -> bytes:
-    content = fields.get(tag, b"")
-    if len(content) != size:
-        raise ValueError(f"tagged field {tag} has {len(content)} bytes, not {size}")
-    return content
+def _offset(content: bytes) -> Offset:
+    if len(content) != _OFFSET.size:
+        raise ValueError(f"an offset has {len(content)} bytes, not {_OFFSET.size}")
+    return Offset(_OFFSET.unpack(content)[0])
 
 
 def _voters(voters: tuple[Voter, ...]) -> bytes:

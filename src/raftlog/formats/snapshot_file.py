@@ -131,6 +131,7 @@ class SnapshotDecoder:
         "_next_offset",
         "_pending",
         "_with_values",
+        "is_foreign",
         "is_whole",
         "position",
         "snapshot",
@@ -142,6 +143,7 @@ class SnapshotDecoder:
         self.snapshot = snapshot
         self.voters: VoterSet | None = None  # once the header was read
         self.is_whole = False  # the footer was read
+        self.is_foreign = False  # another server wrote it: it is no good here, nor damaged
         self.position = 0  # bytes read and proven
         self._pending = b""  # of a batch whose end has not come yet
         self._next_offset = 0
@@ -216,10 +218,13 @@ class SnapshotDecoder:
 
     def _take_header(self, controls: tuple[Control, ...]) -> None:
         match controls:
-            case (SnapshotHeader(end_offset=end_offset), KRaftVersion(), VoterSet() as voters):
+            case (SnapshotHeader(end_offset=int(end_offset)), KRaftVersion(), VoterSet() as voters):
                 if end_offset != self.snapshot.end_offset:
                     raise self._damaged(f"its header says that it ends at offset {end_offset}")
                 self.voters = voters
+            case (SnapshotHeader(end_offset=None), *_):
+                self.is_foreign = True
+                raise self._damaged("another server wrote it, without the end offset in its header")
             case _:
                 raise self._damaged("it does not begin with a snapshot's header")
 

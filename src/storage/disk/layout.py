@@ -44,7 +44,11 @@ DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
+PART_SUFFIX: Final = ".part"
 DELETED_FOLDER_SUFFIX: Final = "-delete"
+
+LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, TEMPORARY_SUFFIX, PART_SUFFIX, CLEANED_SUFFIX)
+"""Of what unfinished work left: the next open of the log removes it."""
 
 NAME_BYTES_MAX: Final = 255
 """Of a name in a folder, on every file system of note."""

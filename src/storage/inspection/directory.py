@@ -31,13 +31,15 @@ from ..disk.layout import (
 )
 from .findings import CheckReport, Findings, Kind
 from .folder import METADATA_LOG, LogCheck, Progress, Surroundings, check_log
-from .small_files import strict_marker, strict_meta, strict_offsets
+from .small_files import quorum_checksum, strict_marker, strict_meta, strict_offsets
 
 if TYPE_CHECKING:
     from ...runtime.ports import Files
 
 QUORUM_STATE: Final = "quorum-state"
 QUORUM_KEYS: Final = ("leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version")
+QUORUM_CHECKSUM: Final = "crc32c"
+OWN_QUORUM_KEYS: Final = (*QUORUM_KEYS, QUORUM_CHECKSUM)
 REPEATS_MAX: Final = 5
 """How often a log is checked anew that a node changes meanwhile."""
 
@@ -276,11 +278,14 @@ def _quorum_state_fault(content: bytes) -> str | None:
     """Return what is wrong with the file of epoch and vote, as far as it shows."""
     try:
         fields = json.loads(content)
-        if not isinstance(fields, dict) or tuple(fields) != QUORUM_KEYS:
+        if not isinstance(fields, dict) or tuple(fields) not in (QUORUM_KEYS, OWN_QUORUM_KEYS):
             return f"it has not the fields {', '.join(QUORUM_KEYS)}"
         is_canonical = json.dumps(fields).encode() == content
     except ValueError as error:
         return f"it is no JSON: {error}"
+    checksum = fields.pop(QUORUM_CHECKSUM, None)
+    if checksum is not None and checksum != quorum_checksum(fields):
+        return f"its {QUORUM_CHECKSUM} is wrong"
     numbers = [fields[key] for key in ("leaderId", "leaderEpoch", "votedId", "data_version")]
     if not is_canonical or not all(type(number) is int and number >= -1 for number in numbers):
         return "its values are not those that a writer of such files writes"

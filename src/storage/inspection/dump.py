@@ -9,6 +9,7 @@ by part of one that is compressed.
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -28,6 +29,7 @@ from ..disk.layout import (
     LOG_SUFFIX,
     META_PROPERTIES,
     OFFSET_DIGITS,
+    PART_SUFFIX,
     PARTITION_METADATA,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -49,7 +51,13 @@ if TYPE_CHECKING:
 Row: TypeAlias = dict[str, Any]
 Dump: TypeAlias = Callable[["Files", str], Iterator[Row]]
 
-UNFINISHED_SUFFIXES: Final = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX, TEMPORARY_SUFFIX)
+UNFINISHED_SUFFIXES: Final = (
+    CLEANED_SUFFIX,
+    SWAP_SUFFIX,
+    DELETED_SUFFIX,
+    TEMPORARY_SUFFIX,
+    PART_SUFFIX,
+)
 METADATA_SNAPSHOT_SUFFIX: Final = ".checkpoint"
 ENTRIES_READ: Final = 4096
 """Entries of an index read at a time."""
@@ -68,15 +76,22 @@ _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
 
 
-def dump_file(files: "Files", path: str, *, records: bool = False) -> Iterator[Row]:
+def dump_file(
+    files: "Files",
+    path: str,
+    *,
+    records: bool = False,
+    controls: Callable[[bytes], Row] = lambda batch: {},
+) -> Iterator[Row]:
     """Yield the rows of any file of a data directory.
 
-    With `records` the records of each batch follow it. Raises InvalidRequest for a file of no
+    With `records` the records of each batch follow it. `controls` says of a control batch that
+    ends no transaction what is to be added to its row. Raises InvalidRequest for a file of no
     known kind, CorruptionError for a small file that does not parse, OSError. Waits for the device.
     """
     name = kind_name(path.rpartition("/")[2])
     if name.endswith((LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX)):
-        return _dump_log(files, path, records=records)
+        return _dump_log(files, path, records=records, controls=controls)
     by_suffix: dict[str, Dump] = {
         INDEX_SUFFIX: _dump_index,
         TIME_INDEX_SUFFIX: _dump_time_index,
@@ -96,7 +111,8 @@ def dump_file(files: "Files", path: str, *, records: bool = False) -> Iterator[R
         return _dump_json(files, path)
     raise InvalidRequest(
         f"{name} is no file of a log: one of *.log, *.index, *.timeindex, *.txnindex, *.snapshot, "
-        f"*-checkpoint, {META_PROPERTIES}, {PARTITION_METADATA}, {QUORUM_STATE}, {CLEAN_MARKER}"
+        f"*.checkpoint, *-checkpoint, {META_PROPERTIES}, {PARTITION_METADATA}, {QUORUM_STATE}, "
+        f"{CLEAN_MARKER}"
     )
 
 
@@ -116,16 +132,19 @@ def _base(path: str) -> int:
 # --- batches -----------------------------------------------------------------------------------
 
 
-def _dump_log(files: "Files", path: str, *, records: bool) -> Iterator[Row]:
+def _dump_log(
+    files: "Files", path: str, *, records: bool, controls: Callable[[bytes], Row]
+) -> Iterator[Row]:
+    is_snapshot = METADATA_SNAPSHOT_SUFFIX in path.rpartition("/")[2]
     file = files.open_readonly(path)
     try:
-        size = file.size()
-        for piece in scan(file, 0, size, next_offset=_base(path), with_records=False):
+        size, first = file.size(), 0 if is_snapshot else _base(path)
+        for piece in scan(file, 0, size, next_offset=first, with_records=False):
             if isinstance(piece, Bad):
                 yield _bad_row(piece, size)
                 continue
             content = piece.content[piece.at : piece.at + piece.header.size]
-            yield _batch_row(piece.position, piece.header) | _control(content, piece)
+            yield _batch_row(piece.position, piece.header) | _control(content, piece, controls)
             if records:
                 yield from _record_rows(content, piece.header)
     finally:
@@ -166,7 +185,7 @@ def _batch_row(position: int, header: BatchHeader) -> Row:
     return row
 
 
-def _control(content: bytes, good: Good) -> Row:
+def _control(content: bytes, good: Good, controls: Callable[[bytes], Row]) -> Row:
     """Return what a control batch says."""
     header = good.header
     if not header.is_control or header.record_count == 0:
@@ -183,7 +202,10 @@ def _control(content: bytes, good: Good) -> Row:
         return {"marker": None} | _error(error)
     _, kind = KEY.unpack_from(key)
     assert kind not in tuple(MarkerType), f"{kind} ends a transaction"
-    return {"marker": CONTROL_NAMES.get(kind, f"type {kind}")}
+    said: Row = {}
+    with suppress(QuorumlogError):  # another server's, or a newer one's: its CRC is right
+        said = controls(content)
+    return {"marker": CONTROL_NAMES.get(kind, f"type {kind}")} | said
 
 
 def _record_rows(content: bytes, header: BatchHeader) -> Iterator[Row]:

@@ -42,6 +42,7 @@ class Kind(StrEnum):
     SNAPSHOT_STALE = "snapshot-stale"
     CHECKPOINT_WRONG = "checkpoint-wrong"
     METADATA_WRONG = "metadata-wrong"
+    METADATA_SNAPSHOT_WRONG = "metadata-snapshot-wrong"
     METADATA_MISSING = "metadata-missing"
     CLEAN_MARKER_WRONG = "clean-marker-wrong"
     UNFINISHED = "unfinished"
@@ -137,6 +138,12 @@ RULES: Final[dict[Kind, Rule]] = {
         Severity.PROBLEM,
         "a file that says whose data this is does not parse or names another",
         "Compare it with another node's, and with `quorumlog topics describe`; write it by hand.",
+    ),
+    Kind.METADATA_SNAPSHOT_WRONG: Rule(
+        Severity.PROBLEM,
+        "a .checkpoint of the metadata is damaged or missing, or does not belong to the log",
+        "Where an older .checkpoint and the log reach as far, move the damaged one away; otherwise"
+        " format a new data directory and let the node join the quorum with it.",
     ),
     Kind.METADATA_MISSING: Rule(
         Severity.NOTE,

@@ -380,6 +380,7 @@ UNFINISHED: Final = {
     ".tmp": "a file that was to replace another one",
     ".deleted": "a file of a segment that was removed",
     ".cleaned": "a segment that the cleaner had not finished",
+    ".part": "a snapshot that was being received",
     ".swap": "a cleaned segment that was about to take its place",
 }
 BESIDE_LOG: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)

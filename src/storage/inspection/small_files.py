@@ -5,8 +5,12 @@ flipped bit may leave a file that still parses, so every byte must be one that a
 there. Another server's files are held to the same: lines, single spaces, digits.
 """
 
+import json
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+from crc32c import crc32c
 
 from ...errors import CorruptionError
 from ..disk.checkpoints import (
@@ -82,6 +86,11 @@ def strict_meta(content: bytes, path: str) -> DirectoryMeta:
 def strict_marker(content: bytes, path: str) -> None:
     """Check the clean marker; raises CorruptionError."""
     _match(MARKER, content, path)
+
+
+def quorum_checksum(fields: Mapping[str, Any]) -> int:
+    """Return the CRC-32C of the other fields of quorum-state, as its writer counts it."""
+    return crc32c(json.dumps(fields, sort_keys=True).encode())
 
 
 def _match(pattern: "re.Pattern[bytes]", content: bytes, path: str) -> None:

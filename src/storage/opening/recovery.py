@@ -33,12 +33,10 @@ from ..config import LogConfig
 from ..disk.checkpoints import decode_epochs
 from ..disk.contents import read_file
 from ..disk.layout import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LEADER_EPOCHS,
+    LEFTOVER_SUFFIXES,
     SNAPSHOT_SUFFIX,
-    TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     join,
@@ -193,7 +191,7 @@ def _sweep(files: "Files", folder: str) -> list[str]:
     bases = {base for name in names if (base := segment_base(name)) is not None}
     kept = []
     for name in names:
-        is_leftover = name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX))
+        is_leftover = name.endswith(LEFTOVER_SUFFIXES)
         is_leftover = is_leftover or (not bases and name.endswith(SNAPSHOT_SUFFIX))
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             base = segment_base(name, suffix)

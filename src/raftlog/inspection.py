@@ -1,0 +1,193 @@
+"""Proves what a member of the quorum has on its disk, beyond what any log's check proves: its
+snapshots, and that they, the log and the file of epoch and vote belong together.
+
+Changes nothing and waits for the device. Works on a directory that is in use, then without
+comparing files that change meanwhile.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import CorruptionError, SnapshotDamaged
+from ..storage.disk.contents import read_file
+from ..storage.disk.layout import join
+from ..storage.inspection.directory import Known
+from ..storage.inspection.directory import check as check_storage
+from ..storage.inspection.findings import CheckReport, Kind, LogReport
+from ..storage.inspection.folder import Progress
+from .core.log_view import SnapshotId
+from .core.voters import Voter, VoterSet
+from .formats.control import (
+    Control,
+    KRaftVersion,
+    LeaderChange,
+    SnapshotFooter,
+    SnapshotHeader,
+    decode_controls,
+)
+from .formats.names import METADATA_LOG_NAME
+from .formats.quorum_state import QUORUM_STATE_NAME, decode_quorum_state
+from .formats.snapshot_file import SnapshotDecoder, checkpoint_name, snapshot_of_name
+
+if TYPE_CHECKING:
+    from ..runtime.ports import Files
+
+READ_BYTES: Final = 1024 * 1024
+
+
+def check(
+    files: "Files",
+    path: str,
+    *,
+    known: Known | None = None,
+    progress: Progress = lambda size: None,
+) -> CheckReport:
+    """Check a data directory, or one log's folder, and what a member of the quorum keeps in it.
+
+    Raises InvalidRequest when it is neither, OSError for the folder itself.
+    """
+    report = check_storage(files, path, known=known, progress=progress)
+    for log in report.logs:
+        if log.name == METADATA_LOG_NAME:
+            _check_member(files, report, log)
+    return report
+
+
+def _check_member(files: "Files", report: CheckReport, log: LogReport) -> None:
+    try:
+        snapshots = _prove_all(files, log)
+        if not report.is_in_use:
+            _compare(log, snapshots)
+            if report.is_directory:
+                _check_epoch(files, report, log, snapshots)
+    except OSError as error:
+        named = error.filename if isinstance(error.filename, str) else log.folder
+        log.findings.add(Kind.UNREADABLE, named, error.strerror or str(error))
+
+
+def _prove_all(files: "Files", log: LogReport) -> list[SnapshotId]:
+    """Prove every snapshot; return the good ones, ascending."""
+    good = []
+    for name in files.names(log.folder):
+        snapshot = snapshot_of_name(name)
+        if snapshot is None:
+            continue
+        path = join(log.folder, name)
+        try:
+            if read_snapshot(files, path, snapshot) is not None:
+                good.append(snapshot)
+        except SnapshotDamaged as error:
+            log.findings.add(
+                Kind.METADATA_SNAPSHOT_WRONG, path, error.message, position=error.position
+            )
+        except FileNotFoundError:
+            continue  # a newer one took its place meanwhile
+    return sorted(good)
+
+
+def read_snapshot(files: "Files", path: str, snapshot: SnapshotId) -> list[bytes] | None:
+    """Return the values of a snapshot's file, None for another server's; raises SnapshotDamaged."""
+    decoder = SnapshotDecoder(snapshot, with_values=True)
+    values: list[bytes] = []
+    file = files.open_readonly(path)
+    try:
+        position = 0
+        while content := file.read(position, READ_BYTES):
+            position += len(content)
+            for found in decoder.feed(content):
+                values += found
+        decoder.finish()
+    except SnapshotDamaged:
+        if decoder.is_foreign:
+            return None
+        raise
+    finally:
+        file.close()
+    return values
+
+
+def newest_snapshot(files: "Files", folder: str) -> SnapshotId | None:
+    """Return which snapshot in a log's folder reaches furthest, by its name."""
+    found = (snapshot_of_name(name) for name in files.names(folder))
+    return max((snapshot for snapshot in found if snapshot is not None), default=None)
+
+
+def _compare(log: LogReport, snapshots: list[SnapshotId]) -> None:
+    """The log starts where a snapshot ends; a crash may have come before the last step of an
+    install or a cleaning, which the next start does."""
+    if not snapshots:
+        if log.batches and log.log_start_offset > 0:
+            log.findings.add(
+                Kind.METADATA_SNAPSHOT_WRONG,
+                log.folder,
+                f"the log starts at offset {log.log_start_offset}, and there is no snapshot of what"
+                " came before",
+                offset=log.log_start_offset,
+            )
+        return
+    newest = snapshots[-1]
+    if newest.end_offset > log.log_end_offset:
+        log.findings.add(
+            Kind.UNFINISHED,
+            join(log.folder, checkpoint_name(newest)),
+            "a snapshot that reaches further than the log, whose place it takes at the next start",
+        )
+        return
+    starts = {snapshot.end_offset for snapshot in snapshots}
+    if log.batches and log.log_start_offset > 0 and log.log_start_offset not in starts:
+        log.findings.add(
+            Kind.METADATA_SNAPSHOT_WRONG,
+            log.folder,
+            f"the log starts at offset {log.log_start_offset}, where no snapshot ends",
+            offset=log.log_start_offset,
+        )
+
+
+def _check_epoch(
+    files: "Files", report: CheckReport, log: LogReport, snapshots: list[SnapshotId]
+) -> None:
+    path = join(report.path, QUORUM_STATE_NAME)
+    if files.exists(join(log.folder, QUORUM_STATE_NAME)):
+        return  # another server keeps it there
+    if not files.exists(path):
+        if log.batches:
+            what = "it is not there, beside a log: this node may have voted and must not vote again"
+            report.findings.add(Kind.METADATA_WRONG, path, what)
+        return
+    try:
+        epoch = decode_quorum_state(read_file(files, path)).epoch
+    except CorruptionError:
+        return  # that was told already
+    reached = max((snapshot.epoch for snapshot in snapshots), default=0)
+    if epoch < reached:
+        what = f"it says epoch {epoch}, but a snapshot is of epoch {reached}: it is an old one"
+        report.findings.add(Kind.METADATA_WRONG, path, what)
+
+
+# --- for a dump --------------------------------------------------------------------------------
+
+
+def describe_controls(batch: bytes) -> dict[str, Any]:
+    """Return what a control batch of the metadata log, or of a snapshot, says: for a dump's row.
+    Raises CorruptionError."""
+    return {"says": "; ".join(map(_said, decode_controls(batch)))}
+
+
+def _said(control: Control) -> str:
+    match control:
+        case LeaderChange():
+            return f"node {control.leader_id} leads, voters {_named(control.voters)}"
+        case SnapshotHeader(end_offset=None):
+            return "a snapshot"
+        case SnapshotHeader():
+            return f"a snapshot of everything before offset {control.end_offset}"
+        case SnapshotFooter():
+            return f"checksum {control.checksum.hex() or 'none'}"
+        case KRaftVersion():
+            return f"kraft version {control.version}"
+        case VoterSet():
+            members = (f"{_named((voter,))} at {address}" for voter, address in control.members)
+            return f"voters {', '.join(members) or 'unknown'}"
+
+
+def _named(voters: tuple[Voter, ...]) -> str:
+    return ", ".join(f"{voter.node_id} ({voter.directory_id.hex()})" for voter in voters) or "none"
