@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 30
 CODEC_TESTS := tests/unit/records tests/property/records
 PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/clients tests/unit/spark
 
-.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs simulate fuzz soak bench dist lock clean
+.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs pictures simulate fuzz soak bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -78,6 +78,9 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	  && printf '%s\n' "$$page" > docs/cli.md
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.clients.reference import with_tables as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md
+
+pictures: setup ## draw the simulated runs that docs/raft.md shows
+	$(BIN)/python -m quorumlog.simulation.pictures docs/pictures
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50, or SEED=n to replay one
 	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

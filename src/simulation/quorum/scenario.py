@@ -36,7 +36,7 @@ class QuorumRun:
         entropy = SimEntropy(f"core/{seed}")
         self.options = options or draw(entropy.stream("options"))
         self.harness = Harness(
-            self.options, _members(self.options, entropy), entropy, tracer=tracer
+            self.options, make_members(self.options, entropy), entropy, tracer=tracer
         )
         self._random = Random(entropy.stream("weather").below(1 << 62))
         self.weather = Weather(self.harness, self._random)
@@ -79,7 +79,7 @@ class QuorumRun:
         }
 
 
-def _members(options: QuorumOptions, entropy: SimEntropy) -> list[Member]:
+def make_members(options: QuorumOptions, entropy: SimEntropy) -> list[Member]:
     """The machines, before any of them was started."""
     count = options.voters + options.observers
     ids = [Voter(NodeId(n), DirectoryId(directory_of(NodeId(n), 0))) for n in range(1, count + 1)]

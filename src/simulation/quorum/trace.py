@@ -99,7 +99,7 @@ def detail_of(message: object) -> str:
     entries = getattr(message, "entries", None)
     if entries:
         parts.append(f"to={entries[-1].next_offset}")
-    for name in ("granted", "match_end", "high_watermark", "round", "position"):
+    for name in ("pre_vote", "granted", "match_end", "high_watermark", "round", "position"):
         value = getattr(message, name, None)
         if value is not None:
             parts.append(f"{name}={value}")

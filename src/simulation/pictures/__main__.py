@@ -1,0 +1,26 @@
+"""`python -m quorumlog.simulation.pictures FOLDER`: draw every story, one SVG file each."""
+
+import sys
+from pathlib import Path
+
+from . import draw, lay_out
+from .stories import STORIES, tell
+
+
+def main() -> int:
+    """Draw; the exit code."""
+    if len(sys.argv) != 2:
+        print("usage: python -m quorumlog.simulation.pictures FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for story in STORIES:
+        trace, nodes = tell(story)
+        path = folder / f"{story.name}.svg"
+        path.write_text(draw(lay_out(trace, nodes=nodes), title=story.title))
+        print(f"{path}: {story.title}, {len(trace)} events")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

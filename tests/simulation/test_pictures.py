@@ -1,0 +1,66 @@
+"""The pictures of docs/raft.md are what the simulator draws now, and show what they are named for."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from quorumlog.simulation.pictures import draw, lay_out
+from quorumlog.simulation.pictures.stories import STORIES, Story, tell
+from quorumlog.simulation.quorum.trace import Crashed, Delivered, RoleTaken, Sent, Started
+
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_the_picture_is_what_the_simulator_draws_now(story: Story) -> None:
+    trace, nodes = tell(story)
+    drawn = draw(lay_out(trace, nodes=nodes), title=story.title)
+    assert (PICTURES / f"{story.name}.svg").read_text() == drawn, "run `make pictures`"
+
+
+def test_the_election_shows_pre_votes_before_votes_and_one_leader() -> None:
+    words = words_of("election")
+    assert words.index("would you vote? · 0") < words.index("vote for me! · 1")
+    assert sum(1 for word in words if word == "leader · epoch 1") == 1
+
+
+def test_the_partition_shows_the_cut_and_both_leaders() -> None:
+    words = words_of("partition")
+    assert any(word.startswith("cut: ") for word in words)
+    assert "leader · epoch 1" in words
+    assert "leader · epoch 2" in words
+
+
+def test_the_membership_shows_each_voter_set() -> None:
+    words = words_of("membership")
+    assert "voters 1, 2, 3, 4" in words
+    assert any(word.startswith("voters ") and len(word.split(",")) == 3 for word in words)
+
+
+def test_a_lost_message_ends_half_way_and_a_dead_process_has_no_band() -> None:
+    trace = [
+        Started(at_us=0, node=1),
+        Started(at_us=0, node=2),
+        RoleTaken(at_us=1_000, node=1, role="candidate", epoch=1),
+        Sent(
+            at_us=1_000, number=1, sender=1, receiver=2, message="VoteRequest", detail="", epoch=1
+        ),
+        Sent(at_us=2_000, number=2, sender=1, receiver=2, message="Heartbeat", detail="", epoch=1),
+        Delivered(at_us=3_000, number=2),
+        Crashed(at_us=4_000, node=2),
+    ]
+    diagram = lay_out(trace, nodes=[1, 2])
+    lost, heartbeat = diagram.arrows
+    assert lost.is_lost
+    assert abs(lost.x2 - lost.x1) < abs(heartbeat.x2 - heartbeat.x1)
+    assert heartbeat.is_quiet
+    assert not heartbeat.words
+    assert [band.role for band in diagram.bands if band.x == heartbeat.x2] == ["unattached", "down"]
+
+
+def words_of(name: str) -> list[str]:
+    """Every text of a picture, from its start to its end."""
+    root = ElementTree.fromstring((PICTURES / f"{name}.svg").read_text())
+    texts = (each for each in root.iter("{http://www.w3.org/2000/svg}text"))
+    return [each.text or "" for each in texts if "halo" not in each.get("class", "")]
