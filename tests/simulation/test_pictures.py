@@ -1,4 +1,4 @@
-"""The pictures of docs/raft.md are what the simulator draws now, and show what they are named for."""
+"""The pictures of docs/raft.md are what the simulator draws now, and show what they should."""
 
 from pathlib import Path
 from xml.etree import ElementTree
