@@ -1,6 +1,7 @@
 """Members of a quorum without a core: transports that remember what arrived, on both networks."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -61,6 +62,7 @@ class Member:
     received: list[Message] = field(default_factory=list)
     lost: list[Voter] = field(default_factory=list)
     is_silent: bool = False
+    thinks_s: float = 0.0  # how long its loop stands still at each message
     transport: Transport = field(init=False)
     listener: Listener = field(init=False)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -70,6 +72,8 @@ class Member:
         return self.listener.address
 
     def receive(self, message: Message) -> None:
+        if self.thinks_s:
+            time.sleep(self.thinks_s)
         self.received.append(message)
         self.changed.set()
         if not self.is_silent:

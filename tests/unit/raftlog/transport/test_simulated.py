@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
+from quorumlog.errors import StreamBroken
 from quorumlog.ids import Epoch, Offset
+from quorumlog.proto import raft_pb2 as pb
 from quorumlog.raftlog.core.log_view import LogEnd, SnapshotId
 from quorumlog.raftlog.core.messages import (
     AppendRequest,
@@ -18,11 +20,13 @@ from quorumlog.raftlog.core.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.formats.wire import Introduction, encode_introduction
 from quorumlog.raftlog.shell.transport import TransportConfig
 from quorumlog.runtime import Runtime
+from quorumlog.services import RAFT_APPEND
 from quorumlog.simulation import Faults, SimWorld
 
-from .conftest import QUICK, Member, batch, join, members, voter
+from .conftest import CLUSTER, QUICK, Member, batch, join, members, voter
 
 ADDRESSES = {number: f"n{number}:9093" for number in (1, 2, 3)}
 Life = Callable[[Runtime], Coroutine[Any, Any, None]]
@@ -114,15 +118,38 @@ def test_a_machine_that_lost_its_power_is_found_silent_and_reached_again_when_it
 
 def test_a_node_that_stood_still_itself_does_not_break_its_healthy_links() -> None:
     lives: dict[int, Member] = {}
-    with SimWorld(4) as world:
+    with SimWorld(4, faults=Faults(latency_us=(10_000, 15_000))) as world:
         for number in ADDRESSES:
             world.node(f"n{number}").spawn(living(number, lives))
         world.run_for(500)
-        world.node("n1").pause()
-        world.run_for(150)  # the others do not find it silent yet
-        world.node("n1").resume()
-        world.run_for(500)
-        assert [member.lost for member in lives.values()] == [[], [], []]
+        for pause_ms in (900, 905, 910, 915, 920):  # at whatever moment
+            world.node("n1").pause()
+            world.run_for(pause_ms)
+            world.node("n1").resume()
+            world.run_for(pause_ms)
+        assert lives[1].lost == []
+        assert voter(1) in lives[2].lost
+
+
+def test_a_served_stream_on_which_nothing_is_said_ends() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 1) as (one,):
+            channel = runtime.network.channel(one.address)
+            stream = await channel.stream(RAFT_APPEND, timeout_ms=0)
+            introduction = encode_introduction(
+                Introduction(sender=voter(9), incarnation=b"8 bytes!", stream_number=1),
+                cluster_id=CLUSTER,
+                receiver=one.me,
+            )
+            await stream.send(pb.RaftFrame(introduction=introduction))
+            begun_ms = runtime.clock.now_ms()
+            with pytest.raises(StreamBroken):
+                await stream.receive()
+            assert QUICK.idle_ms_max < runtime.clock.now_ms() - begun_ms < 2 * QUICK.idle_ms_max
+            assert one.transport.statistics().streams_served == 0
+            await channel.close()
+
+    simulation.run(main)
 
 
 def test_idle_links_end_and_come_back_when_they_are_needed() -> None:
