@@ -89,6 +89,25 @@ class DeltaBuilder:
         self._partitions: dict[tuple[TopicId, int], None] = {}
         self._brokers: dict[NodeId, None] = {}
 
+    @classmethod
+    def replacing(cls, before: MetadataImage, after: MetadataImage) -> "DeltaBuilder":
+        """A builder that has gone from one image to another by a snapshot: what differs was found
+        by comparison. The order is that of the ids, old ones first."""
+        builder = cls(before)
+        builder.image = after
+        for topic_id in (*sorted(before.topics_by_id), *sorted(after.topics_by_id)):
+            old, new = before.topics_by_id.get(topic_id), after.topics_by_id.get(topic_id)
+            if old == new:
+                continue
+            builder._topics[topic_id] = None
+            for topic in (old, new):
+                for index, _ in topic.sorted_partitions() if topic is not None else ():
+                    builder._partitions[topic_id, index] = None
+        for broker_id in (*sorted(before.brokers), *sorted(after.brokers)):
+            if before.brokers.get(broker_id) != after.brokers.get(broker_id):
+                builder._brokers[broker_id] = None
+        return builder
+
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
         """Replay one record into the image; raises CorruptionError as `image.replay` does."""
         if record.WhichOneof("record") == "remove_topic":

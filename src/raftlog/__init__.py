@@ -1,38 +1,49 @@
-"""Consensus: one log that a majority of voters agrees on, and its driver in `shell`.
+"""Consensus: one log that a majority of voters agrees on, and the node that keeps it in `shell`.
 
-A pure core (`Raft`) takes messages, time and proposals in and gives `Ready` rounds out; the shell
-carries them out over a data directory. Knows nothing of topics or brokers: the metadata is one
-state machine that hangs on its log.
+A pure core (`core`, the door is `Raft`) takes messages, time and proposals in and gives `Ready`
+rounds out; the shell carries them out over a data directory and a network. `formats` are the bytes
+of both. Knows nothing of topics or brokers: the metadata is one state machine that hangs on its
+log.
 """
 
-from .config import METADATA_LOG_NAME, QUORUM_STATE_NAME, RaftConfig, Voter
-from .log_view import Entry, EntryKind, LogView
-from .messages import LogEnd, Message, VoteRequest, VoteResponse
-from .raft import Raft
-from .ready import Committed, Event, HardState, MessageDropped, Ready, RoleChanged, Token
-from .roles import TRANSITIONS, RoleName, Trigger
+from .core import (
+    Entry,
+    EntryKind,
+    HardState,
+    LogEnd,
+    LogView,
+    MemberStatus,
+    Message,
+    QuorumStatus,
+    Raft,
+    RaftConfig,
+    Ready,
+    RoleName,
+    SnapshotId,
+    Voter,
+    VoterHistory,
+    VoterSet,
+)
+from .formats.names import METADATA_LOG_NAME
+from .formats.quorum_state import QUORUM_STATE_NAME
 
 __all__ = [
     "METADATA_LOG_NAME",
     "QUORUM_STATE_NAME",
-    "TRANSITIONS",
-    "Committed",
     "Entry",
     "EntryKind",
-    "Event",
     "HardState",
     "LogEnd",
     "LogView",
+    "MemberStatus",
     "Message",
-    "MessageDropped",
+    "QuorumStatus",
     "Raft",
     "RaftConfig",
     "Ready",
-    "RoleChanged",
     "RoleName",
-    "Token",
-    "Trigger",
-    "VoteRequest",
-    "VoteResponse",
+    "SnapshotId",
     "Voter",
+    "VoterHistory",
+    "VoterSet",
 ]

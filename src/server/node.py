@@ -35,7 +35,6 @@ from ..metadata.shell import (
     MetadataPublisher,
 )
 from ..raftlog import METADATA_LOG_NAME, RaftConfig
-from ..raftlog import Voter as LoneVoter
 from ..raftlog.core.voters import Voter
 from ..raftlog.shell import RaftNode
 from ..raftlog.shell.formatting import format_directory as format_member
@@ -197,13 +196,13 @@ class Node:
             publisher=publisher,
             config=ControllerShellConfig(session_timeout_ms=config.session_timeout_ms),
         )
-        me = LoneVoter(meta.node_id, meta.directory_id)
         raft = await RaftNode.open(
             self._runtime,
             scope,
             directory,
-            config=RaftConfig(node_id=meta.node_id, directory_id=meta.directory_id, voters=(me,)),
-            listener=controller,
+            cluster_id=meta.cluster_id,
+            config=RaftConfig(node_id=meta.node_id, directory_id=meta.directory_id),
+            state_machine=controller,
         )
         if raft.log_end_offset == 0:
             await _refuse_lost_metadata(directory)

@@ -1,19 +1,21 @@
 """The active controller: decides one command at a time on the newest image, appends what was
 decided to the quorum's log, and answers when it is committed and applied.
 
-It is the listener of the node's quorum log. Owns the newest, uncommitted image while this node
+It is the state machine on the node's quorum log. Owns the newest, uncommitted image while this node
 leads, and the brokers' sessions. Between `decide` and `propose_nowait` nothing is awaited, so that
 commands never interleave; waiting for commits is done by as many as like to.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ...errors import (
     DuplicateBrokerRegistration,
     InconsistentClusterId,
     InvalidRequest,
+    Lost,
     NotController,
     Overloaded,
     StaleBrokerEpoch,
@@ -75,7 +77,7 @@ class ControllerShell:
         publisher: MetadataPublisher,
         config: ControllerShellConfig,
     ) -> None:
-        """Give it to RaftNode.open as the listener, then attach() the node it returns.
+        """Give it to RaftNode.open as the state machine, then attach() the node it returns.
 
         Committed records are handed to the publisher first, whose image is the committed one.
         """
@@ -94,6 +96,7 @@ class ControllerShell:
             now_ms=runtime.clock.now_ms(),
         )
         self._applied = AppliedWaiters(self._sessions.applied_offset)
+        self._leadership_listeners: list[Callable[[NodeId | None], None]] = []
         self._leading = asyncio.Event()
         self._closing = asyncio.Event()
 
@@ -115,7 +118,7 @@ class ControllerShell:
     # --- the quorum's log ----------------------------------------------------------------------
 
     def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
-        """See CommitListener."""
+        """See StateMachine."""
         self._publisher.committed(base_offset, epoch, values)
         committed = self._publisher.committed_image
         if self._epoch is not None and committed.offset == self._image.offset:
@@ -123,7 +126,7 @@ class ControllerShell:
             self._image = committed
 
     def leadership(self, leader_id: NodeId | None, epoch: int) -> None:
-        """See CommitListener."""
+        """See StateMachine."""
         if self._node is not None and leader_id == self._node.node_id:
             self._epoch = epoch
             self._image = self._publisher.committed_image
@@ -137,14 +140,37 @@ class ControllerShell:
             self._epoch, self._last = None, None
             self._image = self._publisher.committed_image
             self._leading.clear()
+        for listener in self._leadership_listeners:
+            listener(leader_id)
+
+    def on_leadership(self, listener: Callable[[NodeId | None], None]) -> None:
+        """Call with who leads the quorum, None: nobody is known to, whenever that changes."""
+        self._leadership_listeners.append(listener)
+
+    def snapshot(self) -> Iterator[list[bytes]]:
+        """See StateMachine."""
+        return self._publisher.snapshot()
+
+    def begin_restore(self) -> None:
+        """See StateMachine."""
+        assert self._epoch is None, "a leader is told its state by a snapshot"
+        self._publisher.begin_restore()
+
+    def restore(self, values: list[bytes]) -> None:
+        """See StateMachine."""
+        self._publisher.restore(values)
+
+    def end_restore(self, end_offset: int, epoch: int) -> None:
+        """See StateMachine."""
+        self._publisher.end_restore(end_offset, epoch)
 
     # --- commands ------------------------------------------------------------------------------
 
     async def submit(self, command: Command) -> Outcome:
         """Decide, append and wait for the commit.
 
-        Raises what `decide` raises, NotController, Overloaded (nothing was appended), and
-        NotController or Stopping when the leadership ended with the outcome unknown.
+        Raises what `decide` raises; NotController, Overloaded, Stopping: nothing was appended;
+        Lost: the leadership or the node ended with the outcome unknown.
         """
         outcome, proposal = self._decide(command)
         if proposal is not None:
@@ -313,7 +339,7 @@ class ControllerShell:
     async def _fence(self, broker_id: NodeId, broker_epoch: Offset) -> None:
         try:
             await self.submit(FenceBroker(broker_id=broker_id, broker_epoch=broker_epoch))
-        except (NotController, StaleBrokerEpoch, Overloaded, Stopping) as error:
+        except (NotController, StaleBrokerEpoch, Overloaded, Stopping, Lost) as error:
             _LOG.info("controller.not_fenced broker=%d reason=%s", broker_id, error)
             return
         self._sessions.remove(broker_id, broker_epoch)

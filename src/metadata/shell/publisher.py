@@ -7,7 +7,7 @@ committed meanwhile is gathered into one delta for the next round.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
 from ...errors import StaleMetadata
@@ -15,6 +15,7 @@ from ...ids import Offset
 from ...proto import metadata_records_pb2 as pb
 from ..delta import DeltaBuilder, ImageDelta
 from ..image import EMPTY_IMAGE, MetadataImage
+from ..snapshots import image_slices, load_slice, loaded_image
 
 Subscriber: TypeAlias = Callable[[ImageDelta], Awaitable[None] | None]
 
@@ -26,6 +27,7 @@ class MetadataPublisher:
         self._image = EMPTY_IMAGE  # applied by all subscribers
         self._builder = DeltaBuilder(EMPTY_IMAGE)  # what was committed last
         self._earlier: deque[DeltaBuilder] = deque()  # committed before, not yet published
+        self._loading = EMPTY_IMAGE  # of the snapshot that is being restored
         self._subscribers: list[Subscriber] = []
         self._applied_listeners: list[Callable[[Offset], None]] = []
         self._moved = asyncio.Event()
@@ -67,6 +69,28 @@ class MetadataPublisher:
                 self._earlier.append(self._builder)
                 self._builder = DeltaBuilder(self._builder.image)
             self._builder.replay(record, offset=base_offset + index, epoch=epoch)
+        self._moved.set()
+
+    def snapshot(self) -> Iterator[list[bytes]]:
+        """The committed state in slices of record values; it stays that state."""
+        return image_slices(self.committed_image)
+
+    def begin_restore(self) -> None:
+        """A snapshot follows."""
+        self._loading = EMPTY_IMAGE
+
+    def restore(self, values: list[bytes]) -> None:
+        """One slice of the snapshot, in order; raises CorruptionError."""
+        self._loading = load_slice(self._loading, values)
+
+    def end_restore(self, end_offset: int, epoch: int) -> None:
+        """The snapshot is complete: what it changed is published as one delta."""
+        image = loaded_image(self._loading, end_offset=end_offset, epoch=epoch)
+        self._loading = EMPTY_IMAGE
+        if self._builder.image is not self._builder.before:
+            self._earlier.append(self._builder)
+        self._earlier.append(DeltaBuilder.replacing(self._builder.image, image))
+        self._builder = DeltaBuilder(image)
         self._moved.set()
 
     async def run(self) -> None:

@@ -1,6 +1,21 @@
-"""Drives the consensus core over a data directory; no decision of the protocol is made here."""
+"""Runs one member of the quorum over a data directory and a network; no decision of the protocol
+is made here."""
 
-from .delivery import CommitListener, Proposal
-from .node import RaftNode
+from .formatting import format_directory
+from .gathering import Proposal
+from .links import TransportConfig
+from .node import RaftNode, RaftNodeConfig
+from .proposals import ProposalService
+from .state_machine import StateMachine
+from .transport import TransportStatistics
 
-__all__ = ["CommitListener", "Proposal", "RaftNode"]
+__all__ = [
+    "Proposal",
+    "ProposalService",
+    "RaftNode",
+    "RaftNodeConfig",
+    "StateMachine",
+    "TransportConfig",
+    "TransportStatistics",
+    "format_directory",
+]

@@ -1,118 +1,76 @@
-"""Hands committed batches to the listener, in order and once: from memory when they were proposed
-in this life, from the log when they are older.
+"""Hands committed batches to the state machine, in order and once: from memory where they are
+still there, from the log where not; and loads it from snapshots.
 
-Owns the place up to which the listener has been served. Decides nothing about what is committed.
+Owns the place up to which the state machine has been served. Decides nothing about what is
+committed. Works in slices, so that heartbeats never wait for a long past.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final
 
-from ...errors import QuorumlogError
-from ...ids import Epoch, NodeId, Offset
-from ...records.batch import iterate_batches
+from ...errors import OffsetOutOfRange
+from ...ids import Epoch, Offset
 from ...records.codec import decode_batch
-from ...storage import Log
-from ...storage.shell.directory import Directory
-from ..log_view import Entry
+from ...runtime import Clock
+from ..core.log_view import Entry, EntryKind, SnapshotId
+from ..core.raft import Raft
+from .gathering import Gathering
+from .metadata_log import MetadataLog
+from .state_machine import StateMachine
+from .tail import Tail
 
-REPLAY_BYTES: Final = 128 * 1024
-"""Bytes of the log decoded in one step of the loop while an old log is replayed."""
-
-
-class CommitListener(Protocol):
-    """What hangs on the quorum's log; called on the loop, in order, never concurrently."""
-
-    def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
-        """The values of one committed batch, once each, from the log's start after a restart."""
-
-    def leadership(self, leader_id: NodeId | None, epoch: int) -> None:
-        """The leader of the epoch opened it, and everything before was delivered; None: it gave
-        its leadership up."""
-
-
-class Proposal:
-    """A batch of this life on its way to being committed."""
-
-    __slots__ = ("_error", "_waiters", "base_offset", "epoch", "is_done", "next_offset", "values")
-
-    def __init__(self, entry: Entry, values: list[bytes] | None) -> None:
-        self.base_offset = entry.base_offset
-        self.next_offset = entry.next_offset
-        self.epoch = entry.epoch
-        self.values = values  # None: the no-op that opens the epoch
-        self.is_done = False  # committed and delivered, or given up
-        self._error: QuorumlogError | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-
-    @property
-    def last_offset(self) -> Offset:
-        """Offset of its last record."""
-        return Offset(self.next_offset - 1)
-
-    async def wait_committed(self) -> None:
-        """Return once the batch is committed and was delivered to the listener.
-
-        Raises what ended the leadership before that was known: the outcome is then unknown. Any
-        number may wait; a cancelled one takes nothing along.
-        """
-        if not self.is_done:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
-        if self._error is not None:
-            raise self._error
-
-    def finish(self, error: QuorumlogError | None = None) -> None:
-        """Let those who wait go on; a second call does nothing."""
-        if self.is_done:
-            return
-        self.is_done, self._error = True, error
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+SLICE_BYTES: Final = 128 * 1024
+"""Bytes of batches that are delivered in one step of the loop, or one larger batch."""
+SLICE_MS: Final = 5
+"""A step ends after the batch that makes it take so long."""
 
 
 class Delivery:
-    """The listener's place in the log."""
+    """The state machine's place in the log."""
 
     def __init__(
         self,
-        directory: Directory,
-        log: Log,
-        listener: CommitListener,
+        clock: Clock,
+        log: MetadataLog,
+        raft: Raft,
+        machine: StateMachine,
         *,
+        tail: Tail,
+        gathering: Gathering,
         applied: Callable[[Offset], None],
         opened: Callable[[Epoch], None],
     ) -> None:
-        self._directory = directory
+        """`applied` is told after every slice, `opened` when an epoch's no-op is reached."""
+        self._clock = clock
         self._log = log
-        self._listener = listener
-        self._applied = applied  # told after every delivery
-        self._opened = opened  # told when an epoch's no-op is reached
-        self._end = Offset(log.log_start_offset)  # everything below was delivered
+        self._raft = raft
+        self._machine = machine
+        self._tail = tail
+        self._gathering = gathering
+        self._applied = applied
+        self._opened = opened
+        self._end = raft.applied_end  # everything below was delivered
         self._committed_end = self._end
-        self._tail: deque[Proposal] = deque()  # of this life, undelivered, contiguous
+        self._pauses = 0  # counts the calls of pause(): what was read before one is void
+        self._is_paused = False
         self._moved = asyncio.Event()
         self._closed = False
 
-    def remember(self, proposal: Proposal) -> None:
-        """Keep an appended batch until it is committed."""
-        self._tail.append(proposal)
-
     def commit(self, end: Offset) -> None:
-        """Everything below `end` is committed: deliver what is in memory at once."""
-        self._committed_end = end
-        self._deliver_tail()
-        if self._end < end:
-            self._moved.set()
+        """Everything below `end` is committed."""
+        self._committed_end = max(self._committed_end, end)
+        self._moved.set()
 
-    def fail(self, error: QuorumlogError) -> None:
-        """Give up on every undelivered proposal; what commits later is delivered all the same."""
-        for proposal in self._tail:
-            proposal.finish(error)
+    @property
+    def end(self) -> Offset:
+        """Everything below was delivered."""
+        return self._end
+
+    @property
+    def committed_end(self) -> Offset:
+        """Everything below is committed, delivered or not."""
+        return self._committed_end
 
     def close(self) -> None:
         """End run()."""
@@ -120,47 +78,88 @@ class Delivery:
         self._moved.set()
 
     async def run(self) -> None:
-        """Deliver from the log what is committed and not in memory; until close()."""
+        """Deliver what is committed; until close()."""
         while not self._is_closed():
             await self._moved.wait()
             self._moved.clear()
-            while self._end < self._replay_end():
-                await self._replay_step()
-                if self._is_closed():
-                    return
-            self._deliver_tail()
+            while self._is_behind():
+                if self._end < self._tail.start_offset:
+                    await self._deliver_from_log()
+                else:
+                    self._deliver(self._tail.following(self._end))
+                if self._is_behind():
+                    await asyncio.sleep(0)  # the loop breathes between slices
+
+    # --- state ---------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """The log is about to be replaced by a snapshot: deliver nothing until go_on()."""
+        self._pauses += 1
+        self._is_paused = True
+
+    def go_on(self) -> None:
+        """The log is what it was, or the state was restored."""
+        self._is_paused = False
+        self._moved.set()
+
+    async def restore(self, snapshot: SnapshotId) -> None:
+        """Load the state machine from a snapshot that is on the disk, and go on behind it; only
+        while paused, or before run(). Raises SnapshotDamaged, StorageError."""
+        reader = await self._log.open_snapshot(snapshot)
+        self._machine.begin_restore()
+        while (values := await reader.next()) is not None:
+            self._machine.restore(values)
+        self._machine.end_restore(snapshot.end_offset, snapshot.epoch)
+        self._end = snapshot.end_offset
+        self._committed_end = max(self._committed_end, self._end)
+
+    # --- slices --------------------------------------------------------------------------------
 
     def _is_closed(self) -> bool:
         return self._closed
 
-    def _replay_end(self) -> Offset:
-        """Where the batches in memory begin, or the commit if that comes first."""
-        tail_start = self._tail[0].base_offset if self._tail else self._committed_end
-        return min(tail_start, self._committed_end)
+    def _is_behind(self) -> bool:
+        """Whether there is something to deliver now."""
+        return self._end < self._committed_end and not self._is_paused and not self._closed
 
-    async def _replay_step(self) -> None:
-        found = self._log.read(self._end, max_bytes=REPLAY_BYTES, end_offset=self._replay_end())
-        assert found is not None, f"nothing at {self._end}, log end {self._log.log_end_offset}"
-        content = await self._directory.read(found)
-        assert content, f"nothing at {self._end}, log end {self._log.log_end_offset}"
-        for position, header in iterate_batches(content):
-            assert header.base_offset == self._end, f"{header.base_offset} follows {self._end}"
-            if not header.is_control:
-                values = [record.value or b"" for record in decode_batch(content, position)]
-                self._listener.committed(header.base_offset, header.leader_epoch, values)
-            self._end = Offset(header.next_offset)
-            self._applied(self._end)
-        await asyncio.sleep(0)  # a long replay lets the loop breathe between steps
+    async def _deliver_from_log(self) -> None:
+        """Read a slice of what is in memory no more; it is durable, since it was forgotten."""
+        before = self._pauses
+        end, _ = self._raft.log.range_end(self._end, bytes_max=SLICE_BYTES)
+        end = min(end, self._committed_end, self._tail.start_offset)
+        try:
+            entries = await self._log.read_entries(self._end, end)
+        except OffsetOutOfRange:
+            if self._pauses == before:
+                raise
+            return  # a snapshot has taken the log's place
+        if self._pauses == before:
+            self._deliver(entries)
 
-    def _deliver_tail(self) -> None:
-        while self._tail and self._tail[0].base_offset == self._end:
-            if self._tail[0].next_offset > self._committed_end:
-                return
-            proposal = self._tail.popleft()
-            self._end = proposal.next_offset
-            if proposal.values is not None:
-                self._listener.committed(proposal.base_offset, proposal.epoch, proposal.values)
-            self._applied(self._end)
-            if proposal.values is None:
-                self._opened(proposal.epoch)
-            proposal.finish()
+    def _deliver(self, entries: Iterable[Entry]) -> None:
+        """Deliver one slice of contiguous committed batches."""
+        begun_ms, size = self._clock.now_ms(), 0
+        opened: list[Epoch] = []
+        for entry in entries:
+            if entry.next_offset > self._committed_end:
+                break
+            assert entry.base_offset == self._end, f"{entry.base_offset} follows {self._end}"
+            if entry.kind is EntryKind.DATA:
+                self._machine.committed(entry.base_offset, entry.epoch, self._values(entry))
+            elif entry.kind is EntryKind.LEADER_CHANGE:
+                opened.append(entry.epoch)
+            self._end = entry.next_offset
+            size += entry.size
+            if size >= SLICE_BYTES or self._clock.now_ms() - begun_ms >= SLICE_MS:
+                break
+        self._raft.applied(self._end)
+        for epoch in opened:
+            self._opened(epoch)
+        self._gathering.delivered(self._end)
+        self._applied(self._end)
+
+    def _values(self, entry: Entry) -> list[bytes]:
+        values = self._gathering.delivering(entry.base_offset, entry.epoch)
+        if values is not None:
+            return values
+        return [record.value or b"" for record in decode_batch(entry.payload)]

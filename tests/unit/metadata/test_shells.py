@@ -32,7 +32,7 @@ from quorumlog.metadata.shell import (
 )
 from quorumlog.proto import admin_pb2
 from quorumlog.proto import controller_pb2 as pb
-from quorumlog.raftlog import RaftConfig, Voter
+from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.runtime import Listener, Runtime, Scope, Stream
 from quorumlog.services import CONTROLLER_BROKER_SESSION, CONTROLLER_RELAY
@@ -135,10 +135,13 @@ async def started(
             publisher=publisher,
             config=config or ControllerShellConfig(),
         )
-        me = Voter(ONE, directory.meta.directory_id)
-        raft_config = RaftConfig(node_id=ONE, directory_id=me.directory_id, voters=(me,))
         raft = await RaftNode.open(
-            runtime, scope, directory, config=raft_config, listener=controller
+            runtime,
+            scope,
+            directory,
+            cluster_id=CLUSTER,
+            config=RaftConfig(node_id=ONE, directory_id=directory.meta.directory_id),
+            state_machine=controller,
         )
         controller.attach(raft)
         publishing = scope.spawn(publisher.run(), name="publisher")

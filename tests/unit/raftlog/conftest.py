@@ -1,6 +1,6 @@
-"""Both runtimes, and a listener that remembers."""
+"""Both runtimes, and a state machine that remembers."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from quorumlog.runtime import Runtime, real
 
 @dataclass
 class Remembers:
-    """A CommitListener that keeps what it was told."""
+    """A state machine that keeps what it was told; a snapshot of it forgets where batches were."""
 
     batches: list[tuple[int, int, list[bytes]]] = field(default_factory=list)
     leaders: list[tuple[int | None, int]] = field(default_factory=list)
@@ -23,6 +23,18 @@ class Remembers:
 
     def leadership(self, leader_id: int | None, epoch: int) -> None:
         self.leaders.append((leader_id, epoch))
+
+    def snapshot(self) -> Iterator[list[bytes]]:
+        return iter([self.values])
+
+    def begin_restore(self) -> None:
+        self.batches.clear()
+
+    def restore(self, values: list[bytes]) -> None:
+        self.batches.append((-1, -1, values))
+
+    def end_restore(self, end_offset: int, epoch: int) -> None:
+        pass
 
     @property
     def values(self) -> list[bytes]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from quorumlog.ids import ClusterId, Epoch, NodeId, TopicId
-from quorumlog.raftlog.quorum_state import encode_quorum_state
-from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog import HardState
+from quorumlog.raftlog.formats.quorum_state import encode_quorum_state
 from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record

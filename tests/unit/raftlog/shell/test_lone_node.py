@@ -9,33 +9,34 @@ import pytest
 
 from quorumlog.errors import (
     CorruptionError,
-    InvalidRequest,
-    NotController,
-    NotImplementedHere,
+    DirectoryMismatch,
+    Lost,
     Overloaded,
     QuorumlogError,
     Stopping,
 )
-from quorumlog.ids import ClusterId, DirectoryId, NodeId
-from quorumlog.raftlog import QUORUM_STATE_NAME, RaftConfig, Voter
+from quorumlog.ids import DirectoryId, NodeId
+from quorumlog.raftlog import QUORUM_STATE_NAME, RaftConfig
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.records.batch import iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.storage import LogConfig
 from quorumlog.storage.shell.directory import Directory
 
+from .lone import CLUSTER, open_node
+
 ONE = NodeId(1)
+FIRST = 2  # offset of the first proposal of all: before it, the no-op and the voters
 Listener = Any  # conftest.Remembers: importlib mode gives conftest no importable name
 Run = Callable[[Callable[[Runtime, str], Coroutine[Any, Any, Any]]], Any]
 
 
 async def format_directory(runtime: Runtime, path: str) -> None:
-    await Directory.format(runtime, path, cluster_id=ClusterId("c" * 22), node_id=ONE)
+    await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
 
 
 def config_of(directory: Directory, **changes: Any) -> RaftConfig:
-    me = directory.meta.directory_id
-    fields = {"node_id": ONE, "directory_id": me, "voters": (Voter(ONE, me),), **changes}
+    fields = {"node_id": ONE, "directory_id": directory.meta.directory_id, **changes}
     return RaftConfig(**fields)
 
 
@@ -48,7 +49,7 @@ async def opened(
         directory = await Directory.open(runtime, scope, path)
         try:
             config = config_of(directory, **changes)
-            node = await RaftNode.open(runtime, scope, directory, config=config, listener=listener)
+            node = await open_node(runtime, scope, directory, config, listener)
             await node.start()
             try:
                 yield node
@@ -65,7 +66,7 @@ def test_lone_voter_leads_when_started(run: Run, listener: Listener) -> None:
             assert node.is_leader
             assert (node.leader_id, node.epoch) == (ONE, 1)
             assert listener.leaders == [(1, 1)]
-            assert node.high_watermark == 1
+            assert node.high_watermark == FIRST
 
     run(main)
     assert listener.leaders == [(1, 1), (None, 1)]
@@ -77,9 +78,9 @@ def test_proposal_returns_its_last_offset_once_it_was_delivered(
     async def main(runtime: Runtime, path: str) -> None:
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
-            assert await node.propose([b"a", b"b"]) == 2
-            assert listener.batches == [(1, 1, [b"a", b"b"])]
-            assert await node.propose([b"c"]) == 3
+            assert await node.propose([b"a", b"b"]) == FIRST + 1
+            assert listener.batches == [(FIRST, 1, [b"a", b"b"])]
+            assert await node.propose([b"c"]) == FIRST + 2
 
     run(main)
     assert listener.values == [b"a", b"b", b"c"]
@@ -93,7 +94,7 @@ def test_concurrent_proposals_share_writes_and_keep_their_order(
         async with opened(runtime, path, listener) as node:
             return list(await asyncio.gather(*(node.propose([b"%d" % i]) for i in range(200))))
 
-    assert run(main) == list(range(1, 201))
+    assert run(main) == list(range(FIRST, FIRST + 200))
     assert listener.values == [b"%d" % i for i in range(200)]
 
 
@@ -111,8 +112,9 @@ def test_restart_delivers_the_past_before_it_leads_in_a_new_epoch(
         async with opened(runtime, path, listener) as node:
             assert listener.batches == past
             assert listener.leaders == [(1, 2)]
-            assert await node.propose([b"new"]) == 2002
-        assert listener.batches == [*past, (2002, 2, [b"new"])]
+            end = FIRST + 2000 + 1  # the no-op of the second epoch
+            assert await node.propose([b"new"]) == end
+        assert listener.batches == [*past, (end, 2, [b"new"])]
 
     run(main)
 
@@ -149,16 +151,21 @@ def test_closed_node_refuses_and_fails_what_is_pending(run: Run, listener: Liste
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
             pending = node.propose_nowait([b"pending"])
+            await asyncio.sleep(0)  # the driver's turn: it is in the log now
+            gathered = node.propose_nowait([b"gathered"])
             await node.close()
             with pytest.raises(Stopping):
+                await gathered.wait_committed()
+            with pytest.raises(Lost):
                 await pending.wait_committed()
-            with pytest.raises((Stopping, NotController)):
-                node.propose_nowait([b"late"])
+            for late in (node.propose([b"late"]), node.read_index()):
+                with pytest.raises(Stopping):
+                    await late
 
     run(main)
 
 
-def test_no_op_of_an_epoch_is_a_control_batch(run: Run, listener: Listener) -> None:
+def test_no_op_of_an_epoch_and_the_voters_are_control_batches(run: Run, listener: Listener) -> None:
     async def main(runtime: Runtime, path: str) -> list[tuple[bool, int, int]]:
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
@@ -174,7 +181,7 @@ def test_no_op_of_an_epoch_is_a_control_batch(run: Run, listener: Listener) -> N
                 (h.is_control, h.leader_epoch, h.record_count) for _, h in iterate_batches(content)
             ]
 
-    assert run(main) == [(True, 1, 1), (False, 1, 1)]
+    assert run(main) == [(True, 1, 1), (True, 1, 1), (False, 1, 1)]
 
 
 async def refused(
@@ -187,21 +194,11 @@ async def refused(
     return str(raised.value)
 
 
-def test_more_than_one_voter_is_refused(run: Run, listener: Listener) -> None:
+def test_another_disk_than_the_one_formatted_is_refused(run: Run, listener: Listener) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         await format_directory(runtime, path)
-        two = (Voter(ONE, DirectoryId(b"a" * 16)), Voter(NodeId(2), DirectoryId(b"b" * 16)))
-        said = await refused(runtime, path, listener, NotImplementedHere, voters=two)
-        assert "2 voters" in said
-
-    run(main)
-
-
-def test_wiped_disk_under_an_old_id_is_no_voter(run: Run, listener: Listener) -> None:
-    async def main(runtime: Runtime, path: str) -> None:
-        await format_directory(runtime, path)
-        other = (Voter(ONE, DirectoryId(b"a" * 16)),)
-        await refused(runtime, path, listener, InvalidRequest, voters=other)
+        other = DirectoryId(b"a" * 16)
+        await refused(runtime, path, listener, DirectoryMismatch, directory_id=other)
 
     run(main)
 

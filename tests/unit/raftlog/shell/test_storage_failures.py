@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from quorumlog.errors import QuorumlogError
-from quorumlog.ids import ClusterId, NodeId
-from quorumlog.raftlog import RaftConfig, Voter
+from quorumlog.ids import NodeId
+from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage.shell.directory import Directory
+
+from .lone import CLUSTER, open_node
 
 Listener = Any  # conftest.Remembers
 ONE = NodeId(1)
@@ -58,12 +60,11 @@ def test_failed_write_stops_the_node_unacknowledged(
 @asynccontextmanager
 async def opened(runtime: Runtime, listener: Listener) -> AsyncIterator[RaftNode]:
     """A node on a formatted directory, not started."""
-    await Directory.format(runtime, "/data", cluster_id=ClusterId("c" * 22), node_id=ONE)
+    await Directory.format(runtime, "/data", cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("life") as scope:
         directory = await Directory.open(runtime, scope, "/data")
-        me = Voter(ONE, directory.meta.directory_id)
-        config = RaftConfig(node_id=ONE, directory_id=me.directory_id, voters=(me,))
-        yield await RaftNode.open(runtime, scope, directory, config=config, listener=listener)
+        config = RaftConfig(node_id=ONE, directory_id=directory.meta.directory_id)
+        yield await open_node(runtime, scope, directory, config, listener)
         await directory.close()
 
 

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from quorumlog.ids import ClusterId, NodeId
-from quorumlog.raftlog import RaftConfig, Voter
-from quorumlog.raftlog.shell import RaftNode
+from quorumlog.ids import NodeId
+from quorumlog.raftlog import RaftConfig
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, SimWorld
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.storage.shell.directory import Directory
+
+from .lone import CLUSTER, open_node
 
 Listener = Any  # conftest.Remembers
 ONE = NodeId(1)
@@ -20,12 +21,11 @@ DATA = "/data"
 async def live(runtime: Runtime, listener: Listener, acknowledged: list[bytes], life: int) -> None:
     """Propose for ever, noting what was acknowledged."""
     if not runtime.files.exists(f"{DATA}/meta.properties"):
-        await Directory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=ONE)
+        await Directory.format(runtime, DATA, cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("life") as scope:
         directory = await Directory.open(runtime, scope, DATA)
-        me = Voter(ONE, directory.meta.directory_id)
-        config = RaftConfig(node_id=ONE, directory_id=me.directory_id, voters=(me,))
-        node = await RaftNode.open(runtime, scope, directory, config=config, listener=listener)
+        config = RaftConfig(node_id=ONE, directory_id=directory.meta.directory_id)
+        node = await open_node(runtime, scope, directory, config, listener)
         await node.start()
         for number in range(40):
             values = [b"%d-%d-%d" % (life, number, index) for index in range(number % 3 + 1)]

@@ -1,0 +1,144 @@
+"""What leaves this node: messages as they are, entries and pieces of snapshots as they are read.
+
+Entries come from memory in the same step whenever they are there. What must be read waits in a
+first-in-first-out queue of its peer, bounded by the core's window of requests in flight; the other
+messages to that peer, heartbeats above all, overtake it.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from ...ids import Epoch
+from ..core.log_view import Entry
+from ..core.messages import AppendRequest, SnapshotChunk
+from ..core.raft import Raft
+from ..core.ready import Outgoing, SendChunk, SendEntries
+from ..core.voters import Voter
+from .metadata_log import MetadataLog
+from .tail import Tail
+from .transport import Transport
+
+QUEUE_MAX: Final = 1_000
+"""Requests to one peer that wait to be read; more are dropped, the core finds out by heartbeats."""
+
+
+class Sending:
+    """The way out of one node."""
+
+    def __init__(self, raft: Raft, log: MetadataLog, *, tail: Tail, transport: Transport) -> None:
+        self._raft = raft
+        self._log = log
+        self._tail = tail
+        self._transport = transport
+        self._queues: dict[Voter, deque[SendEntries | SendChunk]] = {}  # never an empty one
+        self._waiting = asyncio.Event()
+        self._closed = False
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Send, or queue what has to be read first; never waits."""
+        if not isinstance(outgoing, SendEntries | SendChunk):
+            self._transport.send(outgoing)
+            return
+        queue = self._queues.get(outgoing.receiver)
+        if queue is None:
+            if isinstance(outgoing, SendEntries):
+                entries = self._tail.between(outgoing.prev.offset, outgoing.end)
+                if entries is not None:
+                    self._send_entries(outgoing, entries)
+                    return
+            queue = self._queues[outgoing.receiver] = deque()
+            self._waiting.set()
+        if isinstance(outgoing, SendEntries):
+            _drop_from(queue, outgoing)
+        if len(queue) < QUEUE_MAX:
+            queue.append(outgoing)
+
+    def forget(self, peer: Voter) -> None:
+        """The way to the peer broke: what waits for it would come too late."""
+        self._queues.pop(peer, None)
+
+    def close(self) -> None:
+        """End run()."""
+        self._closed = True
+        self._queues.clear()
+        self._waiting.set()
+
+    async def run(self) -> None:
+        """Read and send what waits, peer by peer in turn; until close()."""
+        while not self._is_closed():
+            await self._waiting.wait()
+            self._waiting.clear()
+            while self._queues:
+                for peer in list(self._queues):
+                    await self._send_first(peer)
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    async def _send_first(self, peer: Voter) -> None:
+        """Read and send what waits longest for a peer."""
+        queue = self._queues.get(peer)
+        if queue is None:
+            return
+        first = queue[0]
+        if self._is_due(first.epoch):
+            if isinstance(first, SendEntries):
+                await self._read_entries(first)
+            else:
+                await self._read_chunk(first)
+        if self._queues.get(peer) is queue:  # not forgotten meanwhile
+            if queue[0] is first:
+                queue.popleft()
+            if not queue:
+                del self._queues[peer]
+
+    async def _read_entries(self, wanted: SendEntries) -> None:
+        entries = self._tail.between(wanted.prev.offset, wanted.end)
+        if entries is None and wanted.prev.offset >= self._raft.log.start_offset:
+            entries = await self._log.read_entries(wanted.prev.offset, wanted.end)
+        if entries is not None and self._is_due(wanted.epoch):
+            self._send_entries(wanted, entries)
+
+    async def _read_chunk(self, wanted: SendChunk) -> None:
+        found = await self._log.read_chunk(wanted.snapshot, wanted.position, wanted.bytes_max)
+        if found is None or not self._is_due(wanted.epoch):
+            return
+        content, size = found
+        self._transport.send(
+            SnapshotChunk(
+                sender=self._raft.me,
+                receiver=wanted.receiver,
+                epoch=wanted.epoch,
+                snapshot=wanted.snapshot,
+                voters=wanted.voters,
+                size=size,
+                position=wanted.position,
+                content=content,
+            )
+        )
+
+    def _send_entries(self, wanted: SendEntries, entries: tuple[Entry, ...]) -> None:
+        self._transport.send(
+            AppendRequest(
+                sender=self._raft.me,
+                receiver=wanted.receiver,
+                epoch=wanted.epoch,
+                prev=wanted.prev,
+                entries=entries,
+                high_watermark=wanted.high_watermark,
+            )
+        )
+
+    def _is_due(self, epoch: Epoch) -> bool:
+        """Whether this node still leads the epoch."""
+        return self._raft.is_leader and self._raft.epoch == epoch
+
+
+def _drop_from(queue: deque[SendEntries | SendChunk], wanted: SendEntries) -> None:
+    """The core has gone back to an earlier place: what waits from there on is asked for anew."""
+    while queue:
+        last = queue[-1]
+        if not isinstance(last, SendEntries) or last.prev.offset < wanted.prev.offset:
+            return
+        queue.pop()

@@ -1,0 +1,111 @@
+"""Snapshots of the own state: taken when the log has grown by so many bytes since the last one.
+
+Beside everything else: the state machine gives slices of a state that stays, the disk takes them
+between two writes of the log. What fails for lack of room is tried again when the log has grown
+further; the log is kept whole until then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ...errors import DiskFull
+from ...ids import Offset
+from ..core.log_view import LogView, SnapshotId
+from ..core.raft import Raft
+from .metadata_log import MetadataLog
+from .state_machine import StateMachine
+
+_LOG = logging.getLogger("quorumlog.raftlog")
+
+
+def grown_past(log: LogView, start_offset: Offset, end_offset: Offset, *, bytes_min: int) -> bool:
+    """Whether the batches of [start, end), both boundaries, are more than `bytes_min` bytes."""
+    reached, _ = log.range_end(start_offset, bytes_max=bytes_min)
+    return reached < end_offset
+
+
+class Snapshotting:
+    """The snapshots that one node takes."""
+
+    def __init__(
+        self,
+        raft: Raft,
+        log: MetadataLog,
+        machine: StateMachine,
+        *,
+        every_bytes: int,
+        taken: Callable[[], None],
+    ) -> None:
+        """`taken` is told after each."""
+        self._raft = raft
+        self._log = log
+        self._machine = machine
+        self._every_bytes = every_bytes
+        self._taken = taken
+        self._tried_end = _newest_end(raft)  # where the last one ends, taken or not
+        self._due = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_held = False
+        self._closed = False
+
+    def applied(self, end: Offset) -> None:
+        """The state has reached `end`: begin a snapshot if enough has come since the last one."""
+        if self._is_held or not self._idle.is_set():
+            return
+        start = max(self._tried_end, _newest_end(self._raft))
+        if grown_past(self._raft.log, start, end, bytes_min=self._every_bytes):
+            self._due.set()
+
+    async def hold(self) -> None:
+        """Begin no snapshot, and return once none is under way: the log is to be replaced."""
+        self._is_held = True
+        self._due.clear()
+        await self._idle.wait()
+
+    def go_on(self) -> None:
+        """End hold()."""
+        self._is_held = False
+
+    def close(self) -> None:
+        """End run(); the task may be cancelled as well, an unfinished file is no snapshot."""
+        self._closed = True
+        self._due.set()
+
+    async def run(self) -> None:
+        """Take snapshots; until close(). Raises StorageError."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            if self._closed:
+                return
+            self._idle.clear()
+            try:
+                await self._take()
+            finally:
+                self._idle.set()
+
+    async def _take(self) -> None:
+        """Write the present state and tell the core."""
+        raft = self._raft
+        end = raft.applied_end
+        snapshot = SnapshotId(end, raft.log.epoch_before(end))
+        if raft.snapshots and snapshot <= raft.snapshots[-1]:
+            return
+        if end > raft.durable_end:
+            return  # others committed it already; a snapshot must not end above the own log on disk
+        self._tried_end = end
+        slices = self._machine.snapshot()
+        try:
+            size = await self._log.write_snapshot(snapshot, raft.voters.at(end), slices)
+        except DiskFull as error:
+            _LOG.warning("raft.snapshot_failed end_offset=%d error=%s", end, error)
+            return
+        _LOG.info("raft.snapshot_taken end_offset=%d epoch=%d bytes=%d", end, snapshot.epoch, size)
+        raft.snapshot_taken(snapshot)
+        self._taken()
+
+
+def _newest_end(raft: Raft) -> Offset:
+    return raft.snapshots[-1].end_offset if raft.snapshots else raft.log.start_offset

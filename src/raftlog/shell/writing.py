@@ -1,0 +1,122 @@
+"""The disk's side of the core's rounds: one write at a time, in the order of the fields.
+
+A storage failure ends the node: a member that cannot tell what it has on disk must not go on. A
+full disk is no failure, since what found no room was undone: the round waits, and is tried again.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+from ...errors import DiskFull, QuorumlogError, SnapshotDamaged
+from ...ids import NodeId
+from ..core.log_view import SnapshotId
+from ..core.ready import Ready
+from ..core.voters import VoterSet
+from .delivery import Delivery
+from .metadata_log import MetadataLog
+from .snapshotting import Snapshotting
+
+_LOG = logging.getLogger("quorumlog.raftlog")
+
+DISK_FULL_RETRY_S: Final = 0.5
+"""How long a round that found no room waits before it is tried again."""
+
+_Step: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class GaveUp(Exception):
+    """The node ended while a round waited for room on the disk."""
+
+
+class Writing:
+    """Carries out what must be durable."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        log: MetadataLog,
+        *,
+        delivery: Delivery,
+        snapshotting: Snapshotting,
+        disk_full: Callable[[DiskFull], bool],
+    ) -> None:
+        """`disk_full` is told each time that a round finds no room; whether it may wait on."""
+        self._node_id = node_id
+        self._log = log
+        self._delivery = delivery
+        self._snapshotting = snapshotting
+        self._disk_full = disk_full
+        self._received_voters = VoterSet(())  # in force at the end of the snapshot being received
+
+    async def persist(self, ready: Ready) -> bool:
+        """Make 1 to 5 of a round durable; false when its snapshot proved bad, and all else is.
+
+        Raises what the storage raises, and GaveUp.
+        """
+        steps: deque[_Step] = deque()
+        if ready.hard_state is not None:
+            steps.append(partial(self._log.store_hard_state, ready.hard_state))
+        for chunk in ready.chunks:
+            self._received_voters = chunk.voters
+            steps.append(partial(self._log.write_chunk, chunk))
+        if ready.truncate_to is not None:
+            steps.append(partial(self._log.truncate_to, ready.truncate_to))
+        if ready.append:
+            steps.append(partial(self._log.append, ready.append))
+        await self._take(steps)
+        return ready.install is None or await self._install(ready.install)
+
+    async def clean_to(self, snapshot: SnapshotId) -> None:
+        """Let the log start where the snapshot ends."""
+        await self._take(deque([partial(self._log.clean_to, snapshot)]))
+
+    async def _take(self, steps: deque[_Step]) -> None:
+        """Take the steps in order; one that finds no room is repeated until it does."""
+        is_told = False
+        while steps:
+            try:
+                await steps[0]()
+            except DiskFull as error:
+                if not is_told:
+                    _LOG.error("raft.disk_full node=%d error=%s", self._node_id, error)
+                    is_told = True
+                if not self._disk_full(error):
+                    raise GaveUp(str(error)) from error
+                await asyncio.sleep(DISK_FULL_RETRY_S)
+            else:
+                steps.popleft()
+
+    async def _install(self, snapshot: SnapshotId) -> bool:
+        """Put a received snapshot in the log's place and load the state from it."""
+        await self._snapshotting.hold()
+        self._delivery.pause()
+        try:
+            await self._log.install(snapshot, self._received_voters)
+        except SnapshotDamaged as error:
+            _LOG.warning("raft.snapshot_refused node=%d error=%s", self._node_id, error)
+            self._go_on()
+            return False
+        await self._delivery.restore(snapshot)
+        _LOG.info(
+            "raft.snapshot_installed node=%d end_offset=%d epoch=%d",
+            self._node_id,
+            snapshot.end_offset,
+            snapshot.epoch,
+        )
+        return True
+
+    def _go_on(self) -> None:
+        self._delivery.go_on()
+        self._snapshotting.go_on()
+
+    def installed(self) -> None:
+        """The core knows of the install."""
+        self._go_on()
+
+
+STORAGE_FAILURES: Final = (QuorumlogError, OSError)
+"""What a write may raise: anything of it means that the disk's state is unknown."""

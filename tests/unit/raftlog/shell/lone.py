@@ -1,0 +1,27 @@
+"""A lone voter on a directory that was formatted without voters."""
+
+from quorumlog.ids import ClusterId
+from quorumlog.raftlog import RaftConfig
+from quorumlog.raftlog.shell import RaftNode, StateMachine
+from quorumlog.runtime import Runtime, Scope
+from quorumlog.storage.shell.directory import Directory
+
+CLUSTER = ClusterId("c" * 22)
+
+
+async def open_node(
+    runtime: Runtime,
+    scope: Scope,
+    directory: Directory,
+    config: RaftConfig,
+    state_machine: StateMachine,
+) -> RaftNode:
+    """A node that is open and not started."""
+    return await RaftNode.open(
+        runtime,
+        scope,
+        directory,
+        cluster_id=CLUSTER,
+        config=config,
+        state_machine=state_machine,
+    )
