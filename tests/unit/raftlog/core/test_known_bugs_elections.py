@@ -1,8 +1,7 @@
-"""Bugs that other implementations had, each with the history that shows it: elections (B1 to B5, B9,
-B15 to B19, B24, B34).
+"""Bugs that other implementations had, each with the history that shows it: elections (B1 to B5,
+B9, B15 to B19, B24, B34).
 
-The numbers are the project's own; docs/testing.md says what they are. The rest is in
-test_known_bugs_log.py and test_known_bugs_members.py.
+The rest is in test_known_bugs_log.py and test_known_bugs_members.py.
 """
 
 import pytest
@@ -12,6 +11,7 @@ from quorumlog.raftlog.core.log_view import LogEnd
 from quorumlog.raftlog.core.messages import (
     AppendResponse,
     Heartbeat,
+    Message,
     SnapshotResponse,
     VoteRequest,
     VoteResponse,
@@ -252,7 +252,7 @@ def test_b17_a_cut_between_two_of_three_does_not_make_elections_alternate() -> N
 
 @pytest.mark.parametrize("direction", ["out", "in"])
 def test_b17_a_leader_that_is_deaf_or_mute_is_replaced(direction: str) -> None:
-    """Half a link: check-quorum ends a leader that hears nobody, silence one that reaches nobody."""
+    """Check-quorum ends a leader that hears nobody, its silence one that reaches nobody."""
     quorum = led()
     for other in (2, 3):
         quorum.cut.add((1, other) if direction == "out" else (other, 1))
@@ -341,9 +341,9 @@ def test_b19_a_leader_without_a_majority_gives_up() -> None:
     quorum.isolate(1)
     quorum.read(1, 5)
     quorum.run(1_400)
-    assert quorum[1].is_leader
+    assert quorum[1].role.name == "leader"
     quorum.run(300)
-    assert not quorum[1].is_leader
+    assert quorum[1].leader is None
     assert quorum.members[1].reads_lost == [5]
 
 
@@ -385,7 +385,7 @@ def test_b34_an_answer_to_an_earlier_leadership_counts_for_nothing(kind: str) ->
     quorum.propose(1, "a")
     quorum.persist(1)
     end, committed = quorum[1].log.end_offset, quorum[1].high_watermark
-    late = {
+    late: dict[str, Message] = {
         "progress": AppendResponse(
             sender=voter(2),
             receiver=voter(1),
@@ -398,8 +398,8 @@ def test_b34_an_answer_to_an_earlier_leadership_counts_for_nothing(kind: str) ->
         "snapshot": SnapshotResponse(
             sender=voter(2), receiver=voter(1), epoch=Epoch(1), snapshot=taken, position=0
         ),
-    }[kind]
-    quorum.step(late)
+    }
+    quorum.step(late[kind])
     assert quorum[1].high_watermark == committed
     assert quorum[1].role.name == "leader"
 

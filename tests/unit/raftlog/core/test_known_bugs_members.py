@@ -1,0 +1,377 @@
+"""Bugs that other implementations had, each with the history that shows it: who counts, who votes,
+what is read (B10 to B14, B20, B21, B32, B33); and where each of B1 to B34 is tested.
+"""
+
+import ast
+import re
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from quorumlog.errors import VoterChangePending
+from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.core.log_view import LogEnd
+from quorumlog.raftlog.core.messages import (
+    AppendRequest,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+)
+
+from ....scenarios.quorum import Quorum, data, voter, voters
+
+ROOT = Path(__file__).parents[4]
+
+
+def led(*node_ids: int, observers: tuple[int, ...] = ()) -> Quorum:
+    quorum = Quorum(node_ids or (1, 2, 3))
+    quorum.elect(1)
+    for node_id in observers:
+        quorum.observer(node_id)
+    quorum.run(300)
+    return quorum
+
+
+def acknowledge(quorum: Quorum, node_id: int) -> None:
+    """All of node 1's log is durable on the node, it says."""
+    end = quorum[1].log.end_offset
+    quorum.step(
+        AppendResponse(
+            sender=quorum.me(node_id),
+            receiver=voter(1),
+            epoch=quorum[1].epoch,
+            match_end=end,
+            received_end=end,
+        )
+    )
+
+
+def said(quorum: Quorum, node_id: int) -> list[str]:
+    return quorum.members[node_id].state
+
+
+# --- B10, B11: who counts ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_b10_every_majority_commits_and_nothing_less(size: int) -> None:
+    """All subsets of all sizes: off by one in either direction would show."""
+    others = range(2, size + 1)
+    for count in range(size):
+        for have in combinations(others, count):
+            quorum = Quorum(range(1, size + 1))
+            quorum.elect(1)
+            end = quorum[1].high_watermark
+            quorum.propose(1, "a")
+            quorum.persist(1)
+            for node_id in have:
+                acknowledge(quorum, node_id)
+            commits = 2 * (len(have) + 1) > size
+            assert quorum[1].high_watermark == end + commits, f"{have} of {size}"
+
+
+def test_b10_a_leader_that_is_no_voter_is_not_assumed_to_be_one() -> None:
+    quorum = led(1, 2, 3, 4)
+    quorum.remove_voter(1, 1)
+    quorum.persist(1)
+    end = quorum[1].log.end_offset
+    acknowledge(quorum, 2)
+    assert quorum[1].high_watermark < end, "1 and 2 are not two of {2, 3, 4}"
+    acknowledge(quorum, 3)
+    assert quorum[1].high_watermark == end
+
+
+def test_b10_progress_that_overtakes_is_counted_in_order() -> None:
+    """A sorted list of progress that is kept up wrongly commits what one voter has."""
+    quorum = led(1, 2, 3, 4, 5)
+    start = quorum[1].log.end_offset
+    for value in "abcd":
+        quorum.propose(1, value)
+    quorum.persist(1)
+    quorum.persist(1)
+    for node_id, end, committed in ((2, 4, 0), (3, 1, 1), (4, 2, 2), (3, 3, 3), (5, 4, 4)):
+        quorum.step(
+            AppendResponse(
+                sender=voter(node_id),
+                receiver=voter(1),
+                epoch=Epoch(1),
+                match_end=Offset(start + end),
+                received_end=Offset(start + end),
+            )
+        )
+        assert quorum[1].high_watermark == start + committed
+
+
+def test_b11_observers_commit_nothing_and_elect_nobody() -> None:
+    quorum = led(observers=(4, 5, 6))
+    end = quorum[1].high_watermark
+    quorum.propose(1, "a")
+    quorum.persist(1)
+    for node_id in (4, 5, 6):
+        acknowledge(quorum, node_id)
+    assert quorum[1].high_watermark == end
+    quorum.crash(2)
+    quorum.crash(3)
+    quorum.flying.clear()
+    quorum.run(3_000)
+    assert not any(quorum[node_id].is_leader for node_id in (1, 4, 5, 6))
+
+
+def test_b11_a_voter_that_was_removed_counts_no_more() -> None:
+    quorum = led(1, 2, 3, 4, 5)
+    quorum.remove_voter(1, 5)
+    quorum.settle()
+    end = quorum[1].high_watermark
+    quorum.propose(1, "a")
+    quorum.persist(1)
+    acknowledge(quorum, 5)
+    acknowledge(quorum, 2)
+    assert quorum[1].high_watermark == end, "two of {1, 2, 3, 4}"
+
+
+# --- B12 to B14: changes of who votes ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", ["add/remove", "add/add", "remove/remove"])
+def test_b12_two_leaders_do_not_change_one_set_into_two(variant: str) -> None:
+    """1 appends its change on its own disk, 2 is elected by the rest and commits another one; then
+    1 is asked to lead by those who would still follow it."""
+    first, second = variant.split("/")
+    quorum = led(1, 2, 3, 4, observers=(5, 6))
+    quorum.isolate(1)
+    quorum.add_voter(1, 5) if first == "add" else quorum.remove_voter(1, 3)
+    quorum.persist(1)
+    quorum.crash(1)
+    quorum.tick(1_000, 2, 3, 4)
+    quorum.elect(2)
+    quorum.run(3_000)
+    quorum.add_voter(2, 6) if second == "add" else quorum.remove_voter(2, 1)
+    quorum.settle()
+    quorum.propose(2, "committed")
+    quorum.settle()
+    assert said(quorum, 2) == ["committed"]
+    quorum.restart(1)
+    quorum.split({1, 4, 5}, {2, 3, 6})
+    quorum.run(8_000)
+    assert not any(quorum[node_id].is_leader for node_id in (1, 4, 5))
+    quorum.heal()
+    quorum.run(8_000)
+    for node_id in (2, 3, 4):
+        assert said(quorum, node_id) == ["committed"]
+
+
+def test_b12_no_change_before_the_first_commit_of_the_epoch() -> None:
+    quorum = led()
+    quorum.tick(1_000, 2, 3)
+    quorum.isolate(1)
+    quorum.campaign(2)
+    for _ in range(4):
+        quorum.persist(2)
+        quorum.persist(3)
+        if quorum[2].is_leader:
+            break
+        quorum.deliver_all()
+    with pytest.raises(VoterChangePending):
+        quorum.remove_voter(2, 1)
+
+
+def test_b13_a_truncated_change_of_voters_is_no_more_in_force() -> None:
+    """And counts neither at home nor after a restart."""
+    quorum = led(observers=(4,))
+    quorum.isolate(1)
+    quorum.add_voter(1, 4)
+    quorum.persist(1)
+    quorum.restart(1)
+    assert quorum[1].voters.latest == voters(1, 2, 3, 4), "it is in the log, hence in force"
+    quorum.tick(1_000, 2, 3)
+    quorum.elect(2)
+    quorum.heal()
+    quorum.run(2_000)
+    assert quorum[1].voters.latest == voters(1, 2, 3)
+    quorum.restart(1)
+    assert quorum[1].voters.latest == voters(1, 2, 3)
+    assert quorum[1].voters.latest.majority == 2
+
+
+def test_b14_a_snapshot_taken_during_a_change_keeps_both_sets_apart() -> None:
+    """The snapshot says the set below its end, the log the one above; who loads both knows both."""
+    quorum = led(observers=(4,))
+    quorum.propose(1, "a")
+    quorum.settle()
+    quorum.add_voter(1, 4)
+    quorum.snapshot(1)
+    quorum.settle()
+    quorum.propose(1, "b")
+    quorum.settle()
+    quorum.snapshot(1)
+    quorum.restart(1)
+    assert quorum[1].voters.latest == voters(1, 2, 3, 4)
+    assert quorum[1].voters.at(quorum[1].log.start_offset) == voters(1, 2, 3)
+    quorum.run(5_000)
+    quorum.observer(5)
+    quorum.run(1_000)
+    assert quorum[5].voters.latest == voters(1, 2, 3, 4)
+
+
+def test_b14_a_removed_voter_stays_removed_when_the_log_is_cleaned() -> None:
+    quorum = led(1, 2, 3, 4)
+    quorum.remove_voter(1, 4)
+    quorum.settle()
+    for value in "ab":
+        quorum.propose(1, value)
+        quorum.settle()
+        quorum.snapshot(1)
+    quorum.restart(1)
+    assert quorum[1].voters.latest == voters(1, 2, 3)
+    assert quorum[1].log.start_offset > 0
+
+
+# --- B20, B21: reads -----------------------------------------------------------------------------
+
+
+def test_b20_a_leader_that_was_paused_answers_nothing_stale() -> None:
+    """It wakes up, its clock stands where it stood, another one has led for long. No lease: a read
+    needs a majority's word that was given after it."""
+    quorum = led()
+    quorum.isolate(1)
+    quorum.tick(1_000, 2, 3)
+    quorum.elect(2)
+    quorum.propose(2, "newer")
+    quorum.settle()
+    assert quorum[1].is_leader
+    quorum.heal()
+    quorum.read(1, 7)
+    quorum.settle()
+    assert quorum.members[1].reads == []
+    assert quorum.members[1].reads_lost == [7]
+
+
+def test_b21_a_read_waits_for_an_answer_to_a_later_question() -> None:
+    """An answer that was on its way before the read was asked for says nothing about now; nor does
+    the same answer twice."""
+    quorum = led()
+    quorum.tick(100, 1)
+    quorum.deliver_all(to=2)
+    (earlier,) = (m for m in quorum.flying if isinstance(m, HeartbeatResponse))
+    quorum.flying.clear()
+    quorum.read(1, 7)
+    quorum.flying.clear()
+    for _ in range(3):
+        quorum.step(earlier)
+    assert quorum.members[1].reads == []
+    quorum.tick(100, 1)
+    quorum.settle()
+    assert [context for context, _ in quorum.members[1].reads] == [7]
+
+
+def test_b21_a_read_of_a_new_leader_waits_for_its_first_commit() -> None:
+    """It may not know yet what the last leader committed."""
+    quorum = led()
+    quorum.propose(1, "a")
+    quorum.persist(1)
+    quorum.deliver_all(to=2)
+    quorum.persist(2)
+    quorum.deliver_all(to=1)
+    assert said(quorum, 1) == ["a"]
+    quorum.crash(1)
+    quorum.flying.clear()
+    quorum.tick(1_000, 3)
+    quorum.campaign(2)
+    for _ in range(4):
+        quorum.persist(2)
+        quorum.persist(3)
+        if quorum[2].is_leader:
+            break
+        quorum.deliver_all()
+    assert quorum[2].is_leader
+    quorum.read(2, 7)
+    assert not any(isinstance(m, Heartbeat) and m.round for m in quorum.flying)
+    quorum.settle()
+    assert said(quorum, 2) == ["a"]
+    assert quorum.members[2].reads == [(7, quorum[2].high_watermark)]
+
+
+# --- B32, B33: what lies above the core, as far as the core has a share --------------------------
+
+
+def test_b32_what_is_not_applied_is_not_taken_for_applied() -> None:
+    """A state that lacks a record must not lead. The core hands every committed entry out once and
+    in order; a node whose state machine raises stops (see WHERE)."""
+    quorum = led()
+    for value in "abc":
+        quorum.propose(1, value)
+    quorum.settle()
+    assert [said(quorum, node_id) for node_id in (1, 2, 3)] == [["a", "b", "c"]] * 3
+    with pytest.raises(AssertionError, match="never handed out"):
+        quorum[2].applied(Offset(quorum[2].high_watermark + 1))
+
+
+def test_b33_a_node_that_lost_what_it_had_acknowledged_makes_nobody_delete_it() -> None:
+    """Damage is found when the log is opened, and the node does not start (see WHERE). Should a
+    log come up short all the same, whoever has committed more stops instead of truncating."""
+    quorum = led()
+    quorum.propose(1, "committed")
+    quorum.settle()
+    end = quorum[2].high_watermark
+    quorum.step(
+        Heartbeat(
+            sender=voter(3),
+            receiver=voter(2),
+            epoch=Epoch(7),
+            high_watermark=Offset(0),
+            round=0,
+        )
+    )
+    conflicting = data(end - 1, 7, "other")
+    request = AppendRequest(
+        sender=voter(3),
+        receiver=voter(2),
+        epoch=Epoch(7),
+        prev=LogEnd(Epoch(1), Offset(end - 1)),
+        entries=(conflicting,),
+        high_watermark=Offset(0),
+    )
+    with pytest.raises(AssertionError, match="below the high watermark"):
+        quorum.members[2].raft.step(request, 0)
+
+
+# --- where each is tested ------------------------------------------------------------------------
+
+WHERE = {
+    "B29": [
+        "tests/unit/raftlog/shell/test_storage_failures.py"
+        "::test_failed_write_stops_the_node_unacknowledged",
+    ],
+    "B30": [
+        "tests/unit/raftlog/shell/test_power_cuts.py"
+        "::test_committed_proposals_survive_a_power_cut_at_any_file_operation",
+    ],
+    "B32": [
+        "tests/unit/raftlog/shell/test_state_machine_errors.py"
+        "::test_b32_a_node_whose_state_machine_raises_stops_and_acknowledges_nothing_more",
+    ],
+    "B33": [
+        "tests/unit/raftlog/test_metadata_log.py"
+        "::test_what_was_durable_and_is_damaged_keeps_the_node_from_starting",
+    ],
+}
+"""Tests of a bug that do not bear its number: what lies above the core."""
+
+
+def test_every_known_bug_has_a_test_by_its_number() -> None:
+    numbers = set()
+    for path in Path(__file__).parent.glob("test_known_bugs_*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and (
+                found := re.match(r"test_b(\d\d)", node.name)
+            ):
+                numbers.add(int(found[1]))
+    assert numbers == set(range(1, 35))
+
+
+def test_tests_that_are_named_elsewhere_are_there() -> None:
+    for names in WHERE.values():
+        for name in names:
+            path, _, function = name.partition("::")
+            assert f"def {function}(" in (ROOT / path).read_text()
