@@ -49,7 +49,7 @@ class Member:
         self._seeker = Seeker()
         self._asked_ms = now_ms  # when the leader was last asked for
         deadline_ms = now_ms
-        if replica.is_voter and not replica.is_alone:
+        if replica.may_lead and not replica.is_alone:
             deadline_ms = replica.election_deadline_ms(now_ms)
         self.role: Role = Unattached(deadline_ms=deadline_ms)
 
@@ -101,13 +101,13 @@ class Member:
 
     def _may_campaign(self) -> bool:
         replica = self._replica
-        return replica.is_voter and not replica.is_installing and replica.epoch < EPOCH_MAX
+        return replica.may_lead and not replica.is_installing and replica.epoch < EPOCH_MAX
 
     def _wait_on(
         self, role: "Unattached | Follower | PreCandidate | Candidate", now_ms: int
     ) -> None:
         """No campaign: look for the leader instead."""
-        if isinstance(role, Follower) and not self._replica.is_voter:
+        if isinstance(role, Follower) and not self._replica.may_lead:
             self.change(Trigger.LEADER_LOST, now_ms)
             return
         self._seek(now_ms)
@@ -119,7 +119,7 @@ class Member:
 
     def _seek_deadline_ms(self, now_ms: int) -> int:
         """An observer asks on after two to four heartbeats; a voter has its election timer."""
-        if self._replica.is_voter:
+        if self._replica.may_lead:
             return self._replica.election_deadline_ms(now_ms)
         heartbeat_ms = self._replica.config.heartbeat_ms
         return now_ms + 2 * heartbeat_ms + self._replica.entropy.below(2 * heartbeat_ms + 1)
@@ -349,7 +349,7 @@ class Member:
         deadline_ms = replica.election_deadline_ms(now_ms)
         match name:
             case RoleName.UNATTACHED:
-                if not replica.is_voter:
+                if not replica.may_lead:
                     deadline_ms = now_ms + replica.entropy.below(self._replica.config.heartbeat_ms)
                 elif trigger is Trigger.RESIGNED:
                     deadline_ms += self._replica.config.election_timeout_ms_max  # others go first

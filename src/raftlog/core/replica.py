@@ -102,6 +102,16 @@ class Replica:
         return self.me in self.voters.latest
 
     @property
+    def may_lead(self) -> bool:
+        """Whether this node stands for election: it votes, or it did until a change that may be
+        uncommitted. Whoever removes itself may be the only one that holds the change: the others
+        could elect nobody without it, and its own set nobody but those (thesis 4.2.2)."""
+        if self.is_voter:
+            return True
+        changed = self.voters.latest_offset
+        return changed >= self.high_watermark and self.me in self.voters.at(changed)
+
+    @property
     def is_alone(self) -> bool:
         """Whether it is the only voter."""
         return len(self.voters.latest) == 1 and self.is_voter
