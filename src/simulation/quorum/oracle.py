@@ -37,7 +37,10 @@ class Oracle:
 
     def member_of(self, voter: Voter) -> Member | None:
         """The machine with this disk; None when the disk is gone."""
-        member = self.members[voter.node_id - 1]
+        index = voter.node_id - 1
+        if not 0 <= index < len(self.members):
+            return None  # a stranger
+        member = self.members[index]
         return member if member.me == voter else None
 
     def known_voter_sets(self) -> list[VoterSet]:

@@ -153,6 +153,23 @@ class UpToDateVote:
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self._votes: dict[tuple[Voter, int], Voter] = {}
+        self.sending = {VoteResponse: self._promised}
+
+    def _promised(self, member: Member, response: VoteResponse) -> None:
+        """The same of a pre-vote, while its candidate still asks for it."""
+        if not response.granted or not response.pre_vote:
+            return
+        candidate = self._oracle.member_of(response.receiver)
+        if candidate is None or candidate.raft is None or candidate.raft.epoch != response.epoch:
+            return
+        if candidate.raft.role.name != "pre_candidate":
+            return
+        ends, needed = log_end_of(candidate.log), log_end_of(member.log)
+        if ends < needed:
+            raise Violation(
+                "UpToDateVote",
+                f"{member.name} with {needed} would vote for {candidate.name} with {ends}",
+            )
 
     def settled(self, member: Member) -> None:
         raft = member.raft

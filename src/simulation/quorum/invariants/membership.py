@@ -59,7 +59,8 @@ class VotersFollowCommit:
 
 
 class OnlyVotersCampaign:
-    """19. Whoever is not in its own voter set does not ask for votes."""
+    """19. Whoever is not in its own voter set does not ask for votes, unless it was until a change
+    that may be uncommitted (thesis 4.2.2)."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.sending = {VoteRequest: self._campaign}
@@ -68,9 +69,11 @@ class OnlyVotersCampaign:
         raft = member.raft
         if raft is None or raft.epoch != request.epoch:
             return
-        if not request.pre_vote and raft.is_leader:
-            return  # repeated by nobody, but late: it won meanwhile
-        if member.me not in raft.voters.latest and member.job is None and not raft.has_ready():
+        if not request.pre_vote:
+            return  # it waited for its vote to be durable, and other voters may be in force by now
+        changed = raft.voters.latest_offset
+        may_lead = changed >= raft.high_watermark and member.me in raft.voters.at(changed)
+        if member.me not in raft.voters.latest and not may_lead:
             raise Violation("OnlyVotersCampaign", f"{member.name} campaigns without a vote")
 
 

@@ -1,0 +1,61 @@
+"""`python -m quorumlog.simulation.quorum.hunt`: play seeds of cores until one fails, and say how.
+
+For planted bugs: a process of its own plays the patched package. Prints one line of JSON.
+"""
+
+import argparse
+import json
+import sys
+import traceback
+from dataclasses import asdict, dataclass
+
+from .scenario import QuorumRun
+from .violation import Violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The first seed that failed."""
+
+    seed: int
+    by: str  # the invariant's name, or where in the core an assertion did not hold
+    detail: str
+    events: int  # of all seeds until then
+
+
+def hunt(seeds: range) -> Found | None:
+    """Play seeds until one fails; None when all pass."""
+    events = 0
+    for seed in seeds:
+        run = QuorumRun(seed)
+        try:
+            run.play()
+        except Exception as error:
+            events += run.harness.recorder.count
+            return Found(seed=seed, by=_finder(error), detail=str(error)[:500], events=events)
+        events += run.harness.recorder.count
+    return None
+
+
+def _finder(error: Exception) -> str:
+    if isinstance(error, Violation):
+        return error.invariant
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = frame.filename.rpartition("/")[2]
+    kind = "assertion" if isinstance(error, AssertionError) else type(error).__name__
+    return f"{kind} in {where}, {frame.name}"
+
+
+def main() -> int:
+    """Parse the command line, hunt, print; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=100)
+    options = parser.parse_args()
+    found = hunt(range(options.first, options.first + options.seeds))
+    sys.stdout.write(json.dumps(None if found is None else asdict(found)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
