@@ -61,12 +61,13 @@ class IndexReads:
 
     def ready(self, read: ReadReady, applied_end: Offset) -> None:
         """The quorum has confirmed a read."""
-        self._confirmed.append((read.offset, self._asked.pop(read.context)))
+        waiters = self._asked.pop(read.context, [])  # none: fail() was called meanwhile
+        self._confirmed.append((read.offset, waiters))
         self.applied(applied_end)
 
     def lost(self, context: int, error: QuorumlogError) -> None:
         """The leadership ended before a read was confirmed."""
-        self._fail(self._asked.pop(context), error)
+        self._fail(self._asked.pop(context, []), error)
 
     def applied(self, end: Offset) -> None:
         """Everything below `end` is applied."""
