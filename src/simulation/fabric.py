@@ -294,6 +294,7 @@ class Fabric:
         self._links_made = 0
         self._ports_given = 0
         self.links_broken = 0  # by the faults, not by deaths
+        self.failed_handlers: list[Exception] = []  # errors of handlers that no caller may expect
         self.on_sent: Callable[[End, Any], None] | None = None  # a scenario's observer
 
     # --- addresses ---

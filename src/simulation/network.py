@@ -253,6 +253,7 @@ class _ServerCall:
         except DecodeError as failure:
             error = InvalidRequest(f"{frame.path}: the request does not parse: {failure}")
         except Exception as failure:
+            self._connection.listener.fabric.failed_handlers.append(failure)
             _log.exception("rpc.handler_failed path=%s", frame.path)
             error = UnknownServerError(f"{frame.path} failed: {type(failure).__name__}")
         if not self._silent:

@@ -85,6 +85,10 @@ def scenario_of(level: str) -> Play:
             from .scenarios.broker import play as play_broker
 
             return play_broker
+        case "node":
+            from .scenarios.node import play as play_node
+
+            return play_node
         case "clients":
             from .scenarios.clients import play as play_clients
 
@@ -101,4 +105,4 @@ def scenario_of(level: str) -> Play:
             raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
 
 
-LEVELS: Final = ("core", "broker", "clients", "evil", "storage", "mini")
+LEVELS: Final = ("core", "broker", "node", "clients", "evil", "storage", "mini")
