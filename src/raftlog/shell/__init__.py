@@ -4,7 +4,8 @@ is made here."""
 from .formatting import format_directory
 from .gathering import Proposal
 from .links import TransportConfig
-from .node import RaftNode, RaftNodeConfig
+from .node import RaftNode
+from .node_config import RaftNodeConfig
 from .proposals import ProposalService
 from .state_machine import StateMachine
 from .transport import TransportStatistics

@@ -12,7 +12,7 @@ from quorumlog.raftlog.core.config import RaftConfig
 from quorumlog.raftlog.core.voters import Voter, VoterSet
 from quorumlog.raftlog.formats.names import METADATA_LOG_NAME
 from quorumlog.raftlog.formats.snapshot_file import BOOTSTRAP, SnapshotEncoder, checkpoint_name
-from quorumlog.raftlog.shell.node import RaftNode, RaftNodeConfig
+from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 from quorumlog.storage.shell.directory import Directory

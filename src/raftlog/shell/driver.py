@@ -1,0 +1,484 @@
+"""Drives the core of one member: messages, time and proposals in, rounds of effects out.
+
+Two tasks: the driver itself, and the writer (one write in flight, so that proposals made meanwhile
+share the next fsync). The driver waits neither for the disk nor for reads nor for the state
+machine. What the core decides is carried out here; nothing of the protocol is decided here.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+
+from ...errors import DiskFull, Lost, NotController, Overloaded, QuorumlogError, StorageError
+from ...ids import NO_NODE, ClusterId, Epoch, NodeId, Offset
+from ...runtime import Runtime, Scope
+from ..core.config import RaftConfig
+from ..core.log_view import Entry, EntryKind, SnapshotId
+from ..core.messages import AppendRequest, Heartbeat, Message, SnapshotChunk
+from ..core.raft import Raft
+from ..core.ready import Event, MessageDropped, Ready, RoleChanged, VotersChanged
+from ..core.voters import Voter, VoterSet
+from ..formats.control import LeaderChange, control_batch
+from .delivery import Delivery
+from .gathering import Gathering
+from .metadata_log import MetadataLog
+from .node_config import RaftNodeConfig
+from .reading import IndexReads
+from .sending import Sending
+from .snapshotting import Snapshotting
+from .state_machine import StateMachine
+from .tail import Tail
+from .transport import Transport
+from .writing import STORAGE_FAILURES, GaveUp, Writing
+
+_LOG = logging.getLogger("quorumlog.raftlog")
+
+INBOX_MAX: Final = 20_000
+"""Messages that wait for the driver; more are dropped, as a network may."""
+MESSAGES_A_TURN: Final = 64
+"""Messages taken in before what they bring about is carried out, and the loop breathes."""
+
+
+class Driver:
+    """The core of one node with everything that carries it out."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        log: MetadataLog,
+        *,
+        cluster_id: ClusterId,
+        config: RaftConfig,
+        state_machine: StateMachine,
+        node_config: RaftNodeConfig,
+    ) -> None:
+        self.log = log
+        self._clock = runtime.clock
+        self._tasks_port = runtime.tasks
+        self._machine = state_machine
+        self.raft = raft = Raft(
+            config,
+            log.view,
+            log.hard_state,
+            log.voters,
+            runtime.entropy.stream("raftlog.election"),
+            snapshots=log.snapshots,
+            encode_control=self._encode_control,
+            now_ms=runtime.clock.now_ms(),
+        )
+        self._tail = tail = Tail(raft.log.end_offset, bytes_max=node_config.tail_bytes_max)
+        self.gathering = gathering = Gathering(
+            bytes_max=config.uncommitted_bytes_max, batch_bytes_max=node_config.batch_bytes_max
+        )
+        self.transport = Transport(
+            runtime,
+            scope,
+            cluster_id=cluster_id,
+            me=config.me,
+            receive=self._receive,
+            unreachable=self._receive,
+            config=node_config.transport,
+        )
+        self.sending = Sending(raft, log, tail=tail, transport=self.transport)
+        self.delivery = Delivery(
+            runtime.clock,
+            log,
+            raft,
+            state_machine,
+            tail=tail,
+            gathering=gathering,
+            applied=self._on_applied,
+            opened=self._on_opened,
+        )
+        self.snapshotting = Snapshotting(
+            raft,
+            log,
+            state_machine,
+            every_bytes=node_config.snapshot_every_bytes,
+            taken=self.wake,
+        )
+        self._writing = Writing(
+            config.node_id,
+            log,
+            delivery=self.delivery,
+            snapshotting=self.snapshotting,
+            disk_full=self._on_disk_full,
+        )
+        self.reads = IndexReads(raft, wake=self.wake, waiters_max=config.reads_max)
+        self.led = asyncio.Event()  # set for good once this node led, failed or was closed
+        self.is_ready = asyncio.Event()  # see RaftNode.wait_ready
+        self.ready_end: Offset | None = None  # committed when a leader was first heard of
+        self.ended: QuorumlogError | None = None  # why it does nothing more
+        self.dropped = 0  # messages that found the inbox full
+        self._inbox: deque[Message | Voter] = deque()  # a Voter: the way to it broke
+        self._woken = asyncio.Event()  # there is something for the driver
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._write: Ready | None = None  # the round whose token is out
+        self._write_given = asyncio.Event()
+        self._clean_to: SnapshotId | None = None
+        self._told: tuple[NodeId | None, Epoch] = (None, raft.epoch)  # who leads, as last noted
+        self._was_leader = False
+        self._leader_moved: list[asyncio.Future[None]] = []
+
+    # --- what the node asks for ----------------------------------------------------------------
+
+    @property
+    def node_id(self) -> NodeId:
+        """This node."""
+        return self.raft.me.node_id
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is the only voter."""
+        voters = self.raft.voters.latest
+        return len(voters) == 1 and self.raft.me in voters
+
+    def wake(self) -> None:
+        """Have the driver look soon."""
+        self._woken.set()
+
+    def proposed(self) -> None:
+        """Something was gathered: append it soon, unless a write is in flight, behind which it
+        goes."""
+        if self._write is None:
+            self._woken.set()
+
+    def append_all_gathered(self) -> None:
+        """What was proposed before comes before it in the log, at the offsets that were told;
+        raises Overloaded."""
+        while self.gathering.has_gathered:
+            if not self._append_gathered():
+                raise Overloaded("too much is uncommitted, or the leadership is being handed over")
+
+    def not_leading(self) -> NotController:
+        """The error of who asks a node that does not lead."""
+        leader = self.raft.leader_id
+        return NotController(
+            "this node does not lead the metadata quorum",
+            leader_id=NO_NODE if leader is None or self.raft.is_leader else leader,
+        )
+
+    async def wait_deposed(self) -> None:
+        """Return once this node's leadership has ended."""
+        moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leader_moved.append(moved)
+        try:
+            await moved
+        finally:
+            self._leader_moved = [each for each in self._leader_moved if each is not moved]
+
+    def resign(self) -> None:
+        """Give up a leadership at the end of the node, and say so."""
+        self.raft.resign(self._clock.now_ms())
+        self._pump()
+        if self._told[0] is not None:
+            self._machine.leadership(None, self.raft.epoch)
+
+    # --- driving the core ----------------------------------------------------------------------
+
+    def _receive(self, message: Message | Voter) -> None:
+        """Called by the transport, inside of its own tasks: the driver takes it in."""
+        if self.ended is not None or len(self._inbox) >= INBOX_MAX:
+            self.dropped += 1
+            return
+        self._inbox.append(message)
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Take in what comes and carry out what follows; until end()."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            if self.ended is not None:
+                return
+            now_ms = self._clock.now_ms()
+            self._take_messages(now_ms)
+            deadline_ms = self.raft.next_deadline_ms()
+            if deadline_ms is not None and now_ms >= deadline_ms:
+                self.raft.tick(now_ms)
+            self.reads.begin(now_ms)
+            self._pump()
+            if self._inbox:
+                self._woken.set()
+                await asyncio.sleep(0)
+
+    def _take_messages(self, now_ms: int) -> None:
+        raft, inbox = self.raft, self._inbox
+        for _ in range(min(len(inbox), MESSAGES_A_TURN)):
+            message = inbox.popleft()
+            if isinstance(message, Voter):
+                raft.unreachable(message, now_ms)
+                self.sending.forget(message)
+                continue
+            raft.step(message, now_ms)
+            if isinstance(message, AppendRequest):
+                if message.entries:
+                    self._tail.follow(raft.log, message.entries, durable_end=raft.durable_end)
+                self._note_goal(message, message.high_watermark)
+            elif isinstance(message, Heartbeat):
+                self._note_goal(message, message.high_watermark)
+            elif isinstance(message, SnapshotChunk):
+                self._note_goal(message, message.snapshot.end_offset)
+
+    def _note_goal(self, message: Message, committed_end: Offset) -> None:
+        """Remember what was committed when this node first heard of a leader."""
+        if not self.is_ready.is_set() and message.epoch == self.raft.epoch:
+            self.ready_end = max(self.ready_end or Offset(0), committed_end)
+            self._on_applied(self.delivery.end)
+
+    def _pump(self) -> None:
+        """Carry out what the core has ready; never waits."""
+        raft = self.raft
+        while True:
+            if self._write is None and self.gathering.has_gathered:
+                self._append_gathered()
+            if not raft.has_ready():
+                break
+            self._carry_out(raft.ready())
+        assert self._tail.end_offset == raft.log.end_offset, (
+            f"the tail ends at {self._tail.end_offset}, the log at {raft.log.end_offset}"
+        )
+        self._arm_timer()
+
+    def _append_gathered(self) -> bool:
+        """Append one batch of what was proposed; false when the core takes none now."""
+        batch = self.gathering.next_batch()
+        raft = self.raft
+        if not raft.is_leader or raft.epoch != batch.epoch:
+            return False  # they are told with the next round
+        assert batch.base_offset == raft.log.end_offset, f"{batch} at {raft.log.end_offset}"
+        payload = batch.encode(self._clock.wall_ms())
+        try:
+            entry = raft.propose(count=len(batch.values), payload=payload)
+        except Overloaded:
+            return False  # they keep their places and wait
+        self._tail.put(entry)
+        self.gathering.appended(batch)
+        return True
+
+    def _carry_out(self, ready: Ready) -> None:
+        """One round, in the order that its fields say, except for what waits for the disk."""
+        for event in ready.events:
+            self._report(event)
+        for outgoing in ready.messages_now:
+            self.sending.send(outgoing)
+        if ready.token is not None:
+            assert self._write is None, "two writes in flight"
+            self._write = ready
+            self._write_given.set()
+        if ready.clean_to is not None:
+            self._clean_to = ready.clean_to
+            self._write_given.set()
+        if ready.committed is not None:
+            self.delivery.commit(ready.committed.end)
+        self._note_leader()
+        for read in ready.reads:
+            self.reads.ready(read, self.delivery.end)
+        for context in ready.reads_lost:
+            self.reads.lost(context, self.not_leading())
+
+    def _note_leader(self) -> None:
+        """Tell the state machine and those who wait when another leads, or nobody."""
+        raft = self.raft
+        leads = (raft.leader_id, raft.epoch)
+        if leads == self._told:
+            return
+        before, self._told = self._told, leads
+        if self._was_leader:
+            self._was_leader = False
+            self._lose_leadership()
+        if raft.is_leader:
+            self._was_leader = True  # the state machine is told once the no-op is delivered
+        elif leads[0] is not None or before[0] is not None:
+            self._machine.leadership(*leads)
+
+    def _lose_leadership(self) -> None:
+        lost = Lost(
+            "the leadership ended before the proposal was known to be committed: look, then repeat"
+        )
+        self.gathering.fail(self.delivery.committed_end, appended=lost, gathered=self.not_leading())
+        for waiter in self._leader_moved:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _arm_timer(self) -> None:
+        """Have the driver run at the core's deadline; a timer that fires too early is left."""
+        deadline_ms = None if self.ended is not None else self.raft.next_deadline_ms()
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_ms = max(0, deadline_ms - self._clock.now_ms())
+        loop = asyncio.get_running_loop()
+        self._timer, self._timer_ms = loop.call_later(delay_ms / 1000, self._on_timer), deadline_ms
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._woken.set()
+
+    # --- delivery ------------------------------------------------------------------------------
+
+    def _on_applied(self, end: Offset) -> None:
+        """The state has reached an offset."""
+        self.reads.applied(end)
+        self.snapshotting.applied(end)
+        if not self.is_ready.is_set() and self._has_caught_up(end):
+            self.is_ready.set()
+
+    def _has_caught_up(self, end: Offset) -> bool:
+        """Whether the state holds all that was committed before this node heard of its leader.
+
+        A new leader knows of less than that until it commits in its own epoch (thesis 6.4), so what
+        it says first is not enough: an entry of its epoch must have come through as well.
+        """
+        log = self.raft.log
+        if self.ready_end is None or not self.ready_end <= end or end < log.start_offset:
+            return False
+        return log.epoch_before(end) == self.raft.epoch
+
+    def _on_opened(self, epoch: Epoch) -> None:
+        """The no-op of an epoch was committed and delivered."""
+        if self.raft.is_leader and epoch == self.raft.epoch:
+            self._machine.leadership(self.node_id, epoch)
+            self.led.set()
+            self.is_ready.set()
+
+    # --- the disk ------------------------------------------------------------------------------
+
+    async def run_writer(self) -> None:
+        """One write at a time, in the order of the tokens."""
+        try:
+            while True:
+                await self._write_given.wait()
+                self._write_given.clear()
+                if self._write is not None:
+                    await self._make_durable(self._write)
+                elif self.ended is not None:
+                    return
+                if self._clean_to is not None:
+                    snapshot, self._clean_to = self._clean_to, None
+                    await self._writing.clean_to(snapshot)
+        except GaveUp:
+            return  # the node ended: what waited for room was not acknowledged
+        except STORAGE_FAILURES as error:
+            self._storage_failed(error)
+
+    async def _make_durable(self, ready: Ready) -> None:
+        """Persist a round and tell the core, which may hand out the next one at once."""
+        assert ready.token is not None, "a write without a token"
+        is_done = await self._writing.persist(ready)
+        now_ms = self._clock.now_ms()
+        raft = self.raft
+        self._write = None
+        if not is_done:
+            raft.snapshot_refused(ready.token, now_ms)
+        else:
+            raft.persisted(ready.token, now_ms)
+            if ready.install is not None:
+                self._tail.reset(raft.log.end_offset)
+                self._writing.installed()
+                self._on_applied(self.delivery.end)
+        self._tail.durable(raft.durable_end)
+        raft.check_invariants()
+        for message in ready.messages_after:
+            self.sending.send(message)
+        self._pump()
+        if self.ended is not None:
+            self._write_given.set()
+
+    def _on_disk_full(self, error: DiskFull) -> bool:
+        """A round finds no room; whether it may wait for some.
+
+        A lone voter that has never led gives up at once: whoever starts it should hear of it. A
+        leader with others steps aside: they can go on.
+        """
+        if self.ended is not None:
+            return False
+        if self.is_alone:
+            if not self.led.is_set():
+                self._storage_failed(error)
+                return False
+        elif self.raft.is_leader:
+            self.raft.resign(self._clock.now_ms())
+            self._woken.set()
+        return True
+
+    def _storage_failed(self, error: Exception) -> None:
+        """What is on the disk is unknown now: fail-stop."""
+        _LOG.error("raft.storage_failed node=%d error=%s", self.node_id, error)
+        self.end(StorageError(f"the metadata log could not be written: {error}"))
+        self._tasks_port.stop_node(f"the metadata log could not be written: {error}")
+
+    def end(self, error: QuorumlogError) -> None:
+        """Do nothing more, and let everybody know who waits."""
+        if self.ended is None:
+            self.ended = error
+        lost = Lost("the node stopped before the proposal was known to be committed: look there")
+        self.gathering.fail(Offset(-1), appended=lost, gathered=error)
+        self.reads.fail(error)
+        self.delivery.close()
+        self.sending.close()
+        self.snapshotting.close()
+        for event in (self.led, self.is_ready, self._write_given, self._woken):
+            event.set()
+        for waiter in self._leader_moved:
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- small things --------------------------------------------------------------------------
+
+    def _encode_control(
+        self, kind: EntryKind, base_offset: Offset, epoch: Epoch, voters: VoterSet | None
+    ) -> bytes:
+        """Encode a record of the consensus itself, for the core; it is in the log right after."""
+        control: LeaderChange | VoterSet
+        if voters is None:
+            control = LeaderChange(self.node_id, tuple(self.raft.voters.latest), (self.raft.me,))
+        else:
+            control = voters
+        now_ms = self._clock.wall_ms()
+        batch = control_batch(control, base_offset=base_offset, epoch=epoch, timestamp_ms=now_ms)
+        self._tail.put(
+            Entry(
+                kind=kind,
+                epoch=epoch,
+                base_offset=base_offset,
+                count=1,
+                payload=batch,
+                voters=voters,
+            )
+        )
+        return batch
+
+    def learn(self, voters: VoterSet) -> None:
+        """Know where voters are reached."""
+        for voter, address in voters.members:
+            self.transport.learn(voter, address)
+
+    def _report(self, event: Event) -> None:
+        match event:
+            case RoleChanged():
+                _LOG.info(
+                    "raft.became_%s node=%d epoch=%d log_end_offset=%d reason=%s",
+                    event.role,
+                    self.node_id,
+                    event.epoch,
+                    event.log_end_offset,
+                    event.reason,
+                )
+            case VotersChanged():
+                ids = ",".join(str(voter.node_id) for voter in event.voters)
+                _LOG.info("raft.voters node=%d ids=%s offset=%d", self.node_id, ids, event.offset)
+                self.learn(event.voters)
+            case MessageDropped():
+                _LOG.warning(
+                    "raft.message_dropped node=%d sender=%d reason=%s",
+                    self.node_id,
+                    event.sender.node_id,
+                    event.reason,
+                )
