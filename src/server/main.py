@@ -10,8 +10,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -172,7 +172,7 @@ def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:
     row = {
         "ready": True,
         "kafka": addresses.kafka,
-        "grpc": addresses.grpc,
+        "grpc": addresses.grpc or None,
         "controller": addresses.controller,
         "http": addresses.http,
         "data_dir": addresses.data_dir,
@@ -225,11 +225,14 @@ def _serve(found: Resolved, *, format_new: bool, as_json: bool) -> None:
     config = node_config(found)
 
     async def main(runtime: Runtime) -> None:
-        stop = asyncio.Event()
+        stop = _Stop()
         with _stopping_on_signals(stop):
             if format_new and not is_formatted(runtime, config):
                 await format_directory(runtime, config)
-            async with Node(runtime, config, origins=found.origins) as node:
+            async with AsyncExitStack() as stack:
+                node = Node(runtime, config, origins=found.origins)
+                if await stop.comes_first(stack.enter_async_context(node)):
+                    return
                 print(ready_line(node.addresses, as_json=as_json), flush=True)
                 await stop.wait()
 
@@ -237,9 +240,41 @@ def _serve(found: Resolved, *, format_new: bool, as_json: bool) -> None:
     run(main, name=f"node-{config.node_id}")
 
 
+class _Stop:
+    """Whether the node was told to stop; a start that may take for ever is then cancelled."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self._starting: asyncio.Task[object] | None = None
+
+    def ask(self) -> None:
+        """Stop."""
+        self._asked.set()
+        if self._starting is not None:
+            self._starting.cancel()
+
+    async def wait(self) -> None:
+        """Return once it was asked for."""
+        await self._asked.wait()
+
+    async def comes_first(self, start: Awaitable[object]) -> bool:
+        """Run the start to its end; whether it was told to stop before that."""
+        self._starting = task = asyncio.current_task()
+        assert task is not None, "outside of a task"
+        try:
+            await start
+        except asyncio.CancelledError:
+            if not self._asked.is_set():
+                raise
+            task.uncancel()
+        finally:
+            self._starting = None
+        return self._asked.is_set()
+
+
 @contextmanager
-def _stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set `stop` at the first SIGTERM or SIGINT; a second one ends the process at once. What the
+def _stopping_on_signals(stop: _Stop) -> Iterator[None]:
+    """Ask `stop` at the first SIGTERM or SIGINT; a second one ends the process at once. What the
     process did with them before stands again afterwards."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -250,7 +285,7 @@ def _stopping_on_signals(stop: asyncio.Event) -> Iterator[None]:
         signal.signal(number, handler)
 
     def asked() -> None:
-        stop.set()
+        stop.ask()
         for number in before:
             handle(number, signal.SIG_DFL)
 

@@ -1,14 +1,16 @@
 """One node: every layer wired together, in the order in which each can rely on the one before.
 
-Start: data directory (lock, recovery) -> Raft (a lone voter leads and has delivered its past) ->
-controller and its listener -> broker and its listener -> registered and unfenced -> ready. Stop is
-the reverse: no new work, what is under way ends, logs are flushed, the clean marker is written. The
-same code runs on the real and on the simulated runtime.
+Start: data directory (lock, recovery) -> the listener for controllers -> Raft (a leader is known,
+and its past is delivered) -> broker and its listener -> registered and unfenced -> ready. A
+controller alone is ready with Raft. Stop is the reverse: no new work, what is under way ends, logs
+are flushed, the clean marker is written. The same code runs on the real and on the simulated
+runtime.
 
 A refused start undoes what came before it, in order, so that the directory opens again. A task that
 fails later ends the node without an orderly stop: what broke it must not reach the disk.
 """
 
+import asyncio
 import base64
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -25,11 +27,13 @@ from ..errors import (
     DirectoryNotFormatted,
     DirectoryUnusable,
     QuorumlogError,
+    TimedOut,
 )
 from ..ids import ClusterId, DirectoryId, NodeId
 from ..metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,
+    Controllers,
     ControllerShell,
     ControllerShellConfig,
     MetadataPublisher,
@@ -38,18 +42,20 @@ from ..raftlog import METADATA_LOG_NAME, RaftConfig
 from ..raftlog.core.voters import Voter
 from ..raftlog.shell import RaftNode
 from ..raftlog.shell.formatting import format_directory as format_member
-from ..runtime import CallListener, Handler, Listener, Runtime, Scope
+from ..runtime import CallListener, Handler, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryConfig, DirectoryMeta
 from ..storage.disk.checkpoints import decode_meta
 from ..storage.disk.contents import read_file
 from ..storage.disk.layout import META_PROPERTIES
 from ..storage.shell.directory import Directory
-from ..wire.grpc import AdminService, LogLimits, LogService, NodeSetting
+from ..wire.grpc import AdminService, LogLimits, LogService, NodeSetting, QuorumService
 from .config import NodeConfig, settings
 from .forming import Forming
 
 START_TIMEOUT_MS = 30_000  # of one step that needs the quorum
+QUORUM_HEALTH = "quorumlog.quorum"
+"""The name under which the health service says whether the quorum has a leader."""
 
 _LOG = logging.getLogger("quorumlog.server")
 
@@ -58,13 +64,40 @@ Closer = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAddresses:
-    """Where a node can be reached; None: not open."""
+    """Where a node can be reached; None: not built."""
 
     data_dir: str
-    grpc: str  # "host:port" for clients
+    grpc: str  # "host:port" for clients; "": not open
     controller: str  # "host:port" for brokers and controllers
     kafka: str | None = None
     http: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    """This node's part in the quorum."""
+
+    raft: RaftNode
+    controller: ControllerShell
+    quorum: QuorumService
+    listener: CallListener  # for the other members
+
+    def addresses(self) -> dict[NodeId, str]:
+        """Where the voters are reached from here; this node at the port that it really has."""
+        found = {voter.node_id: self.raft.address_of(voter) for voter in self.raft.voters}
+        if self.raft.me in self.raft.voters:
+            found[self.raft.node_id] = self.listener.address
+        return found
+
+    def report_health(self, listener: CallListener) -> None:
+        """Have health checks there told whether a leader is known: one that is silent for an
+        election time-out is none."""
+
+        def tell(leader_id: NodeId | None) -> None:
+            listener.announce(is_ready=leader_id is not None, service=QUORUM_HEALTH)
+
+        tell(self.raft.leader_id)
+        self.controller.on_leadership(tell)
 
 
 class Node:
@@ -104,16 +137,17 @@ class Node:
         return False
 
     async def start(self) -> NodeAddresses:
-        """Come up and return once produce and fetch work.
+        """Come up and return once the node does what its roles are; cancelling it undoes it.
 
-        Raises one typed error that says what is in the way: DirectoryInUse, DirectoryMismatch,
-        DirectoryNotFormatted, DirectoryUnusable, AddressInUse, CorruptionError.
+        A controller of several waits for the others, without end. Raises one typed error that says
+        what is in the way: DirectoryInUse, DirectoryMismatch, DirectoryNotFormatted,
+        DirectoryUnusable, AddressInUse, CorruptionError.
         """
         async with AsyncExitStack() as stack:
             scope = await stack.enter_async_context(self._runtime.tasks.scope("node"))
             try:
                 self._addresses = await self._open(scope)
-            except QuorumlogError:
+            except (QuorumlogError, asyncio.CancelledError):
                 await self._close()
                 raise
             self._stack = stack.pop_all()
@@ -140,24 +174,17 @@ class Node:
     async def _open(self, scope: Scope) -> NodeAddresses:
         directory = await self._open_directory(scope)
         publisher = MetadataPublisher()
-        replicas = ReplicaManager(
-            self._runtime,
-            scope,
-            directory,
-            NodeId(self._config.node_id),
-            produce_waits_max=self._config.produce_waits_max,
-            fetch_waits_max=self._config.fetch_waits_max,
-        )
-        self._closers.append(replicas.close)
-        publisher.subscribe(replicas.apply)
-        controller = await self._open_controller(scope, directory, publisher)
+        replicas = self._open_replicas(scope, directory) if self._config.is_broker else None
+        if replicas is not None:
+            self._closers.append(replicas.close)
+            publisher.subscribe(replicas.apply)
+        member = await self._open_member(scope, directory, publisher)
+        if replicas is None:
+            return NodeAddresses(
+                data_dir=self._config.data_dir, grpc="", controller=member.listener.address
+            )
         await replicas.sweep()
-        controller_listener = await self._listen(
-            self._config.controller_listener, controller.handlers()
-        )
-        return await self._open_broker(
-            scope, directory, publisher, replicas, controller, controller_listener
-        )
+        return await self._open_broker(scope, directory, publisher, replicas, member)
 
     async def _open_directory(self, scope: Scope) -> Directory:
         config = self._config
@@ -185,10 +212,24 @@ class Node:
         self._closers.append(directory.close)
         return directory
 
-    async def _open_controller(
+    def _open_replicas(self, scope: Scope, directory: Directory) -> ReplicaManager:
+        return ReplicaManager(
+            self._runtime,
+            scope,
+            directory,
+            NodeId(self._config.node_id),
+            produce_waits_max=self._config.produce_waits_max,
+            fetch_waits_max=self._config.fetch_waits_max,
+        )
+
+    async def _open_member(
         self, scope: Scope, directory: Directory, publisher: MetadataPublisher
-    ) -> ControllerShell:
-        """Bring the quorum up; everything committed is applied when this returns."""
+    ) -> "_Member":
+        """Take part in the quorum; what was committed before is applied when this returns.
+
+        A lone voter leads then. One of several serves the others first, and waits until one leads,
+        however long that takes: it may be the first of them to be started.
+        """
         meta, config = directory.meta, self._config
         controller = ControllerShell(
             self._runtime,
@@ -201,18 +242,41 @@ class Node:
             scope,
             directory,
             cluster_id=meta.cluster_id,
-            config=RaftConfig(node_id=meta.node_id, directory_id=meta.directory_id),
+            config=RaftConfig(
+                node_id=meta.node_id,
+                directory_id=meta.directory_id,
+                address=config.quorum_address,
+                bootstrap=config.quorum_bootstrap,
+                heartbeat_ms=config.heartbeat_ms,
+                election_timeout_ms_min=config.election_timeout_ms,
+                election_timeout_ms_max=2 * config.election_timeout_ms,
+            ),
             state_machine=controller,
         )
-        if raft.log_end_offset == 0:
+        if raft.log_end_offset == 0 and config.is_alone:
             await _refuse_lost_metadata(directory)
         controller.attach(raft)
+        quorum = QuorumService(self._runtime, raft, cluster_id=meta.cluster_id)
+        listener = await self._listen(
+            config.controller_listener,
+            {**raft.handlers(), **controller.handlers(), **quorum.handlers()},
+        )
+        member = _Member(raft=raft, controller=controller, quorum=quorum, listener=listener)
+        member.report_health(listener)
         self._run(scope, "publisher", publisher.run, publisher.close)
         self._closers.append(raft.close)
         await raft.start()
         self._run(scope, "controller", controller.run, controller.close)
+        await self._wait_for_quorum(raft)
         await publisher.wait_applied(publisher.committed_image.offset, START_TIMEOUT_MS)
-        return controller
+        return member
+
+    async def _wait_for_quorum(self, raft: RaftNode) -> None:
+        while True:
+            try:
+                return await raft.wait_ready(START_TIMEOUT_MS)
+            except TimedOut as error:
+                _LOG.warning("node.waits_for_quorum node=%d: %s", self._config.node_id, error)
 
     async def _open_broker(
         self,
@@ -220,8 +284,7 @@ class Node:
         directory: Directory,
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
-        controller: ControllerShell,
-        controller_listener: Listener,
+        member: "_Member",
     ) -> NodeAddresses:
         """Register, serve, and return once the controller counts on this broker."""
         config, meta = self._config, directory.meta
@@ -236,8 +299,11 @@ class Node:
             settings=self._settings(),
         )
         listener = await self._listen(
-            config.grpc_listener, {**log.handlers(), **admin.handlers()}, is_ready=False
+            config.grpc_listener,
+            {**log.handlers(), **admin.handlers(), **member.quorum.handlers()},
+            is_ready=False,
         )
+        member.report_health(listener)
         self._closers.append(log.stop)
         session = BrokerSession(
             self._runtime,
@@ -246,14 +312,15 @@ class Node:
                 broker_id=meta.node_id,
                 directory_id=meta.directory_id,
                 grpc_address=config.advertised_grpc or listener.address,
-                controllers={meta.node_id: controller_listener.address},
                 rack=config.rack,
                 boot_id=self._runtime.files.boot_id(),
                 clean_start=directory.was_clean,
                 session_timeout_ms=config.session_timeout_ms,
             ),
             publisher=publisher,
+            controllers=Controllers(member.addresses, leader=lambda: member.raft.leader_id),
         )
+        member.controller.on_leadership(session.leader_changed)
         admin.attach(session)
         self._run(scope, "session", session.run, session.close)
         await session.unfenced.wait()
@@ -262,7 +329,7 @@ class Node:
         return NodeAddresses(
             data_dir=config.data_dir,
             grpc=listener.address,
-            controller=controller_listener.address,
+            controller=member.listener.address,
         )
 
     def _settings(self) -> list[NodeSetting]:

@@ -2,6 +2,7 @@
 session with it, and the publisher that hands changes to whatever lives in this node."""
 
 from .controller import ControllerShell, ControllerShellConfig, Outcome
+from .controllers import Controllers
 from .publisher import MetadataPublisher, Subscriber
 from .session import BrokerSession, BrokerSessionConfig
 
@@ -10,6 +11,7 @@ __all__ = [
     "BrokerSessionConfig",
     "ControllerShell",
     "ControllerShellConfig",
+    "Controllers",
     "MetadataPublisher",
     "Outcome",
     "Subscriber",

@@ -7,12 +7,10 @@ again with it changes nothing at the controller.
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import (
     InconsistentClusterId,
-    InvalidRequest,
     Lost,
     NotController,
     NotSent,
@@ -20,11 +18,12 @@ from ...errors import (
     Stopping,
     TimedOut,
 )
-from ...ids import ClusterId, DirectoryId, NodeId, Offset
+from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset
 from ...proto import admin_pb2
 from ...proto import controller_pb2 as pb
 from ...runtime import Channel, Runtime, Scope, Stream
 from ...services import CONTROLLER_BROKER_SESSION, CONTROLLER_RELAY
+from .controllers import Controllers
 from .publisher import MetadataPublisher
 
 _LOG = logging.getLogger("quorumlog.metadata")
@@ -34,13 +33,12 @@ SessionStream = Stream[pb.BrokerSessionRequest, pb.BrokerSessionResponse]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSessionConfig:
-    """Who the broker is and where the controllers are."""
+    """Who the broker is."""
 
     cluster_id: ClusterId
     broker_id: NodeId
     directory_id: DirectoryId
     grpc_address: str  # "host:port" that clients are told
-    controllers: Mapping[NodeId, str]  # "host:port" of each controller
     rack: str = ""
     boot_id: str = ""
     clean_start: bool = False  # the previous life ended with the clean marker
@@ -54,10 +52,13 @@ class BrokerSession:
     """One broker's session; run() must run."""
 
     def __init__(
-        self, runtime: Runtime, *, config: BrokerSessionConfig, publisher: MetadataPublisher
+        self,
+        runtime: Runtime,
+        *,
+        config: BrokerSessionConfig,
+        publisher: MetadataPublisher,
+        controllers: Controllers,
     ) -> None:
-        if not config.controllers:
-            raise InvalidRequest("a broker needs the address of at least one controller")
         self._runtime = runtime
         self._config = config
         self._publisher = publisher
@@ -69,9 +70,9 @@ class BrokerSession:
         self.unfenced = asyncio.Event()
         self._is_counted_on = False  # the controller's last word
         self.broker_epoch = Offset(-1)  # of the present registration, -1: never registered
-        self._addresses = [address for _, address in sorted(config.controllers.items())]
-        self._channels: list[Channel | None] = [None] * len(self._addresses)
-        self._current = 0  # index of the controller that is believed to be the active one
+        self._controllers = controllers
+        self._channels: dict[str, Channel] = {}  # by address; as many as there were voters
+        self._asked = NO_NODE  # the controller that the session talks to, or did last
         self._wake = asyncio.Event()  # there is something to report
         self._want_shutdown = False
         self._granted = asyncio.Event()
@@ -86,7 +87,7 @@ class BrokerSession:
     @property
     def controller_id(self) -> NodeId:
         """The controller that the session talks to."""
-        return sorted(self._config.controllers)[self._current]
+        return self._asked
 
     def is_lapsed(self, now_ms: int) -> bool:
         """Whether the controller may have given this broker up: the newest heartbeat that was
@@ -112,11 +113,12 @@ class BrokerSession:
             except QuorumlogError as error:
                 if self._is_over():
                     return
+                hint = error.leader_id if isinstance(error, NotController) else NO_NODE
+                self._controllers.failed(self._asked, hint=hint)
                 level = logging.INFO if error.retriable else logging.WARNING
                 _LOG.log(level, "broker.session_ended id=%d: %s", self._config.broker_id, error)
                 attempt = 0 if self.unfenced.is_set() else attempt + 1
             self._heard(is_counted_on=False)
-            self._current = (self._current + 1) % len(self._addresses)
             await self._pause(attempt)
 
     async def shutdown(self, timeout_ms: int) -> bool:
@@ -130,6 +132,11 @@ class BrokerSession:
         except TimeoutError:
             return False
         return True
+
+    def leader_changed(self, leader_id: NodeId | None) -> None:
+        """Another controller leads: a session with the one before is of no use, alive or not."""
+        if leader_id not in (None, self._asked) and self._scope is not None:
+            self._scope.cancel()
 
     def close(self) -> None:
         """End run() and the present connection."""
@@ -166,7 +173,9 @@ class BrokerSession:
         return self._is_registered
 
     async def _talk(self, scope: Scope) -> None:
-        stream = await self._channel(self._current).stream(CONTROLLER_BROKER_SESSION, timeout_ms=0)
+        self._asked, address = self._controllers.choose()
+        channel = self._channel(address)
+        stream = await channel.stream(CONTROLLER_BROKER_SESSION, timeout_ms=0)
         try:
             await stream.send(pb.BrokerSessionRequest(registration=self._registration()))
             if await self._receive(stream):
@@ -246,11 +255,10 @@ class BrokerSession:
             clean_start=config.clean_start,
         )
 
-    def _channel(self, index: int) -> Channel:
-        channel = self._channels[index]
+    def _channel(self, address: str) -> Channel:
+        channel = self._channels.get(address)
         if channel is None:
-            channel = self._runtime.network.channel(self._addresses[index])
-            self._channels[index] = channel
+            channel = self._channels[address] = self._runtime.network.channel(address)
         return channel
 
     # --- changes that clients ask for ----------------------------------------------------------
@@ -305,14 +313,17 @@ class BrokerSession:
                 raise Stopping("the broker is stopping")
             if left_ms <= 0:
                 raise TimedOut(f"no active controller answered within {timeout_ms} ms")
-            index = (self._current + attempt) % len(self._addresses)
+            asked, address = self._controllers.choose()
             try:
-                return await self._channel(index).call(
+                return await self._channel(address).call(
                     CONTROLLER_RELAY, request, timeout_ms=left_ms
                 )
-            except (NotController, NotSent):
-                pass
+            except NotController as error:
+                self._controllers.failed(asked, hint=error.leader_id)
+            except NotSent:
+                self._controllers.failed(asked)
             except Lost:
+                self._controllers.failed(asked)
                 if not repeatable:
                     raise
             attempt += 1

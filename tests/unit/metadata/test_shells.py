@@ -26,6 +26,7 @@ from quorumlog.metadata import CreateTopic, ImageDelta
 from quorumlog.metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,
+    Controllers,
     ControllerShell,
     ControllerShellConfig,
     MetadataPublisher,
@@ -74,7 +75,6 @@ class Stack:
             "broker_id": ONE,
             "directory_id": self.directory.meta.directory_id,
             "grpc_address": "127.0.0.1:1",
-            "controllers": {ONE: self.listener.address},
             "heartbeat_interval_ms": 50,
         }
         return BrokerSessionConfig(**{**fields, **changes})
@@ -83,7 +83,12 @@ class Stack:
     async def session(self, **changes: Any) -> AsyncIterator[BrokerSession]:
         """A broker of this node that is unfenced."""
         config = self.session_config(**changes)
-        session = BrokerSession(self.runtime, config=config, publisher=self.publisher)
+        session = BrokerSession(
+            self.runtime,
+            config=config,
+            publisher=self.publisher,
+            controllers=Controllers.fixed({ONE: self.listener.address}),
+        )
         task = self.scope.spawn(session.run(), name="session")
         await session.unfenced.wait()
         try:
@@ -372,7 +377,12 @@ def test_broker_of_another_cluster_is_refused(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack:
             config = stack.session_config(cluster_id=ClusterId("other"))
-            session = BrokerSession(runtime, config=config, publisher=stack.publisher)
+            session = BrokerSession(
+                runtime,
+                config=config,
+                publisher=stack.publisher,
+                controllers=Controllers.fixed({ONE: stack.listener.address}),
+            )
             with pytest.raises(InconsistentClusterId):
                 await session.run()
 

@@ -1,0 +1,52 @@
+"""Which controller a broker asks next."""
+
+import pytest
+
+from quorumlog.errors import NotController
+from quorumlog.ids import NodeId
+from quorumlog.metadata.shell import Controllers
+
+ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+ALL = {ONE: "h:1", TWO: "h:2", THREE: "h:3"}
+
+
+def test_without_a_leader_the_controllers_take_turns() -> None:
+    controllers = Controllers.fixed(ALL)
+    asked = []
+    for _ in range(4):
+        node, address = controllers.choose()
+        assert address == ALL[node]
+        asked.append(node)
+        controllers.failed(node)
+    assert asked == [1, 2, 3, 1]
+
+
+def test_the_leader_that_is_known_here_is_asked_again_and_again() -> None:
+    controllers = Controllers(lambda: ALL, leader=lambda: TWO)
+    for _ in range(2):
+        assert controllers.choose() == (TWO, "h:2")
+        controllers.failed(TWO)
+
+
+def test_what_a_controller_says_of_the_leader_counts_for_one_attempt() -> None:
+    controllers = Controllers(lambda: ALL, leader=lambda: ONE)
+    controllers.failed(ONE, hint=THREE)
+    assert controllers.choose() == (THREE, "h:3")
+    controllers.failed(THREE)
+    assert controllers.choose() == (ONE, "h:1")
+
+
+def test_a_leader_that_has_no_vote_any_more_is_not_asked() -> None:
+    voters = dict(ALL)
+    controllers = Controllers(lambda: voters, leader=lambda: THREE)
+    del voters[THREE]
+    assert controllers.choose() == (ONE, "h:1")
+    controllers.failed(ONE, hint=THREE)
+    assert controllers.choose() == (TWO, "h:2")
+
+
+def test_where_none_is_known_that_is_said() -> None:
+    controllers = Controllers.fixed({ONE: ""})
+    controllers.failed(ONE)
+    with pytest.raises(NotController, match="no controller is known"):
+        controllers.choose()

@@ -1,0 +1,288 @@
+"""Three whole nodes with both roles: one leads the quorum, every one serves clients."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.cluster.node_process import free_port
+
+from quorumlog.clients import AsyncLog
+from quorumlog.errors import (
+    DuplicateVoter,
+    InconsistentClusterId,
+    NotController,
+    NotImplementedHere,
+    VoterNotFound,
+)
+from quorumlog.proto import controller_pb2, quorum_pb2
+from quorumlog.runtime import Runtime, real
+from quorumlog.server.addresses import id_text
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.forming import first_voters
+from quorumlog.server.node import QUORUM_HEALTH, Node, format_directory
+from quorumlog.services import (
+    CONTROLLER_RELAY,
+    QUORUM_DESCRIBE,
+    QUORUM_REMOVE_VOTER,
+    QUORUM_TRANSFER_LEADERSHIP,
+)
+
+pytestmark = pytest.mark.slow
+
+WAIT_MS = 20_000
+CLUSTER = "c" * 22
+IDS = (1, 2, 3)
+
+
+class Trio:
+    """Three nodes in one process, each on a directory of its own."""
+
+    def __init__(self, runtime: Runtime, folder: Path, roles: Sequence[str]) -> None:
+        self.runtime = runtime
+        ports = {number: free_port() for number in IDS}
+        voters = tuple(
+            f"{number}@127.0.0.1:{port}:{id_text(bytes([number]) * 16)}"
+            for number, port in ports.items()
+        )
+        self.configs = {
+            number: NodeConfig(
+                data_dir=str(folder / str(number)),
+                node_id=number,
+                cluster_id=CLUSTER,
+                roles=tuple(roles),
+                grpc_listener="127.0.0.1:0",
+                controller_listener=f"127.0.0.1:{port}",
+                controller_voters=voters,
+                election_timeout_ms=300,
+                heartbeat_ms=50,
+            )
+            for number, port in ports.items()
+        }
+        self.nodes: dict[int, Node] = {}
+
+    async def start(self, *numbers: int) -> None:
+        """Start nodes, all at once: each waits for the others."""
+        for number in numbers:
+            config = self.configs[number]
+            await format_directory(
+                self.runtime, config, cluster_id=CLUSTER, forming=first_voters(config)
+            )
+            self.nodes[number] = Node(self.runtime, config)
+        await asyncio.gather(*(self.nodes[number].start() for number in numbers))
+
+    async def stop(self, *numbers: int) -> None:
+        await asyncio.gather(*(self.nodes.pop(number).stop() for number in numbers))
+
+    def address(self, number: int) -> str:
+        """Where clients reach a node."""
+        return self.nodes[number].addresses.grpc or self.configs[number].controller_listener
+
+    async def describe(self, number: int, *, local: bool = True) -> Any:
+        channel = self.runtime.network.channel(self.configs[number].controller_listener)
+        request = quorum_pb2.DescribeQuorumRequest(local=local)
+        return await channel.call(QUORUM_DESCRIBE, request, timeout_ms=WAIT_MS)
+
+    async def leader(self, wanted: int | None = None) -> int:
+        """Wait until all nodes that are up know the same leader, this one if one is wanted."""
+        while True:
+            known = {(await self.describe(number)).leader_id for number in self.nodes}
+            leader = int(known.pop())
+            if not known and leader in self.nodes and wanted in (None, leader):
+                return leader
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def three(runtime: Runtime, folder: Path, *roles: str) -> AsyncIterator[Trio]:
+    trio = Trio(runtime, folder, roles or ("controller", "broker"))
+    async with AsyncExitStack() as stack:
+        await trio.start(*IDS)
+        stack.push_async_callback(lambda: trio.stop(*trio.nodes))
+        yield trio
+
+
+async def send(log: AsyncLog, topic: str, count: int) -> None:
+    async with log.producer() as producer:
+        for number in range(count):
+            await producer.send(topic, str(number), partition=number % 3)
+
+
+async def stored(log: AsyncLog, topic: str) -> list[int]:
+    """Every record's number, ascending."""
+    async with log.consumer(topic, until_end=True) as consumer:
+        return sorted([int(record.value or b"") async for record in consumer])
+
+
+def test_records_are_still_there_when_all_nodes_were_stopped_and_started(tmp_path: Path) -> None:
+    """A follower must not take the partitions of topics that it has not heard of yet for deleted
+    ones: what a new leader says first to be committed is less than what was."""
+
+    async def main(runtime: Runtime) -> None:
+        async with three(runtime, tmp_path) as trio:
+            for life in range(3):
+                async with AsyncLog.open(runtime, trio.address(1)) as log:
+                    if life == 0:
+                        await log.admin.create_topic("t", partitions=3)
+                    await send(log, "t", 30)
+                    assert await stored(log, "t") == sorted([*range(30)] * (life + 1))
+                await trio.stop(*IDS)
+                await trio.start(*IDS)
+
+    real.run(main)
+
+
+def test_any_node_describes_the_quorum_as_its_leader_does(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with three(runtime, tmp_path) as trio:
+            leader = await trio.leader()
+            for number in IDS:
+                async with AsyncLog.open(runtime, trio.address(number)) as log:
+                    quorum = await log.admin.describe_quorum()
+                assert (quorum.leader, quorum.answered_by) == (leader, leader)
+                assert [each.id for each in quorum.voters] == [1, 2, 3]
+                assert quorum.observers == ()
+                for each in quorum.voters:
+                    assert each.directory_id == bytes([each.id]) * 16
+                    assert each.address == trio.configs[each.id].controller_listener
+                    assert each.log_end_offset is not None
+                    assert each.log_end_offset + (each.lag or 0) >= quorum.high_watermark
+            follower = next(number for number in IDS if number != leader)
+            own = await trio.describe(follower, local=True)
+            assert (own.leader_id, own.answered_by) == (leader, follower)
+            assert [each.lag for each in own.voters] == [-1, -1, -1]
+
+    real.run(main)
+
+
+def test_brokers_follow_the_leadership_and_relay_changes_to_it(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with three(runtime, tmp_path) as trio:
+            for step, to in enumerate((1, 3, 2)):
+                async with AsyncLog.open(runtime, trio.address(1)) as log:
+                    if await trio.leader() != to:
+                        await log.admin.transfer_leadership(to)
+                    await trio.leader(to)
+                for number in IDS:
+                    async with AsyncLog.open(runtime, trio.address(number)) as log:
+                        await log.admin.create_topic(f"t{step}-{number}", partitions=3)
+                        await send(log, f"t{step}-{number}", 3)
+                        cluster = await log.admin.describe_cluster()
+                    assert not any(broker.fenced for broker in cluster.brokers)
+
+    real.run(main)
+
+
+def test_two_nodes_go_on_without_the_leader_that_stopped(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with three(runtime, tmp_path) as trio:
+            old = await trio.leader()
+            await trio.stop(old)
+            assert await trio.leader() != old
+            for number in trio.nodes:
+                async with AsyncLog.open(runtime, trio.address(number)) as log:
+                    await log.admin.create_topic(f"without-{number}")
+            await trio.start(old)
+            async with AsyncLog.open(runtime, trio.address(old)) as log:
+                assert len(await log.admin.list_topics()) == 2
+
+    real.run(main)
+
+
+def test_health_checks_hear_whether_the_quorum_has_a_leader(tmp_path: Path) -> None:
+    serving = health_pb2.HealthCheckResponse.SERVING
+
+    async def main(runtime: Runtime) -> None:
+        async with three(runtime, tmp_path) as trio:
+            for address in (trio.address(1), trio.configs[1].controller_listener):
+                async with aio.insecure_channel(address) as channel, asyncio.timeout(20):
+                    stub: Any = health_pb2_grpc.HealthStub(channel)
+                    asked = health_pb2.HealthCheckRequest(service=QUORUM_HEALTH)
+                    assert (await stub.Check(asked)).status == serving
+            async with aio.insecure_channel(trio.address(1)) as channel, asyncio.timeout(20):
+                stub = health_pb2_grpc.HealthStub(channel)
+                watch = stub.Watch(health_pb2.HealthCheckRequest(service=QUORUM_HEALTH))
+                assert (await watch.read()).status == serving
+                await trio.stop(2, 3)
+                while (await watch.read()).status == serving:
+                    pass
+                await trio.start(2)
+                while (await watch.read()).status != serving:
+                    pass
+
+    real.run(main)
+
+
+def test_what_cannot_be_changed_is_refused_by_name(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with three(runtime, tmp_path, "controller") as trio:
+            leader = await trio.leader()
+            follower = next(number for number in IDS if number != leader)
+            channel = runtime.network.channel(trio.address(follower))
+            async with AsyncLog.open(runtime, trio.address(follower)) as log:
+                with pytest.raises(DuplicateVoter, match="votes already"):
+                    await log.admin.add_voter(follower)
+                with pytest.raises(VoterNotFound, match="voters are 1, 2, 3"):
+                    await log.admin.remove_voter(9)
+                with pytest.raises(VoterNotFound):
+                    await log.admin.remove_voter(follower, directory_id=b"x" * 16)
+                with pytest.raises(VoterNotFound):
+                    await log.admin.transfer_leadership(9)
+            strange = quorum_pb2.RemoveVoterRequest(cluster_id="other", id=1)
+            with pytest.raises(InconsistentClusterId, match="check the address"):
+                await channel.call(QUORUM_REMOVE_VOTER, strange, timeout_ms=WAIT_MS)
+            passed_on = quorum_pb2.TransferLeadershipRequest(passed_on=True)
+            with pytest.raises(NotController) as caught:
+                await channel.call(QUORUM_TRANSFER_LEADERSHIP, passed_on, timeout_ms=WAIT_MS)
+            assert caught.value.leader_id == leader
+
+    real.run(main)
+
+
+def test_a_controller_that_does_not_lead_says_who_gives_producer_ids(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with three(runtime, tmp_path, "controller") as trio:
+            leader = await trio.leader()
+            request = controller_pb2.RelayRequest(cluster_id=CLUSTER, broker_id=-1)
+            request.allocate_producer_ids.broker_epoch = -1
+            starts = []
+            for number in (*IDS, *IDS):
+                channel = runtime.network.channel(trio.address(number))
+                if number == leader:
+                    answer = await channel.call(CONTROLLER_RELAY, request, timeout_ms=WAIT_MS)
+                    starts.append(answer.allocate_producer_ids.producer_id_start)
+                    continue
+                with pytest.raises(NotController) as caught:
+                    await channel.call(CONTROLLER_RELAY, request, timeout_ms=WAIT_MS)
+                assert caught.value.leader_id == leader
+            assert starts == [0, 1000]
+
+    real.run(main)
+
+
+def test_controllers_alone_serve_no_clients_and_say_so(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with three(runtime, tmp_path, "controller") as trio:
+            assert {node.addresses.grpc for node in trio.nodes.values()} == {""}
+            async with AsyncLog.open(runtime, trio.address(1)) as log:
+                assert (await log.admin.describe_quorum()).cluster_id == CLUSTER
+                with pytest.raises(NotImplementedHere, match="no broker's port"):
+                    await log.admin.list_topics()
+
+    real.run(main)
+
+
+def test_a_start_that_waits_for_the_others_can_be_called_off(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        trio = Trio(runtime, tmp_path, ("controller", "broker"))
+        for _ in range(2):  # the second finds the directory unlocked
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await trio.start(1)
+            assert (tmp_path / "1" / ".kafka_cleanshutdown").exists()
+
+    real.run(main)
