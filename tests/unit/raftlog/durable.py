@@ -31,19 +31,19 @@ Work = Callable[[MetadataLog], Coroutine[Any, Any, T]]
 
 @asynccontextmanager
 async def opened(
-    runtime: Runtime, config: LogConfig = METADATA_LOG_CONFIG
+    runtime: Runtime, config: LogConfig = METADATA_LOG_CONFIG, *, path: str = DATA
 ) -> AsyncIterator[MetadataLog]:
     """The durable state, formatted without voters when there is none yet."""
-    if not runtime.files.exists(f"{DATA}/meta.properties"):
+    if not runtime.files.exists(f"{path}/meta.properties"):
         await Directory.format(
             runtime,
-            DATA,
+            path,
             cluster_id=CLUSTER,
             node_id=ME.node_id,
             directory_id=ME.directory_id,
         )
     async with runtime.tasks.scope("life") as scope:
-        directory = await Directory.open(runtime, scope, DATA)
+        directory = await Directory.open(runtime, scope, path)
         try:
             yield await MetadataLog.open(runtime, directory, me=ME, config=config)
         finally:

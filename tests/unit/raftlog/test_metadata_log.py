@@ -1,5 +1,7 @@
 """What one member of the quorum keeps on its disk, and finds there again."""
 
+from pathlib import Path
+
 import pytest
 
 from quorumlog.errors import CorruptionError, DirectoryMismatch, OffsetOutOfRange, SnapshotDamaged
@@ -8,7 +10,7 @@ from quorumlog.raftlog.core.log_view import LogEnd
 from quorumlog.raftlog.core.ready import HardState
 from quorumlog.raftlog.core.voters import Voter
 from quorumlog.raftlog.shell.metadata_log import MetadataLog
-from quorumlog.runtime import Runtime
+from quorumlog.runtime import Runtime, real
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage.shell.directory import Directory
 
@@ -226,6 +228,29 @@ def test_a_snapshot_that_was_overtaken_while_it_was_written_is_dropped() -> None
 
     with SimWorld(0) as world:
         live(world, world.node("one"), race)
+
+
+def test_a_real_file_system_keeps_it_all_too(tmp_path: Path) -> None:
+    one, two = snapshot_id(2), snapshot_id(9, epoch=5)
+    path = str(tmp_path / "data")
+
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime, path=path) as log:
+            await log.store_hard_state(SEVEN)
+            await log.append((data(0, b"a", b"b"), data(2, b"c")))
+            await log.write_snapshot(one, ALONE, iter([[b"x" * 300_000], [b"y"]]))
+            await log.clean_to(one)
+        async with opened(runtime, path=path) as log:
+            assert (log.view.start, log.snapshots) == (one.log_end, (one,))
+            assert await values_of(log, one) == [b"x" * 300_000, b"y"]
+            for piece in chunks(two, snapshot_bytes(two, [b"z"])):
+                await log.write_chunk(piece)
+            await log.install(two, PAIR)
+        async with opened(runtime, path=path) as log:
+            assert (log.view.start, log.snapshots) == (two.log_end, (two,))
+            assert (log.hard_state, log.voters.latest) == (SEVEN, PAIR)
+
+    real.run(main)
 
 
 def test_epoch_and_vote_never_go_back() -> None:
