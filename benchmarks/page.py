@@ -303,9 +303,11 @@ SECTIONS = (
         about=(
             "Three voters on one machine, each in a folder of its own, beside etcd and PySyncObj in"
             " the same rounds. Ours and etcd sync before they answer, PySyncObj never does. Ours is"
-            " asked over one stream, with so many values a request, etcd by puts over 8"
-            " connections to its leader, both by the same client; *injected* is proposed in the"
-            " leader's process, and the client's CPU is a part of the members'. PySyncObj as it"
+            " asked over one stream of proposals, each of which is answered for itself: *gathered*"
+            " sends as many in a message as were answered in one, *one by one* each alone. etcd is"
+            " asked by puts over 8 connections to its leader, and both by the same client."
+            " *Injected* is proposed in the leader's process, and the client's CPU is a part of the"
+            " members'. PySyncObj as it"
             " comes sends what has gathered every 100 ms; *tuned* is every 10 ms for many, and each"
             " command at once for one."
         ),

@@ -26,13 +26,12 @@ from typing import Any, TypeAlias
 
 import uvloop
 from benchmarks.raft import failover
-from benchmarks.raft.cases import MANY, VALUES_EACH, Case, cases
+from benchmarks.raft.cases import MANY, STREAMS, Case, cases
 from benchmarks.raft.load import VALUE_BYTES, Outcome
 from benchmarks.raft.result import comparison, keep, machine, row, sync_ms
 
 Key: TypeAlias = tuple[str, str, int]  # system, way, outstanding
 QUICK_S = 0.2
-STREAMS = tuple(f"stream, {values_each} a request" for values_each in VALUES_EACH)
 
 
 @dataclass(slots=True)

@@ -10,8 +10,9 @@ from benchmarks.raft import etcd, ours, pysyncobj_cluster
 from benchmarks.raft.load import Outcome
 
 MANY = 1000
-VALUES_EACH = (125, 1)
-"""Values of a request of the stream: as many as a connection to etcd has under way, and one."""
+STREAMS = {"stream, gathered": 125, "stream, one by one": 1}
+"""Proposals that the first messages of a stream carry: as many as a connection to etcd has under
+way, or one."""
 Loading: TypeAlias = Callable[[Any, float], Awaitable[Outcome]]  # (cluster, seconds)
 
 
@@ -60,20 +61,20 @@ def _ours() -> Case:
         system="quorumlog",
         open=ours.Quorum,
         loads=(
-            *(_stream(MANY, values_each) for values_each in VALUES_EACH),
-            _stream(1, 1),
+            *(_stream(way, MANY) for way in STREAMS),
+            _stream("stream, one by one", 1),
             _injected(MANY),
             _injected(1),
         ),
     )
 
 
-def _stream(outstanding: int, values_each: int) -> Load:
+def _stream(way: str, outstanding: int) -> Load:
     async def run(cluster: Any, seconds: float) -> Outcome:
-        outcome: Outcome = await cluster.load_stream(outstanding, seconds, values_each=values_each)
+        outcome: Outcome = await cluster.load_stream(outstanding, seconds, gathered=STREAMS[way])
         return outcome
 
-    return Load(way=f"stream, {values_each} a request", outstanding=outstanding, run=run)
+    return Load(way=way, outstanding=outstanding, run=run)
 
 
 def _injected(outstanding: int) -> Load:

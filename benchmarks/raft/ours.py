@@ -86,15 +86,15 @@ class Quorum:
         leader.tell(do="load", work=work.line())
         return Outcome(**await asyncio.to_thread(leader.answer))
 
-    async def load_stream(self, outstanding: int, seconds: float, *, values_each: int) -> Outcome:
-        """Keep so many values under way on one stream, `values_each` of them a request."""
+    async def load_stream(self, outstanding: int, seconds: float, *, gathered: int) -> Outcome:
+        """Keep so many proposals of one value under way on one stream, `gathered` to a message."""
         work = Work(
             outstanding=outstanding,
             seconds=seconds,
             server_pids=self.pids,
             client_pid=os.getpid(),
         )
-        return await propose(self.addresses[self.leader], work, values_each=values_each)
+        return await Proposals(work, gathered=gathered).run(self.addresses[self.leader])
 
     async def commits(self, address: str, within_s: float) -> bool:
         """Propose one value there; whether it was committed in this time."""
@@ -143,50 +143,63 @@ class Quorum:
         return Member(python("voter", json.dumps(given)), folder, talks=True)
 
 
-async def propose(address: str, work: Work, *, values_each: int) -> Outcome:
-    """The closed loop of proposals: each answer lets as many new values go."""
-    loop = asyncio.get_running_loop()
-    over = loop.create_future()
-    meter = Meter(work)
-    asked_s: dict[int, float] = {}  # by request
-    turns = itertools.count(1)
+class Proposals:
+    """The closed loop of proposals on one stream: a message that brings answers is followed by one
+    with as many new proposals."""
 
-    def fail(why: str) -> None:
-        if not over.done():
-            over.set_exception(Refused(f"the voter at {address}: {why}"))
+    def __init__(self, work: Work, *, gathered: int) -> None:
+        self._work = work
+        self._gathered = gathered  # proposals of each of the first messages
+        self._meter = Meter(work)
+        self._over = asyncio.get_running_loop().create_future()
+        self._asked_s: dict[int, float] = {}  # by request
+        self._ids = itertools.count(1)
+        self._connection = Connection(
+            PROPOSE,
+            on_message=self._answered,
+            on_end=lambda stream, succeeded: self._fail("the stream ended"),
+            on_lost=self._fail,
+        )
+        self._stream = 0
 
-    def send() -> None:
-        turn = next(turns)
-        values = [VALUES[(turn + number) % len(VALUES)] for number in range(values_each)]
-        request = raft_pb2.ProposeRequest(id=turn, values=values)
-        connection.send(stream, request.SerializeToString())
-        asked_s[turn] = time.perf_counter()
+    async def run(self, address: str) -> Outcome:
+        """Ask the voter at this address."""
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: self._connection, host, int(port))
+        self._stream = self._connection.open()
+        for _ in range(max(1, self._work.outstanding // self._gathered)):
+            self._send(min(self._gathered, self._work.outstanding))
+        self._connection.flush()
+        try:
+            await self._over
+        finally:
+            self._connection.close()
+        return self._meter.outcome()
 
-    def answered(stream: int, content: bytes) -> None:
-        response = raft_pb2.ProposeResponse.FromString(content)
-        if response.HasField("error"):
-            fail(response.error.message)
-            return
-        meter.answered(asked_s.pop(response.id), len(response.offsets))
-        if not meter.is_over:
-            send()
-        elif not over.done():
-            over.set_result(None)
+    def _send(self, count: int) -> None:
+        requests = []
+        asked_s = time.perf_counter()
+        for number in itertools.islice(self._ids, count):
+            values = [VALUES[number % len(VALUES)]]
+            requests.append(raft_pb2.ProposeRequest(id=number, values=values))
+            self._asked_s[number] = asked_s
+        first = requests[0]
+        first.more.extend(requests[1:])
+        self._connection.send(self._stream, first.SerializeToString())
 
-    connection = Connection(
-        PROPOSE,
-        on_message=answered,
-        on_end=lambda stream, succeeded: fail("the stream ended"),
-        on_lost=fail,
-    )
-    host, _, port = address.rpartition(":")
-    await loop.create_connection(lambda: connection, host, int(port))
-    stream = connection.open()
-    for _ in range(max(1, work.outstanding // values_each)):
-        send()
-    connection.flush()
-    try:
-        await over
-    finally:
-        connection.close()
-    return meter.outcome()
+    def _answered(self, stream: int, content: bytes) -> None:
+        first = raft_pb2.ProposeResponse.FromString(content)
+        for response in (first, *first.more):
+            if response.HasField("error"):
+                self._fail(response.error.message)
+                return
+            self._meter.answered(self._asked_s.pop(response.id))
+        if not self._meter.is_over:
+            self._send(1 + len(first.more))
+        elif not self._over.done():
+            self._over.set_result(None)
+
+    def _fail(self, why: str) -> None:
+        if not self._over.done():
+            self._over.set_exception(Refused(f"the leader: {why}"))

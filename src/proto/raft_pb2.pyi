@@ -238,19 +238,23 @@ class FollowQuorumResponse(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., sender: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., leader: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., leader_address: _Optional[str] = ...) -> None: ...
 
 class ProposeRequest(_message.Message):
-    __slots__ = ("id", "values")
+    __slots__ = ("id", "values", "more")
     ID_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     id: int
     values: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, id: _Optional[int] = ..., values: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[ProposeRequest]
+    def __init__(self, id: _Optional[int] = ..., values: _Optional[_Iterable[bytes]] = ..., more: _Optional[_Iterable[_Union[ProposeRequest, _Mapping[str, object]]]] = ...) -> None: ...
 
 class ProposeResponse(_message.Message):
-    __slots__ = ("id", "offsets", "error")
+    __slots__ = ("id", "offsets", "error", "more")
     ID_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     id: int
     offsets: _containers.RepeatedScalarFieldContainer[int]
     error: _errors_pb2.Error
-    def __init__(self, id: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[ProposeResponse]
+    def __init__(self, id: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., more: _Optional[_Iterable[_Union[ProposeResponse, _Mapping[str, object]]]] = ...) -> None: ...

@@ -32,6 +32,21 @@ def rows(system: str, tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.slow
+def test_quorumlog_has_its_rows(tmp_path: Path) -> None:
+    found = rows("quorumlog", tmp_path)
+    assert [line.split()[0] for line in found] == ["quorumlog"] * 5
+    assert sum("stream" in line for line in found) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["kill -9, halved time-outs", "SIGTERM, default time-outs"])
+def test_a_failover_is_a_row(case: str, tmp_path: Path) -> None:
+    (line,) = ran("benchmarks.raft.failover", "--only", case, "--dir", str(tmp_path))
+    assert line.startswith(case)
+    assert " median " in line
+
+
+@pytest.mark.slow
 def test_etcd_has_its_rows(tmp_path: Path) -> None:
     if not os.environ.get("ETCD") and not shutil.which("etcd"):
         pytest.skip("etcd is not here: apt install etcd-server")

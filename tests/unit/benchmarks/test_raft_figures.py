@@ -100,9 +100,9 @@ def test_a_put_is_read_back_as_it_was_written() -> None:
 def test_the_page_has_all_systems_and_says_what_was_missed() -> None:
     measured = Measured(sync_ms=[0.5])
     measured.outcomes = {
-        ("quorumlog", "stream, 125 a request", 1000): [outcome(8000, client=0.5)],
-        ("quorumlog", "stream, 1 a request", 1000): [outcome(4000, client=0.5)],
-        ("quorumlog", "stream, 1 a request", 1): [outcome(900, p50_ms=1.2, client=0.1)],
+        ("quorumlog", "stream, gathered", 1000): [outcome(8000, client=0.5)],
+        ("quorumlog", "stream, one by one", 1000): [outcome(4000, client=0.5)],
+        ("quorumlog", "stream, one by one", 1): [outcome(900, p50_ms=1.2, client=0.1)],
         ("quorumlog", "injected", 1000): [outcome(30_000), outcome(10_000), outcome(20_000)],
         ("etcd", "8 connections", 1000): [outcome(20_000, client=0.4)],
         ("etcd", "1 connection", 1): [outcome(800, client=0.1)],
