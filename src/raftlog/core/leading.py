@@ -221,31 +221,31 @@ class Leader:
             return None
         progress.round_acked = max(progress.round_acked, response.round)
         self._confirm_reads()
-        if response.round == progress.heartbeat_round:
+        if response.round > 0:
             self._find_losses(progress, response)
         if response.match_end is None:
             return None
         return self._acknowledge(progress, response.match_end)
 
     def _find_losses(self, progress: Progress, response: HeartbeatResponse) -> None:
-        received_end = response.received_end
-        match progress.state:
-            case ProgressState.REPLICATE:
-                if received_end is None:
-                    progress.become_probe(progress.next_offset)  # it was started anew
-                elif received_end < progress.heartbeat_next:
-                    progress.rewind(received_end)
-            case ProgressState.PROBE:
-                if received_end is not None:
-                    self._replicate_from(progress, received_end)
-                elif progress.asked_round < response.round:
-                    progress.is_waiting = False
-            case ProgressState.SNAPSHOT:
-                if received_end is not None and received_end >= self._replica.log.start_offset:
-                    self._replicate_from(progress, received_end)
-                elif progress.asked_round < response.round:
-                    progress.is_waiting = False
+        received_end, sent_end = response.received_end, progress.sent_before(response.round)
+        if progress.state is ProgressState.REPLICATE:
+            if sent_end is None:
+                return
+            if received_end is None:
+                progress.become_probe(progress.next_offset)  # it was started anew
+            elif received_end < sent_end:
+                progress.rewind(received_end)
+        elif received_end is not None and self._can_replicate(progress, received_end):
+            self._replicate_from(progress, received_end)
+        elif progress.asked_round < response.round:
+            progress.is_waiting = False
         self.is_dirty = True
+
+    def _can_replicate(self, progress: Progress, received_end: Offset) -> bool:
+        """Whether entries may follow: who gets a snapshot goes on with it while it is needed."""
+        is_in_log = received_end >= self._replica.log.start_offset
+        return is_in_log or progress.state is ProgressState.PROBE
 
     def _replicate_from(self, progress: Progress, received_end: Offset) -> None:
         """The peer's log is this one's up to `received_end`."""
@@ -419,8 +419,7 @@ class Leader:
         self._round += 1
         replica = self._replica
         for peer, progress in self.peers.items():
-            progress.heartbeat_round = self._round
-            progress.heartbeat_next = progress.next_offset
+            progress.heartbeat_sent(self._round)
             self._tell(peer, progress, self._round)
         if replica.is_alone:
             self._confirm_reads()

@@ -4,12 +4,13 @@ probe: the leader does not know where the logs part; one request is out, its ans
 heartbeat's decides. replicate: requests are sent without waiting, up to the window. snapshot: the
 peer's next entry is in a snapshot only; one piece is out.
 
-A lost request is found by the next heartbeat: it carries what was sent before it, its answer says
-what was received, and the difference is sent again.
+A lost request is found by the next heartbeat: what was sent before it is remembered, its answer
+says what was received, and the difference is sent again.
 """
 
 from collections import deque
 from enum import StrEnum
+from typing import Final
 
 from ...ids import Offset
 from .log_view import SnapshotId
@@ -23,14 +24,16 @@ class ProgressState(StrEnum):
     SNAPSHOT = "snapshot"
 
 
+ROUNDS_MAX: Final = 64
+"""Heartbeats to a peer that are remembered; with the default of 100 ms, a round trip of 6.4 s."""
+
+
 class Progress:
     """One peer."""
 
     __slots__ = (
         "asked_round",
         "heard_ms",
-        "heartbeat_next",
-        "heartbeat_round",
         "inflight",
         "inflight_bytes",
         "is_waiting",
@@ -38,6 +41,7 @@ class Progress:
         "next_offset",
         "position",
         "round_acked",
+        "rounds",
         "snapshot",
         "state",
         "told_high_watermark",
@@ -50,8 +54,9 @@ class Progress:
         self.next_offset = next_offset  # of the next request, a batch boundary of the own log
         self.heard_ms = now_ms  # when it last answered in this epoch
         self.round_acked = 0  # newest heartbeat round that it answered
-        self.heartbeat_round = 0  # newest heartbeat sent to it, and what had been sent before
-        self.heartbeat_next = next_offset
+        # Heartbeats that are not answered yet, each with where requests stood before it. On a long
+        # link many are under way: the answer to the newest alone would never come in time.
+        self.rounds: deque[tuple[int, Offset]] = deque(maxlen=ROUNDS_MAX)
         self.told_high_watermark = Offset(0)
         self.inflight: deque[tuple[Offset, int]] = deque()  # (end, bytes) sent, unacknowledged
         self.inflight_bytes = 0  # always the sum
@@ -81,6 +86,7 @@ class Progress:
         self.state = state
         self.inflight.clear()
         self.inflight_bytes = 0
+        self.rounds.clear()
         self.is_waiting = False
         self.snapshot = None
 
@@ -104,8 +110,23 @@ class Progress:
         self.next_offset = max(self.next_offset, match_end)
         return True
 
+    def heartbeat_sent(self, number: int) -> None:
+        """The heartbeat of a round follows the requests that were sent until now."""
+        self.rounds.append((number, self.next_offset))
+
+    def sent_before(self, number: int) -> Offset | None:
+        """Where requests stood before the heartbeat of a round that is answered now; None: the
+        answer tells nothing, it is not the first one or requests were sent again since."""
+        while self.rounds and self.rounds[0][0] < number:
+            self.rounds.popleft()
+        if self.rounds and self.rounds[0][0] == number:
+            return self.rounds.popleft()[1]
+        return None
+
     def rewind(self, received_end: Offset) -> None:
-        """What was sent above `received_end` did not arrive: send it again."""
+        """What was sent above `received_end` did not arrive: send it again, once for all the
+        answers that tell of it."""
+        self.rounds.clear()
         while self.inflight and self.inflight[-1][0] > received_end:
             self.inflight_bytes -= self.inflight.pop()[1]
         self.next_offset = max(received_end, self.match_end)

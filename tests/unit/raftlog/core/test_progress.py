@@ -4,7 +4,7 @@ import pytest
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.core.log_view import SnapshotId
-from quorumlog.raftlog.core.progress import Progress, ProgressState
+from quorumlog.raftlog.core.progress import ROUNDS_MAX, Progress, ProgressState
 
 SNAPSHOT = SnapshotId(Offset(50), Epoch(2))
 
@@ -124,3 +124,34 @@ def test_the_invariants_notice(field: str, value: object) -> None:
     setattr(progress, field, value)
     with pytest.raises(AssertionError):
         progress.check_invariants(Offset(100))
+
+
+def test_an_answer_tells_of_the_requests_before_its_heartbeat() -> None:
+    progress = replicating(sent=((10, 5),))
+    progress.heartbeat_sent(1)
+    progress.sent(Offset(20), 6)
+    progress.heartbeat_sent(2)
+    progress.heartbeat_sent(3)
+    assert progress.sent_before(2) == 20
+    assert progress.sent_before(2) is None, "the second answer of one round"
+    assert progress.sent_before(1) is None, "an answer that was overtaken"
+    assert progress.sent_before(3) == 20
+
+
+def test_a_loss_is_found_once_by_all_the_answers_under_way() -> None:
+    progress = replicating(sent=((10, 5),))
+    progress.heartbeat_sent(1)
+    progress.heartbeat_sent(2)
+    assert progress.sent_before(1) == 10
+    progress.rewind(Offset(0))
+    assert progress.sent_before(2) is None
+    progress.heartbeat_sent(3)
+    assert progress.sent_before(3) == 0
+
+
+def test_only_so_many_heartbeats_are_remembered() -> None:
+    progress = replicating()
+    for number in range(1, ROUNDS_MAX + 2):
+        progress.heartbeat_sent(number)
+    assert progress.sent_before(1) is None
+    assert progress.sent_before(2) == 0
