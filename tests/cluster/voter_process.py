@@ -1,0 +1,211 @@
+"""A voter of a quorum in a process of its own, with registers as its state; and how a test kills,
+stops, pauses and starts it again.
+
+`python -m tests.cluster.voter_process SPEC` runs one; SPEC is the JSON of a `Spec`.
+"""
+
+import asyncio
+import json
+import select
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.wrappers_pb2 import BytesValue
+
+from quorumlog.ids import ClusterId, DirectoryId, NodeId
+from quorumlog.raftlog.core.config import RaftConfig
+from quorumlog.raftlog.core.voters import Voter, VoterSet
+from quorumlog.raftlog.shell import ProposalService, RaftNode, RaftNodeConfig, format_directory
+from quorumlog.runtime import CallContext, Handler, Method, Runtime, real
+from quorumlog.simulation.scenarios.registers import Registers, RegisterService
+from quorumlog.storage.shell.directory import Directory
+
+CLUSTER_ID: Final = ClusterId("chaos-of-three-voters-")
+DESCRIBE: Final = Method("/quorumlog.tests.Voter/Describe", BytesValue, BytesValue)
+"""JSON of an `Account`."""
+READY_S: Final = 60.0
+STOP_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a voter's process is told."""
+
+    node_id: int
+    data_dir: str
+    addresses: dict[str, str]  # of all voters by node id
+    heartbeat_ms: int = 50
+    election_ms: tuple[int, int] = (400, 800)
+    snapshot_every_bytes: int = 200_000
+
+    def voter(self, node_id: int) -> Voter:
+        """A voter of the quorum: directory ids follow from node ids."""
+        return Voter(NodeId(node_id), DirectoryId(bytes([node_id]) * 16))
+
+    def voters(self) -> VoterSet:
+        """Who votes at first: everybody."""
+        return VoterSet.of(
+            (self.voter(int(node_id)), address) for node_id, address in self.addresses.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """How far a voter is, and with what state."""
+
+    role: str
+    epoch: int
+    log_end_offset: int
+    applied_end: int
+    digest: str
+    values: int
+
+
+async def serve(spec: Spec, runtime: Runtime) -> None:
+    """Run the voter until SIGTERM."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    me = spec.voter(spec.node_id)
+    await format_directory(
+        runtime, spec.data_dir, cluster_id=CLUSTER_ID, node_id=me.node_id, voters=spec.voters()
+    )
+    address = spec.addresses[str(spec.node_id)]
+    async with runtime.tasks.scope("voter") as scope:
+        directory = await Directory.open(runtime, scope, spec.data_dir)
+        registers = Registers()
+        node = await RaftNode.open(
+            runtime,
+            scope,
+            directory,
+            cluster_id=CLUSTER_ID,
+            config=RaftConfig(
+                node_id=me.node_id,
+                directory_id=me.directory_id,
+                address=address,
+                heartbeat_ms=spec.heartbeat_ms,
+                election_timeout_ms_min=spec.election_ms[0],
+                election_timeout_ms_max=spec.election_ms[1],
+            ),
+            state_machine=registers,
+            node_config=RaftNodeConfig(snapshot_every_bytes=spec.snapshot_every_bytes),
+        )
+
+        async def describe(request: BytesValue, context: CallContext) -> BytesValue:
+            status = node.status()
+            account = Account(
+                role=status.role,
+                epoch=status.epoch,
+                log_end_offset=status.log_end_offset,
+                applied_end=node.applied_end,
+                digest=registers.digest.hex(),
+                values=len(registers.values),
+            )
+            return BytesValue(value=json.dumps(asdict(account)).encode())
+
+        handlers = {
+            **node.handlers(),
+            **ProposalService(runtime, node).handlers(),
+            **RegisterService(node, registers).handlers(),
+            DESCRIBE.path: Handler(DESCRIBE, describe),
+        }
+        listener = await runtime.network.serve(address, handlers)
+        await node.start()
+        print("ready", flush=True)
+        await stop.wait()
+        await node.close()
+        await listener.close(200)
+        await directory.close()
+
+
+class VoterProcess:
+    """A voter's process, seen from the test."""
+
+    def __init__(self, spec: Spec, folder: Path) -> None:
+        self.spec = spec
+        self.starts = 0
+        self._log = folder / f"voter-{spec.node_id}.log"
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it was started and not killed or stopped since."""
+        return self._process is not None
+
+    def start(self) -> None:
+        """Start it, without waiting for it."""
+        assert self._process is None, f"voter {self.spec.node_id} is up"
+        self.starts += 1
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.cluster.voter_process",
+                    json.dumps(asdict(self.spec)),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def wait_ready(self) -> None:
+        """Return once it serves; raises AssertionError."""
+        assert self._process is not None, f"voter {self.spec.node_id} is down"
+        assert self._process.stdout is not None
+        seen, _, _ = select.select([self._process.stdout], [], [], READY_S)
+        assert seen, f"voter {self.spec.node_id} is not ready: {self.complaints()}"
+        assert self._process.stdout.readline(), (
+            f"voter {self.spec.node_id} does not start: {self.complaints()}"
+        )
+
+    def ended(self) -> int | None:
+        """Its exit code when it ended by itself."""
+        return None if self._process is None else self._process.poll()
+
+    def kill(self) -> None:
+        """SIGKILL; one that is down stays so."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def stop(self) -> int:
+        """SIGTERM: an orderly stop; its exit code."""
+        assert self._process is not None, f"voter {self.spec.node_id} is down"
+        self._process.terminate()
+        try:
+            return self._process.wait(STOP_S)
+        finally:
+            self.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: its connections live, and nothing answers."""
+        assert self._process is not None, f"voter {self.spec.node_id} is down"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def complaints(self) -> str:
+        """What it wrote to stderr, in all its lives."""
+        return self._log.read_text()[-5_000:]
+
+
+def main() -> None:
+    """Run the voter of the command line."""
+    fields = json.loads(sys.argv[1])
+    fields["election_ms"] = tuple(fields["election_ms"])
+    real.run(partial(serve, Spec(**fields)))
+
+
+if __name__ == "__main__":
+    main()
