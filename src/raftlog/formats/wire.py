@@ -7,7 +7,7 @@ in a control batch. Bytes that are damaged raise CorruptionError, well-formed no
 InvalidRequest: nothing that arrives is checked by `assert`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +39,7 @@ from .control import entry_kind
 
 DIRECTORY_ID_SIZE: Final = 16
 INCARNATION_SIZE: Final = 8
+VOTERS_MAX: Final = 1_000  # named by one message: more would hold the loop up
 ADDRESS_LENGTH_MAX: Final = 300  # characters: a longest host name, a colon, a port
 
 
@@ -204,7 +205,7 @@ def decode_message(  # noqa: C901, PLR0912 (a dispatch)
                 sender=sender,
                 receiver=receiver,
                 epoch=_epoch(message.end_epoch.epoch),
-                successors=tuple(decode_voter(v) for v in message.end_epoch.successors),
+                successors=_decode_successors(message.end_epoch.successors),
             )
         case "vote_request":
             return decode_vote_request(message.vote_request, sender=sender, receiver=receiver)
@@ -449,8 +450,19 @@ def _decode_chunk(message: pb.SnapshotChunk, sender: Voter, receiver: Voter) -> 
     )
 
 
-def _decode_voters(members: Iterable[pb.VoterAddress]) -> VoterSet:
+def _decode_voters(members: Sequence[pb.VoterAddress]) -> VoterSet:
+    _check_number(len(members))
     return VoterSet(tuple((decode_voter(m.voter), m.address) for m in members))
+
+
+def _decode_successors(voters: Sequence[pb.Voter]) -> tuple[Voter, ...]:
+    _check_number(len(voters))
+    return tuple(decode_voter(voter) for voter in voters)
+
+
+def _check_number(voters: int) -> None:
+    if voters > VOTERS_MAX:
+        raise InvalidRequest(f"a message names {voters} voters, over {VOTERS_MAX}")
 
 
 # --- what messages are made of -------------------------------------------------------------------

@@ -87,14 +87,16 @@ class Calls:
             introduction=self._member.introduction(peer), request=encode_vote_request(request)
         )
         try:
-            response = await self._ask_until_answered(call, peer)
-            self._receive(decode_vote_response(response, sender=peer, receiver=me))
-            self._complaints.settle(_named(peer))
+            answer = await self._ask_until_answered(call, peer)
+            response = decode_vote_response(answer, sender=peer, receiver=me)
         except QuorumlogError as error:
             self._complaints.note("raft.vote_failed", _named(peer), error)
+            return
         finally:
             if self._votes.get(peer, (None,))[0] is request:
                 del self._votes[peer]
+        self._complaints.settle(_named(peer))
+        self._receive(response)
 
     async def _ask_until_answered(self, call: pb.VoteCall, peer: Voter) -> pb.VoteResponse:
         """Raises the peer's typed error, TimedOut, or Lost at the end of the time."""
@@ -121,14 +123,15 @@ class Calls:
                 RAFT_FOLLOW, address, call, timeout_ms=self._config.call_ms_max
             )
             response = decode_follow_response(answer, receiver=self._member.me)
-            if response.leader is not None:
-                self._learn(response.leader, response.leader_address)
-            self._receive(response)
-            self._complaints.settle(address)
         except QuorumlogError as error:
             self._complaints.note("raft.follow_failed", address, error)
+            return
         finally:
             del self._follows[address]
+        if response.leader is not None:
+            self._learn(response.leader, response.leader_address)
+        self._complaints.settle(address)
+        self._receive(response)
 
     async def _call(self, method: Method[Q, R], address: str, call: Q, *, timeout_ms: int) -> R:
         if not address:

@@ -109,7 +109,7 @@ def test_a_peer_that_does_not_answer_heartbeats_is_unreachable_after_the_time_fo
     run: Run,
 ) -> None:
     async def main(runtime: Runtime) -> None:
-        async with members(runtime, 2) as (one, two):
+        async with members(runtime, 2, config=QUICK) as (one, two):
             two.is_silent = True
             start_ms = runtime.clock.now_ms()
             one.heartbeat(two, 1)
@@ -127,7 +127,7 @@ def test_a_loop_that_stood_still_does_not_take_its_own_deafness_for_silence() ->
     """On the real network alone: there timers run before what has arrived meanwhile."""
 
     async def main(runtime: Runtime) -> None:
-        async with members(runtime, 2) as (one, two):
+        async with members(runtime, 2, config=QUICK) as (one, two):
             one.heartbeat(two, 1)
             await one.until(lambda: len(one.of(HeartbeatResponse)) == 1)
             two.thinks_s = 2 * QUICK.silence_ms_max / 1000
@@ -273,12 +273,17 @@ def test_nonsense_on_a_stream_ends_it_with_a_typed_error(run: Run) -> None:
             after[-1] ^= 1
             flipped = pb.AppendRequest(epoch=1, batches=bytes(after))
             answer = pb.RaftMessage(append_response=pb.AppendResponse(epoch=1))
+            crowd = pb.RaftMessage(end_epoch=pb.EndEpoch(successors=[pb.Voter()] * 1_001))
+            damaged = pb.SnapshotChunk(size=9, content=b"damaged", crc=1)
+            chunk = pb.RaftMessage(snapshot_chunk=damaged)
             cases: tuple[tuple[pb.RaftMessage, type[QuorumlogError]], ...] = (
                 (pb.RaftMessage(append_request=torn), CorruptionError),
                 (pb.RaftMessage(append_request=flipped), CorruptionError),
                 (pb.RaftMessage(), InvalidRequest),
                 (pb.RaftMessage(heartbeat=pb.Heartbeat(epoch=-1)), InvalidRequest),
                 (answer, InvalidRequest),
+                (crowd, InvalidRequest),
+                (chunk, CorruptionError),
             )
             for number, (message, expected) in enumerate(cases, start=1):
                 frame = pb.RaftFrame(introduction=introduced(one, number=number))
@@ -291,7 +296,7 @@ def test_nonsense_on_a_stream_ends_it_with_a_typed_error(run: Run) -> None:
 
 def test_who_is_not_introduced_is_not_heard(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
-        async with members(runtime, 1) as (one,):
+        async with members(runtime, 1, config=QUICK) as (one,):
             stranger = pb.RaftFrame(messages=[beat(1)])
             assert isinstance(await refusal(runtime, one, stranger), InconsistentClusterId)
             nameless = pb.RaftFrame(introduction=introduced(one))
@@ -336,6 +341,7 @@ def test_what_an_earlier_stream_delivers_late_is_dropped(run: Run) -> None:
 # --- too much ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_thousands_who_ask_for_the_leader_are_answered_and_remembered_up_to_a_bound(
     run: Run,
 ) -> None:

@@ -58,7 +58,7 @@ def rounds(member: Member, sender: int) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_streams_that_break_deliver_late_and_fall_silent_never_bring_old_news_and_come_back(
     seed: int,
 ) -> None:
@@ -116,13 +116,14 @@ def test_a_machine_that_lost_its_power_is_found_silent_and_reached_again_when_it
         )
 
 
+@pytest.mark.slow
 def test_a_node_that_stood_still_itself_does_not_break_its_healthy_links() -> None:
     lives: dict[int, Member] = {}
     with SimWorld(4, faults=Faults(latency_us=(10_000, 15_000))) as world:
         for number in ADDRESSES:
             world.node(f"n{number}").spawn(living(number, lives))
         world.run_for(500)
-        for pause_ms in (900, 905, 910, 915, 920):  # at whatever moment
+        for pause_ms in (900, 910):  # at whatever moment
             world.node("n1").pause()
             world.run_for(pause_ms)
             world.node("n1").resume()
@@ -133,7 +134,7 @@ def test_a_node_that_stood_still_itself_does_not_break_its_healthy_links() -> No
 
 def test_a_served_stream_on_which_nothing_is_said_ends() -> None:
     async def main(runtime: Runtime) -> None:
-        async with members(runtime, 1) as (one,):
+        async with members(runtime, 1, config=QUICK) as (one,):
             channel = runtime.network.channel(one.address)
             stream = await channel.stream(RAFT_APPEND, timeout_ms=0)
             introduction = encode_introduction(
@@ -154,7 +155,7 @@ def test_a_served_stream_on_which_nothing_is_said_ends() -> None:
 
 def test_idle_links_end_and_come_back_when_they_are_needed() -> None:
     async def main(runtime: Runtime) -> None:
-        async with members(runtime, 2) as (one, two):
+        async with members(runtime, 2, config=QUICK) as (one, two):
             for round_ in (1, 2):
                 one.heartbeat(two, round_)
                 await asyncio.sleep(QUICK.idle_ms_max * 3 / 1000)
