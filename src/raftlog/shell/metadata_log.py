@@ -14,7 +14,7 @@ A crash anywhere leaves the state before a call or the one after it:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Final
 
 from ...errors import (
@@ -211,18 +211,10 @@ class MetadataLog:
         Raises OffsetOutOfRange when they are not all in the log, or not any more.
         """
         entries: list[Entry] = []
-        async for content, position, header in _batches(self._directory, self.log, start, end):
-            kind, voters = entry_kind(content, position, header)
-            entries.append(
-                Entry(
-                    kind=kind,
-                    epoch=Epoch(header.leader_epoch),
-                    base_offset=Offset(header.base_offset),
-                    count=header.next_offset - header.base_offset,
-                    payload=content[position : position + header.size],
-                    voters=voters,
-                )
-            )
+        reading = _Reading(self._directory, self.log, start, end)
+        while (found := await reading.next()) is not None:
+            content, batches = found
+            entries += [_entry(content, position, header) for position, header in batches]
         return tuple(entries)
 
     async def clean_to(self, snapshot: SnapshotId) -> None:
@@ -236,7 +228,10 @@ class MetadataLog:
         self.log.note_high_watermark(offset)
         await self._directory.delete_records(self.log, offset)
         self.snapshots = tuple(kept for kept in self.snapshots if kept >= snapshot)
-        await _remove_checkpoints(self._files, keep=self.snapshots)
+        # Only older ones: write_snapshot() beside this may have named one that is not listed yet.
+        names = [n for n in await self._files.names() if n.endswith(CHECKPOINT_SUFFIX)]
+        older = [n for n in names if n < checkpoint_name(snapshot)]
+        await self._files.remove(older)
 
     # --- snapshots received --------------------------------------------------------------------
 
@@ -425,23 +420,41 @@ class _Opening:
     async def _scan(self, start: LogEnd, me: Voter) -> None:
         self.view = LogView(start)
         self._begin_voters(start, me)
-        view, end = self.view, Offset(self.log.log_end_offset)
-        async for content, position, header in _batches(
-            self._directory, self.log, start.offset, end
-        ):
-            check_crc(content, position, header)
-            base, epoch = Offset(header.base_offset), Epoch(header.leader_epoch)
-            if base != view.end_offset or epoch < view.last_epoch:
-                raise CorruptionError(
-                    f"batch {base} of epoch {epoch} follows offset {view.end_offset} of epoch"
-                    f" {view.last_epoch}",
-                    path=METADATA_LOG_NAME,
-                    position=position,
-                )
-            view.append(base, Offset(header.next_offset), epoch, header.size)
-            _, voters = entry_kind(content, position, header)
-            if voters is not None:
-                self.voters.append(base, voters)
+        end = Offset(self.log.log_end_offset)
+        reading = _Reading(self._directory, self.log, start.offset, end)
+        while (found := await reading.next()) is not None:
+            content, batches = found
+            for position, header in batches:
+                self._take_batch(content, position, header)
+
+    def _take_batch(self, content: bytes, position: int, header: BatchHeader) -> None:
+        """Prove a batch, and note it."""
+        view = self.view
+        check_crc(content, position, header)
+        base, epoch = Offset(header.base_offset), Epoch(header.leader_epoch)
+        if base != view.end_offset or epoch < view.last_epoch:
+            raise CorruptionError(
+                f"batch {base} of epoch {epoch} follows offset {view.end_offset} of epoch"
+                f" {view.last_epoch}",
+                path=METADATA_LOG_NAME,
+                position=position,
+            )
+        view.append(base, Offset(header.next_offset), epoch, header.size)
+        _, voters = entry_kind(content, position, header)
+        if voters is not None:
+            self.voters.append(base, voters)
+
+
+def _entry(content: bytes, position: int, header: BatchHeader) -> Entry:
+    kind, voters = entry_kind(content, position, header)
+    return Entry(
+        kind=kind,
+        epoch=Epoch(header.leader_epoch),
+        base_offset=Offset(header.base_offset),
+        count=header.next_offset - header.base_offset,
+        payload=content[position : position + header.size],
+        voters=voters,
+    )
 
 
 async def _finally(work: Awaitable[None]) -> None:
@@ -479,22 +492,31 @@ async def _remove_checkpoints(files: SideFiles, *, keep: Sequence[SnapshotId]) -
     await files.remove(n for n in names if n.endswith(CHECKPOINT_SUFFIX) and n not in kept)
 
 
-async def _batches(
-    directory: Directory, log: Log, start: Offset, end: Offset
-) -> AsyncIterator[tuple[bytes, int, BatchHeader]]:
-    """Yield (buffer, position in it, header) of every batch of [start, end)."""
-    while start < end:
-        found = log.read(start, max_bytes=SCAN_BYTES, end_offset=end)
-        content = b"" if found is None else await directory.read(found)
-        if not content:
+class _Reading:
+    """Reads the batches of [start, end), both batch boundaries, one step after the other."""
+
+    def __init__(self, directory: Directory, log: Log, start: Offset, end: Offset) -> None:
+        self._directory = directory
+        self._log = log
+        self._next_offset = start
+        self._end = end
+
+    async def next(self) -> tuple[bytes, list[tuple[int, BatchHeader]]] | None:
+        """Return bytes and the (position, header) of each batch in them; None at the end."""
+        if self._next_offset >= self._end:
+            return None
+        start = self._next_offset
+        found = self._log.read(start, max_bytes=SCAN_BYTES, end_offset=self._end)
+        content = b"" if found is None else await self._directory.read(found)
+        batches = list(iterate_batches(content))
+        if not batches:
             raise CorruptionError(
-                f"no batch at offset {start} of a log that ends at {log.log_end_offset}",
+                f"no batch at offset {start} of a log that ends at {self._log.log_end_offset}",
                 path=METADATA_LOG_NAME,
             )
-        for position, header in iterate_batches(content):
-            yield content, position, header
-            start = Offset(header.next_offset)
+        self._next_offset = Offset(batches[-1][1].next_offset)
         await asyncio.sleep(0)
+        return content, batches
 
 
 def _load_hard_state(
