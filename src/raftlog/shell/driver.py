@@ -20,8 +20,10 @@ from ..core.raft import Raft
 from ..core.ready import Event, MessageDropped, Ready, RoleChanged, VotersChanged
 from ..core.voters import Voter, VoterSet
 from ..formats.control import LeaderChange, control_batch
+from .alarm import Alarm
 from .delivery import Delivery
 from .gathering import Gathering
+from .leadership import LeadershipNews, Readiness
 from .metadata_log import MetadataLog
 from .node_config import RaftNodeConfig
 from .reading import IndexReads
@@ -54,10 +56,8 @@ class Driver:
         state_machine: StateMachine,
         node_config: RaftNodeConfig,
     ) -> None:
-        self.log = log
         self._clock = runtime.clock
-        self._tasks_port = runtime.tasks
-        self._machine = state_machine
+        self._stop_node = runtime.tasks.stop_node
         self.raft = raft = Raft(
             config,
             log.view,
@@ -93,11 +93,7 @@ class Driver:
             opened=self._on_opened,
         )
         self.snapshotting = Snapshotting(
-            raft,
-            log,
-            state_machine,
-            every_bytes=node_config.snapshot_every_bytes,
-            taken=self.wake,
+            raft, log, state_machine, node_config.snapshot_every_bytes, taken=self.wake
         )
         self._writing = Writing(
             config.node_id,
@@ -106,22 +102,18 @@ class Driver:
             snapshotting=self.snapshotting,
             disk_full=self._on_disk_full,
         )
+        self.news = LeadershipNews(raft, state_machine)
+        self.readiness = Readiness(raft)
         self.reads = IndexReads(raft, wake=self.wake, waiters_max=config.reads_max)
         self.led = asyncio.Event()  # set for good once this node led, failed or was closed
-        self.is_ready = asyncio.Event()  # see RaftNode.wait_ready
-        self.ready_end: Offset | None = None  # committed when a leader was first heard of
         self.ended: QuorumlogError | None = None  # why it does nothing more
         self.dropped = 0  # messages that found the inbox full
         self._inbox: deque[Message | Voter] = deque()  # a Voter: the way to it broke
         self._woken = asyncio.Event()  # there is something for the driver
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._alarm = Alarm(runtime.clock, self.wake)
         self._write: Ready | None = None  # the round whose token is out
         self._write_given = asyncio.Event()
         self._clean_to: SnapshotId | None = None
-        self._told: tuple[NodeId | None, Epoch] = (None, raft.epoch)  # who leads, as last noted
-        self._was_leader = False
-        self._leader_moved: list[asyncio.Future[None]] = []
 
     # --- what the node asks for ----------------------------------------------------------------
 
@@ -161,21 +153,11 @@ class Driver:
             leader_id=NO_NODE if leader is None or self.raft.is_leader else leader,
         )
 
-    async def wait_deposed(self) -> None:
-        """Return once this node's leadership has ended."""
-        moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._leader_moved.append(moved)
-        try:
-            await moved
-        finally:
-            self._leader_moved = [each for each in self._leader_moved if each is not moved]
-
     def resign(self) -> None:
         """Give up a leadership at the end of the node, and say so."""
         self.raft.resign(self._clock.now_ms())
         self._pump()
-        if self._told[0] is not None:
-            self._machine.leadership(None, self.raft.epoch)
+        self.news.end()
 
     # --- driving the core ----------------------------------------------------------------------
 
@@ -217,17 +199,14 @@ class Driver:
             if isinstance(message, AppendRequest):
                 if message.entries:
                     self._tail.follow(raft.log, message.entries, durable_end=raft.durable_end)
-                self._note_goal(message, message.high_watermark)
+                self._heard(message, message.high_watermark)
             elif isinstance(message, Heartbeat):
-                self._note_goal(message, message.high_watermark)
+                self._heard(message, message.high_watermark)
             elif isinstance(message, SnapshotChunk):
-                self._note_goal(message, message.snapshot.end_offset)
+                self._heard(message, message.snapshot.end_offset)
 
-    def _note_goal(self, message: Message, committed_end: Offset) -> None:
-        """Remember what was committed when this node first heard of a leader."""
-        if not self.is_ready.is_set() and message.epoch == self.raft.epoch:
-            self.ready_end = max(self.ready_end or Offset(0), committed_end)
-            self._on_applied(self.delivery.end)
+    def _heard(self, message: Message, committed_end: Offset) -> None:
+        self.readiness.heard(message.epoch, committed_end, self.delivery.end)
 
     def _pump(self) -> None:
         """Carry out what the core has ready; never waits."""
@@ -241,7 +220,9 @@ class Driver:
         assert self._tail.end_offset == raft.log.end_offset, (
             f"the tail ends at {self._tail.end_offset}, the log at {raft.log.end_offset}"
         )
-        self._arm_timer()
+        deadline_ms = raft.next_deadline_ms()
+        if deadline_ms is not None and self.ended is None:
+            self._alarm.set(deadline_ms)
 
     def _append_gathered(self) -> bool:
         """Append one batch of what was proposed; false when the core takes none now."""
@@ -274,50 +255,18 @@ class Driver:
             self._write_given.set()
         if ready.committed is not None:
             self.delivery.commit(ready.committed.end)
-        self._note_leader()
+        if self.news.note():
+            self._lose_leadership()
         for read in ready.reads:
             self.reads.ready(read, self.delivery.end)
         for context in ready.reads_lost:
             self.reads.lost(context, self.not_leading())
-
-    def _note_leader(self) -> None:
-        """Tell the state machine and those who wait when another leads, or nobody."""
-        raft = self.raft
-        leads = (raft.leader_id, raft.epoch)
-        if leads == self._told:
-            return
-        before, self._told = self._told, leads
-        if self._was_leader:
-            self._was_leader = False
-            self._lose_leadership()
-        if raft.is_leader:
-            self._was_leader = True  # the state machine is told once the no-op is delivered
-        elif leads[0] is not None or before[0] is not None:
-            self._machine.leadership(*leads)
 
     def _lose_leadership(self) -> None:
         lost = Lost(
             "the leadership ended before the proposal was known to be committed: look, then repeat"
         )
         self.gathering.fail(self.delivery.committed_end, appended=lost, gathered=self.not_leading())
-        for waiter in self._leader_moved:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _arm_timer(self) -> None:
-        """Have the driver run at the core's deadline; a timer that fires too early is left."""
-        deadline_ms = None if self.ended is not None else self.raft.next_deadline_ms()
-        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_ms = max(0, deadline_ms - self._clock.now_ms())
-        loop = asyncio.get_running_loop()
-        self._timer, self._timer_ms = loop.call_later(delay_ms / 1000, self._on_timer), deadline_ms
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._woken.set()
 
     # --- delivery ------------------------------------------------------------------------------
 
@@ -325,26 +274,14 @@ class Driver:
         """The state has reached an offset."""
         self.reads.applied(end)
         self.snapshotting.applied(end)
-        if not self.is_ready.is_set() and self._has_caught_up(end):
-            self.is_ready.set()
-
-    def _has_caught_up(self, end: Offset) -> bool:
-        """Whether the state holds all that was committed before this node heard of its leader.
-
-        A new leader knows of less than that until it commits in its own epoch (thesis 6.4), so what
-        it says first is not enough: an entry of its epoch must have come through as well.
-        """
-        log = self.raft.log
-        if self.ready_end is None or not self.ready_end <= end or end < log.start_offset:
-            return False
-        return log.epoch_before(end) == self.raft.epoch
+        self.readiness.applied(end)
 
     def _on_opened(self, epoch: Epoch) -> None:
         """The no-op of an epoch was committed and delivered."""
         if self.raft.is_leader and epoch == self.raft.epoch:
-            self._machine.leadership(self.node_id, epoch)
+            self.news.opened()
             self.led.set()
-            self.is_ready.set()
+            self.readiness.reached.set()
 
     # --- the disk ------------------------------------------------------------------------------
 
@@ -410,7 +347,7 @@ class Driver:
         """What is on the disk is unknown now: fail-stop."""
         _LOG.error("raft.storage_failed node=%d error=%s", self.node_id, error)
         self.end(StorageError(f"the metadata log could not be written: {error}"))
-        self._tasks_port.stop_node(f"the metadata log could not be written: {error}")
+        self._stop_node(f"the metadata log could not be written: {error}")
 
     def end(self, error: QuorumlogError) -> None:
         """Do nothing more, and let everybody know who waits."""
@@ -422,13 +359,10 @@ class Driver:
         self.delivery.close()
         self.sending.close()
         self.snapshotting.close()
-        for event in (self.led, self.is_ready, self._write_given, self._woken):
+        for event in (self.led, self.readiness.reached, self._write_given, self._woken):
             event.set()
-        for waiter in self._leader_moved:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._timer is not None:
-            self._timer.cancel()
+        self.news.release()
+        self._alarm.cancel()
 
     # --- small things --------------------------------------------------------------------------
 

@@ -170,13 +170,13 @@ class RaftNode:
         of it; raises TimedOut, and what ended the node."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._driver.is_ready.wait()
+                await self._driver.readiness.reached.wait()
         except TimeoutError:
             who = "no leader is known" if self.leader_id is None else f"node {self.leader_id} leads"
             raise TimedOut(
                 f"node {self.node_id} did not reach the quorum's state within {timeout_ms} ms:"
-                f" {who}, applied up to {self.applied_end} of {self._driver.ready_end}; look at the"
-                " other voters and at the network"
+                f" {who}, {self.applied_end} of {self._driver.readiness.goal} offsets are applied;"
+                " look at the other voters and at the network"
             ) from None
         if self._driver.ended is not None:
             raise self._driver.ended
@@ -274,7 +274,7 @@ class RaftNode:
         wait_ms = self._raft.config.election_timeout_ms_min + self._raft.config.heartbeat_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                await self._driver.wait_deposed()
+                await self._driver.news.wait_deposed()
         except TimeoutError:
             raise TimedOut(
                 f"the leadership was not taken over within {wait_ms} ms, node {self.node_id} leads"

@@ -33,8 +33,8 @@ class Snapshotting:
         raft: Raft,
         log: MetadataLog,
         machine: StateMachine,
-        *,
         every_bytes: int,
+        *,
         taken: Callable[[], None],
     ) -> None:
         """`taken` is told after each."""
