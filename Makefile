@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 30
 CODEC_TESTS := tests/unit/records tests/property/records
 PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/clients tests/unit/spark
 
-.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs pictures simulate fuzz soak bench dist lock clean
+.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs pictures simulate track-record fuzz soak bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -34,6 +34,7 @@ demo: setup ## start a broker, load 336,776 flights, read them with Spark, check
 test: setup ## every test but the long ones: what decides a landing
 	$(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
+	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=60
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10
@@ -46,6 +47,7 @@ test-plain: setup ## the tests of the record codec, and the quick ones of what u
 test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m spark tests/spark
+	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=2000
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
@@ -84,6 +86,9 @@ pictures: setup ## draw the simulated runs that docs/raft.md shows
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50, or SEED=n to replay one
 	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+track-record: setup ## hunt the planted bugs of the consensus core and write their table into docs/track-record.md
+	$(BIN)/python -m tests.planted.track_record
 
 fuzz: setup ## look by coverage for bytes that break a parser or a recovery: FUZZ_SECONDS=30 for each; needs atheris
 	$(BIN)/python -m tests.fuzz.by_coverage --seconds $(FUZZ_SECONDS)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from ...ids import Epoch, Offset
 from ...raftlog.core.log_view import Entry, SnapshotId
-from ...raftlog.core.messages import AppendRequest, Message, SnapshotChunk
+from ...raftlog.core.messages import Message
 from ...raftlog.core.ready import Outgoing, Ready, SendChunk, SendEntries
 from ...raftlog.core.voters import Voter
 from ..entropy import SimEntropy
@@ -29,6 +29,7 @@ from .network import CODES, MESSAGE_NAMES, Network
 from .options import QuorumOptions
 from .oracle import Oracle
 from .payloads import Payloads
+from .reading import read_message
 from .recorder import Recorder, What
 from .trace import (
     Crashed,
@@ -328,42 +329,9 @@ class Harness:
         self.settle(member, READ)
 
     def _send_read(self, member: Member, message: SendEntries | SendChunk) -> None:
-        raft = member.raft
-        assert raft is not None, "a read without a process"
-        if not raft.is_leader or raft.epoch != message.epoch:
-            return
-        if isinstance(message, SendEntries):
-            if message.prev.offset < member.log.start.offset:
-                return  # cleaned meanwhile
-            self._send(
-                member,
-                AppendRequest(
-                    sender=member.me,
-                    receiver=message.receiver,
-                    epoch=message.epoch,
-                    prev=message.prev,
-                    entries=tuple(member.log.between(message.prev.offset, message.end)),
-                    high_watermark=message.high_watermark,
-                ),
-            )
-            return
-        file = member.disk.snapshots.get(message.snapshot)
-        if file is None:
-            return
-        content = file.content[message.position : message.position + message.bytes_max]
-        self._send(
-            member,
-            SnapshotChunk(
-                sender=member.me,
-                receiver=message.receiver,
-                epoch=message.epoch,
-                snapshot=message.snapshot,
-                voters=message.voters,
-                size=len(file.content),
-                position=message.position,
-                content=content,
-            ),
-        )
+        whole = read_message(member, message)
+        if whole is not None:
+            self._send(member, whole)
 
     # --- writes --------------------------------------------------------------------------------
 

@@ -120,6 +120,8 @@ def draw(entropy: SimEntropy) -> QuorumOptions:
     unit_ms = election_ms  # faults come as often as elections may pass
     latency_us = drawing.spread("latency", 50, max(51, heartbeat_ms * 200))
     write_us = drawing.spread("write", 20, max(21, heartbeat_ms * 300))
+    if drawing.below("slow_disk", 5) == 0:
+        write_us *= 10  # leaders come and go while a write is under way
     small = drawing.below("small", 2) == 1
     read_us = drawing.spread("read", 10, heartbeat_ms * 300, on=0.3)
     return QuorumOptions(

@@ -1,9 +1,7 @@
 """The list of invariants."""
 
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from ..oracle import Oracle
 from .commits import CommittedOnQuorum, DurableAnswer, OneHistory, OneState, OwnEpochCommit
 from .elections import (
     DurableVote,
@@ -20,7 +18,7 @@ from .messages import HonestEpoch, OneSender, ReadAfterQuorum
 from .snapshots import HonestChunk, InstallKeepsCommitted, SameSnapshot, StartInSnapshot
 
 # In the order in which they look: what explains more comes first.
-INVARIANTS: Final[tuple[Callable[[Oracle], object], ...]] = (
+INVARIANTS: Final[tuple[type[Any], ...]] = (
     ElectionSafety,
     NoResumedLeadership,
     LeaderCompleteness,

@@ -1,0 +1,43 @@
+"""Simulation of consensus cores can fail: every planted bug is found within a bounded number of
+seeds, and the package as it is passes the same ones."""
+
+from pathlib import Path
+
+import pytest
+from tests.planted.track_record import PAGE, SEEDS_MAX, hunt, patches, plant, rule_of
+
+PATCHES = patches()
+
+
+def test_there_are_enough_planted_bugs_and_no_number_twice() -> None:
+    numbers = [patch.name[:2] for patch in PATCHES]
+    assert numbers == [f"{number:02d}" for number in range(1, len(PATCHES) + 1)]
+    assert len(PATCHES) >= 20
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_a_planted_bug_still_applies_and_names_its_rule(patch: Path, tmp_path: Path) -> None:
+    plant(patch, tmp_path)
+    assert len(rule_of(patch)) > 20
+
+
+def test_the_page_has_a_row_for_every_planted_bug() -> None:
+    page = PAGE.read_text()
+    missing = [patch.stem for patch in PATCHES if f"| {row_name(patch)} |" not in page]
+    assert missing == [], "run `make track-record`"
+
+
+def test_no_planted_bug_of_the_page_went_unfound() -> None:
+    assert "| not found |" not in PAGE.read_text()
+
+
+def row_name(patch: Path) -> str:
+    number, _, name = patch.stem.partition("_")
+    return f"{number} {name.replace('_', ' ')}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_a_planted_bug_is_found_within_its_bound(patch: Path) -> None:
+    found = hunt(patch)
+    assert found.seeds, f"{patch.stem} is not found in {SEEDS_MAX} seeds"
