@@ -2,6 +2,8 @@
 same.
 """
 
+from typing import Any
+
 import pytest
 
 from quorumlog.raftlog.core.messages import AppendRequest, Message, SnapshotChunk
@@ -41,7 +43,7 @@ class SlowLinks:
                 self.quorum.deliver(message)
 
 
-def led(**options: int) -> tuple[Quorum, SlowLinks]:
+def led(**options: Any) -> tuple[Quorum, SlowLinks]:
     quorum = Quorum(election_timeout_ms_min=3_000, election_timeout_ms_max=4_000, **options)
     quorum.elect(1)
     return quorum, SlowLinks(quorum)

@@ -1,0 +1,83 @@
+"""What a member tells of the quorum."""
+
+from quorumlog.raftlog.core.voters import VoterSet
+
+from ....scenarios.quorum import Quorum, address_of, voter
+
+
+def led() -> Quorum:
+    quorum = Quorum()
+    quorum.elect(1)
+    quorum.observer(4)
+    quorum.run(300)
+    return quorum
+
+
+def test_a_leader_knows_how_far_everybody_is() -> None:
+    quorum = led()
+    quorum.isolate(3)
+    quorum.propose(1, "a", count=5)
+    quorum.settle()
+    quorum.tick(70, 1)
+    status = quorum[1].status(quorum.members[1].now_ms)
+    end = quorum[1].log.end_offset
+    assert (status.me, status.leader, status.role) == (voter(1), voter(1), "leader")
+    assert (status.epoch, status.high_watermark, status.log_end_offset) == (1, end, end)
+    assert [(m.member.node_id, m.log_end_offset, m.lag, m.is_voter) for m in status.voters] == [
+        (1, end, 0, True),
+        (2, end, 0, True),
+        (3, end - 5, 5, True),
+    ]
+    assert [m.address for m in status.voters] == [address_of(n) for n in (1, 2, 3)]
+    assert [(m.member, m.lag, m.is_voter, m.address) for m in status.observers] == [
+        (voter(4), 0, False, "")
+    ]
+    assert status.voters[0].heard_ms_ago is None
+    heard = [m.heard_ms_ago for m in status.voters[1:]]
+    assert heard[0] is not None
+    assert heard[1] is not None
+    assert heard[0] <= heard[1]
+    assert [m.state for m in status.voters] == ["", "replicate", "replicate"]
+
+
+def test_a_follower_knows_itself_and_who_leads() -> None:
+    quorum = led()
+    status = quorum[2].status(quorum.members[2].now_ms)
+    assert (status.role, status.leader) == ("follower", voter(1))
+    assert [(m.member.node_id, m.lag) for m in status.voters] == [(1, None), (2, 0), (3, None)]
+    assert status.observers == ()
+
+
+def test_where_the_leader_is_reached_and_whether_it_lives() -> None:
+    quorum = led()
+    now_ms = quorum.members[2].now_ms
+    assert quorum[2].leader_address == quorum[1].leader_address == address_of(1)
+    assert quorum[2].leader_id == quorum[1].leader_id == 1
+    assert quorum[1].has_live_leader(now_ms + 10_000)
+    assert quorum[2].has_live_leader(now_ms)
+    assert not quorum[2].has_live_leader(now_ms + 1_000)
+    quorum.restart(2)
+    assert quorum[2].leader is None
+    assert quorum.members[2].raft.leader_address == ""
+    assert not quorum[2].has_live_leader(now_ms)
+
+
+def test_an_observer_that_knows_no_voters_knows_no_address() -> None:
+    quorum = Quorum([1])
+    quorum.elect(1)
+    quorum.observer(2)
+    assert quorum[2].status(0).voters == ()
+    assert VoterSet(()) == quorum[2].voters.latest
+    quorum.run(500)
+    assert quorum[2].leader_address == address_of(1)
+
+
+def test_snapshots_and_the_start_of_the_log_are_told() -> None:
+    quorum = led()
+    taken = quorum.snapshot(1)
+    quorum.propose(1, "a")
+    quorum.settle()
+    newest = quorum.snapshot(1)
+    status = quorum[1].status(0)
+    assert status.snapshots == (taken, newest)
+    assert status.log_start_offset == taken.end_offset
