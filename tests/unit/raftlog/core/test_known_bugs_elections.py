@@ -141,6 +141,27 @@ def test_b04_a_candidate_is_not_elected_before_its_own_vote_is_durable() -> None
     assert quorum[1].is_leader
 
 
+def test_b04_the_end_of_another_write_is_not_the_own_vote() -> None:
+    """Entries were on their way to the disk when the campaign began; they land first."""
+    quorum = led()
+    quorum.propose(1, "a")
+    quorum.deliver_all(to=2)
+    quorum.flying.clear()
+    quorum.tick(2_000, 3)
+    quorum.campaign(2)
+    quorum.deliver_all(to=3)
+    quorum.deliver_all(to=2)
+    assert quorum[2].role.name == "candidate"
+    vote_of_three = VoteResponse(
+        sender=voter(3), receiver=voter(2), epoch=Epoch(2), granted=True, pre_vote=False
+    )
+    quorum.step(vote_of_three)
+    quorum.persist(2)
+    assert quorum[2].role.name == "candidate", "the entries are durable, the vote is not"
+    quorum.persist(2)
+    assert quorum[2].is_leader
+
+
 def test_b05_a_candidate_that_asks_again_gets_the_same_answer() -> None:
     """Refused, it would need another epoch for nothing."""
     quorum = Quorum()
