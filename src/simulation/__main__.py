@@ -79,7 +79,7 @@ def _play_all(level: str, seeds: range) -> int:
     print(
         f"\n{len(seeds)} seeds, {len(failed)} failed{f': {failed}' if failed else ''}; each under "
         f"{len(HASH_SEEDS)} hash seeds; {events:,} events, {virtual_ms / 1000:,.0f} virtual "
-        f"seconds, {wall_s:.1f} s of wall time"
+        f"seconds, {wall_s:.1f} s of wall time: {virtual_ms / 1000 / wall_s:,.1f} times real time"
     )
     return 1 if failed else 0
 

@@ -63,7 +63,7 @@ class Liveness:
             leaver = core[int(self._random.random() * len(core))]
             smaller = [member for member in core if member is not leaver]
             ids = [member.me for member in smaller]
-            if all(sum(1 for voter in s if voter in ids) >= s.majority for s in sets):
+            if all(2 * sum(1 for voter in s if voter in ids) > len(s) for s in sets):
                 core = smaller
         return core
 

@@ -21,6 +21,7 @@ class Oracle:
         self.committed_voters: list[tuple[int, VoterSet]] = [(0, formatted)]  # (end of record, set)
         self.leaders: dict[int, Voter] = {}  # epoch -> who led it
         self.newest_leader_epoch = 0
+        self.votes: dict[tuple[Voter, int], Voter] = {}  # (voter, epoch) -> candidate, as told
         # Every disk there ever was, wiped ones as they were at that moment.
         self.disks: dict[Voter, MemberDisk] = {member.me: member.disk for member in members}
 

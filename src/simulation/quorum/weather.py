@@ -121,7 +121,7 @@ class Weather:
             if member.me not in voters:
                 continue
             gone = sum(1 for voter in voters if oracle.is_gone(voter) or voter == member.me)
-            if len(voters) - gone < voters.majority:
+            if (len(voters) - gone) * 2 <= len(voters):
                 return False
         return True
 

@@ -23,7 +23,7 @@ class CommittedOnQuorum:
         voters: VoterSet = raft.voters.latest
         disks = self._oracle.disks
         held = sum(1 for voter in voters if voter in disks and disks[voter].log.holds(end, chain))
-        if held < voters.majority:
+        if held * 2 <= len(voters):
             raise Violation(
                 "CommittedOnQuorum",
                 f"{member.name} commits up to {end}, which {held} of {len(voters)} voters have on"

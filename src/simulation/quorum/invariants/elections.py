@@ -26,6 +26,28 @@ class ElectionSafety:
             self._oracle.newest_leader_epoch = raft.epoch
 
 
+class ElectedByQuorum:
+    """1. Whoever leads was told the votes of this epoch of a majority of its voters, its own being
+    on its disk."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._votes = oracle.votes
+
+    def role_changed(self, member: Member) -> None:
+        raft = member.raft
+        if raft is None or not raft.is_leader:
+            return
+        voters, epoch, me = list(raft.voters.latest), raft.epoch, member.me
+        stored = member.disk.hard_state
+        votes = sum(1 for voter in voters if self._votes.get((voter, epoch)) == me != voter)
+        votes += me in voters and (stored.epoch, stored.vote) == (epoch, me)
+        if votes * 2 <= len(voters):
+            raise Violation(
+                "ElectedByQuorum",
+                f"{member.name} leads epoch {epoch} by {votes} votes of {len(voters)} voters",
+            )
+
+
 class NoResumedLeadership:
     """A restarted node does not lead the epoch that it led before: its tail may be lost
     (KAFKA-10527)."""
@@ -90,7 +112,7 @@ class OneVote:
     """10. One vote an epoch, restarts included; epoch and vote never go back."""
 
     def __init__(self, oracle: Oracle) -> None:
-        self._votes: dict[tuple[Voter, int], Voter] = {}  # (voter, epoch) -> candidate
+        self._votes = oracle.votes
         self.sending = {VoteResponse: self._granted, VoteRequest: self._campaign}
 
     def storing(self, member: Member, state: HardState) -> None:

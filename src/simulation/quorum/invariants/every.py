@@ -5,6 +5,7 @@ from typing import Any, Final
 from .commits import CommittedOnQuorum, DurableAnswer, OneHistory, OneState, OwnEpochCommit
 from .elections import (
     DurableVote,
+    ElectedByQuorum,
     ElectionSafety,
     LeaderCompleteness,
     NoResumedLeadership,
@@ -20,6 +21,7 @@ from .snapshots import HonestChunk, InstallKeepsCommitted, SameSnapshot, StartIn
 # In the order in which they look: what explains more comes first.
 INVARIANTS: Final[tuple[type[Any], ...]] = (
     ElectionSafety,
+    ElectedByQuorum,
     NoResumedLeadership,
     LeaderCompleteness,
     OneVote,
