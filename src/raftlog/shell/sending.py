@@ -94,9 +94,14 @@ class Sending:
                 del self._queues[peer]
 
     async def _read_entries(self, wanted: SendEntries) -> None:
-        entries = self._tail.between(wanted.prev.offset, wanted.end)
-        if entries is None and wanted.prev.offset >= self._raft.log.start_offset:
-            entries = await self._log.read_entries(wanted.prev.offset, wanted.end)
+        start, end = wanted.prev.offset, wanted.end
+        entries = self._tail.between(start, end)
+        if entries is None and start >= self._raft.log.start_offset:
+            # What is in memory may not be on the disk yet; it is taken before the rest is awaited.
+            disk_end = min(end, max(start, self._tail.start_offset))
+            newest = self._tail.between(disk_end, end) if disk_end < end else ()
+            oldest = await self._log.read_entries(start, disk_end)
+            entries = None if newest is None else oldest + newest
         if entries is not None and self._is_due(wanted.epoch):
             self._send_entries(wanted, entries)
 
