@@ -317,9 +317,10 @@ SECTIONS = (
         title="Failover of the quorum",
         name="raft_failover",
         about=(
-            "Three members, a client that asks the living ones every 10 ms: from the signal that"
-            " ends the active one to the next committed proposal. Default time-outs are a heartbeat"
-            " every 100 ms and elections after 1 to 2 s of silence."
+            "Three controllers of ours, three members of etcd, and a client that asks the living"
+            " ones every 10 ms: from the signal that ends the active one to the next committed"
+            " proposal. By default there is a heartbeat every 100 ms and an election after 1 to 2 s"
+            " of silence."
         ),
         rows=raft_failover,
     ),

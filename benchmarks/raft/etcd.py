@@ -22,7 +22,7 @@ from types import TracebackType
 
 from benchmarks.raft.load import VALUES, Meter, Outcome, Work
 from benchmarks.raft.processes import Member, Refused, free_ports
-from benchmarks.raft.wire import Connection
+from benchmarks.raft.wire import Connection, ask
 
 MISSING = (
     "etcd is not here: install it (Debian and Ubuntu: `apt install etcd-server`), or say in ETCD"
@@ -146,34 +146,6 @@ class Status:
         numbers = (fields(header).get(2, 0), status.get(4, 0), status.get(5, 0))
         me, leader, index = (int(each) for each in numbers)
         return cls(me=me, leader=leader, index=index)
-
-
-async def ask(address: str, method: str, payload: bytes) -> bytes:
-    """Call once; raises ConnectionError when it fails."""
-    answers: list[bytes] = []
-    over = asyncio.get_running_loop().create_future()
-
-    def end(stream: int, succeeded: bool) -> None:
-        if not over.done():
-            over.set_result(succeeded)
-
-    connection = Connection(
-        method,
-        on_message=lambda stream, answer: answers.append(answer),
-        on_end=end,
-        on_lost=lambda why: end(0, False),
-    )
-    host, _, port = address.rpartition(":")
-    await asyncio.get_running_loop().create_connection(lambda: connection, host, int(port))
-    connection.call(payload)
-    connection.flush()
-    try:
-        succeeded = await over
-    finally:
-        connection.close()
-    if not succeeded:
-        raise ConnectionError(f"{method} failed at {address}")
-    return answers[0]
 
 
 class Puts:

@@ -67,6 +67,7 @@ class Meter:
         self._end_s = self._begin_s + work.seconds
         self._cpu_s: list[tuple[float, float | None]] = []  # (servers, client) at both ends
         self._latencies_s = array("d")
+        self._seconds = work.seconds  # more when the first counted answer took longer
         self.is_over = False
 
     def answered(self, asked_s: float, count: int = 1) -> None:
@@ -76,21 +77,21 @@ class Meter:
             return
         if not self._cpu_s:
             self._cpu_s.append(self._spent())
+        if now_s < self._end_s or not self._latencies_s:
+            self._latencies_s.extend([now_s - asked_s] * count)
+            self._seconds = max(self._work.seconds, now_s - self._begin_s)
         if now_s >= self._end_s:
             self.is_over = True
             self._cpu_s.append(self._spent())
-        else:
-            self._latencies_s.extend([now_s - asked_s] * count)
 
     def outcome(self) -> Outcome:
         """The figures; the loop is over."""
         assert self.is_over, "the loop is not over"
         latencies_s = sorted(self._latencies_s)
-        assert latencies_s, "nothing was committed in the counted part"
         (servers_s, client_s), (servers_end_s, client_end_s) = self._cpu_s
         return Outcome(
             commits=len(latencies_s),
-            seconds=self._work.seconds,
+            seconds=self._seconds,
             p50_ms=percentile(latencies_s, 0.5) * 1000,
             p99_ms=percentile(latencies_s, 0.99) * 1000,
             server_cpu_s=servers_end_s - servers_s,

@@ -56,11 +56,6 @@ class Quorum:
         """Its processes."""
         return tuple(member.pid for member in self.members)
 
-    def restart(self, number: int) -> None:
-        """Start the voter of a node id again, in the folder that it had."""
-        self.members[number].kill()
-        self.members[number] = self._member(number)
-
     async def find_leader(self) -> int:
         """The node id of the leader, once all voters know it and have what it has committed."""
         deadline_s = time.monotonic() + START_S
@@ -95,38 +90,6 @@ class Quorum:
             client_pid=os.getpid(),
         )
         return await Proposals(work, gathered=gathered).run(self.addresses[self.leader])
-
-    async def commits(self, address: str, within_s: float) -> bool:
-        """Propose one value there; whether it was committed in this time."""
-        loop = asyncio.get_running_loop()
-        over = loop.create_future()
-
-        def end(committed: bool) -> None:
-            if not over.done():
-                over.set_result(committed)
-
-        def answered(stream: int, content: bytes) -> None:
-            response = raft_pb2.ProposeResponse.FromString(content)
-            end(bool(response.offsets) and not response.HasField("error"))
-
-        connection = Connection(
-            PROPOSE,
-            on_message=answered,
-            on_end=lambda stream, succeeded: end(False),
-            on_lost=lambda why: end(False),
-        )
-        host, _, port = address.rpartition(":")
-        try:
-            async with asyncio.timeout(within_s):
-                await loop.create_connection(lambda: connection, host, int(port))
-                request = raft_pb2.ProposeRequest(id=1, values=[VALUES[0]])
-                connection.send(connection.open(), request.SerializeToString())
-                connection.flush()
-                return bool(await over)
-        except (OSError, TimeoutError):
-            return False
-        finally:
-            connection.close()
 
     def _kill_all(self) -> None:
         for member in self.members:

@@ -258,3 +258,31 @@ class Connection(asyncio.Protocol):
                     self._windows[each] += value - self._stream_window
                 self._stream_window = value
         self._unsent.append(_frame(_SETTINGS, _ACK, 0, b""))
+
+
+async def ask(address: str, method: str, payload: bytes) -> bytes:
+    """Call once; raises ConnectionError when it fails."""
+    answers: list[bytes] = []
+    over = asyncio.get_running_loop().create_future()
+
+    def end(stream: int, succeeded: bool) -> None:
+        if not over.done():
+            over.set_result(succeeded)
+
+    connection = Connection(
+        method,
+        on_message=lambda stream, answer: answers.append(answer),
+        on_end=end,
+        on_lost=lambda why: end(0, False),
+    )
+    host, _, port = address.rpartition(":")
+    await asyncio.get_running_loop().create_connection(lambda: connection, host, int(port))
+    connection.call(payload)
+    connection.flush()
+    try:
+        succeeded = await over
+    finally:
+        connection.close()
+    if not succeeded:
+        raise ConnectionError(f"{method} failed at {address}")
+    return answers[0]

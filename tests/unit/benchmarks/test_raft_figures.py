@@ -63,6 +63,16 @@ def test_answers_that_come_together_count_each() -> None:
     assert meter.outcome().client_cpu_s is None
 
 
+def test_an_answer_that_takes_longer_than_the_counted_part_is_waited_for() -> None:
+    clock = Hand()
+    work = Work(outstanding=1, seconds=4.0, server_pids=(os.getpid(),), client_pid=None)
+    meter = Meter(work, now_s=clock)
+    clock.s = 4.0 * WARM_SHARE + 10.0
+    meter.answered(0.0)
+    assert meter.is_over
+    assert meter.outcome().commits_per_s == 0.1
+
+
 @pytest.mark.parametrize(
     ("share", "expected"), [(0.5, 5.0), (0.9, 9.0), (0.91, 10.0), (1.0, 10.0), (0.0, 1.0)]
 )
