@@ -190,6 +190,10 @@ class Quorum:
             lambda: bool(condition()), virtual_ms=virtual_ms, why=_where(condition)
         )
 
+    def wait_open(self, member: Member) -> None:
+        """Run until a member that was started is open."""
+        self.wait(lambda: member.lives)
+
     def wait_leader(self, *, besides: int = 0) -> Member:
         """Run until somebody leads, another one than `besides`."""
 
