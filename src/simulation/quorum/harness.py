@@ -266,7 +266,9 @@ class Harness:
         if raft.is_leader:
             member.led_epoch = raft.epoch
             member.is_leading = True
-        elif member.proposals:
+        elif raft.epoch != member.led_epoch:
+            member.is_leading = False  # what it commits now another leader said
+        if member.proposals and not raft.is_leader:
             self.history.unknown += len(member.proposals)
             member.proposals.clear()
         for check in self.checks.role_changed:

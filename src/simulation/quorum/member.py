@@ -133,7 +133,7 @@ class Member:
             now_ms=self.now_ms(now_us),
         )
         self.raft = raft
-        self.role, self.epoch = raft.role, raft.epoch
+        self.role, self.epoch = None, raft.epoch  # so that the first role is looked at
         self.high_watermark = raft.high_watermark
         self.voters_seen = None
         self.led_epoch = -1
