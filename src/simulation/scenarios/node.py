@@ -64,6 +64,7 @@ def draw_habits(entropy: SimEntropy) -> Habits:
         swaps=entropy.uniform(0.0, 0.6),
         value_size_max=(10, 200, 2_000)[entropy.below(3)],
         burst_max=entropy.spread(1, 8),
+        operations_max=2_000,
     )
 
 
@@ -143,10 +144,11 @@ class Run:
         await asyncio.Event().wait()
 
 
-def play(world: SimWorld) -> dict[str, int]:
-    """Run the scenario; raises AssertionError with what went wrong."""
+def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
+    """Run the scenario, with one of `BUGS`; raises AssertionError with what went wrong."""
     entropy = world.entropy.stream("scenario")
-    cluster = Cluster(world, draw_options(entropy.stream("options")), entropy.stream("cluster"))
+    options = draw_options(entropy.stream("options"))
+    cluster = Cluster(world, options, entropy.stream("cluster"), bug=bug)
     run = Run(world, cluster, draw_habits(entropy.stream("habits")), entropy)
     storm = draw_storm(entropy.stream("storm"))
     nemesis = Nemesis(cluster, storm, entropy.stream("nemesis"), run.clients)

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ...errors import (
     InvalidRequest,
@@ -34,6 +35,8 @@ from .registers import call_register, encode_command
 WITHOUT_EFFECT = (NotSent, NotController, Overloaded, InvalidRequest, VoterNotFound)
 """After these an operation was certainly not carried out and never will be."""
 
+TIRED: Final = 10  # so many times longer are the pauses then
+
 ProposeStream = Stream[pb.ProposeRequest, pb.ProposeResponse]
 
 
@@ -47,7 +50,8 @@ class Habits:
     reads: float  # of all operations
     swaps: float  # of the others
     value_size_max: int
-    burst_max: int  # values under way on a stream of proposals
+    burst_max: int  # proposals under way on a stream
+    operations_max: int = 1 << 62  # of all clients; beyond it they take it easy
 
 
 @dataclass(slots=True)
@@ -223,4 +227,6 @@ class RegisterClient:
 
     async def _pause(self) -> None:
         low, high = self.habits.pause_ms
-        await asyncio.sleep(self.entropy.uniform(low, high) / 1000)
+        is_tired = len(self.notes.history) > self.habits.operations_max
+        pause_s = self.entropy.uniform(low, high) / 1000
+        await asyncio.sleep(pause_s * TIRED if is_tired else pause_s)

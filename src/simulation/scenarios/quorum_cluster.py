@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...errors import CorruptionError, QuorumlogError
-from ...ids import ClusterId, DirectoryId, NodeId
+from ...ids import ClusterId, DirectoryId, NodeId, Offset
 from ...raftlog.core.config import RaftConfig
 from ...raftlog.core.voters import Voter, VoterSet
+from ...raftlog.shell import RaftNode, RaftNodeConfig
 from ...raftlog.shell.formatting import format_directory
-from ...raftlog.shell.node import RaftNode, RaftNodeConfig
 from ...raftlog.shell.proposals import ProposalService
 from ...runtime import Runtime
 from ...storage import DirectoryConfig
@@ -33,6 +33,8 @@ CLUSTER_ID: Final = ClusterId("quorum-simulation-1234")
 DATA: Final = "/var/quorumlog"
 CONFIG: Final = DirectoryConfig()
 NOBODY: Final = VoterSet(())
+BUGS: Final = ("", "lying-disk", "stale-reads", "double-apply")
+"""Left out on purpose, to show that it is found: syncs, the read index, doing a thing once."""
 ASKED_MS: Final = 500
 """After so long whatever the leader was asked for is in its log, or will never be."""
 RESTART_MS: Final = (50, 3_000)  # until a supervisor starts again what ended by itself
@@ -93,7 +95,11 @@ class Member:
 class Cluster:
     """All members of a run."""
 
-    def __init__(self, world: SimWorld, options: QuorumOptions, entropy: SimEntropy) -> None:
+    def __init__(
+        self, world: SimWorld, options: QuorumOptions, entropy: SimEntropy, *, bug: str = ""
+    ) -> None:
+        assert bug in BUGS, f"{bug} is none of {BUGS}"
+        self.bug = bug
         self.world = world
         self.options = options
         self.chronicle = Chronicle()
@@ -121,6 +127,7 @@ class Cluster:
             for node_id in ids
         ]
         for member in self.members:
+            member.sim.device.lies = bug == "lying-disk"
             self._watch(member)
 
     @property
@@ -334,7 +341,7 @@ class Cluster:
             handlers = {
                 **node.handlers(),
                 **ProposalService(runtime, node).handlers(),
-                **RegisterService(node, registers).handlers(),
+                **RegisterService(_Careless(node, self.bug), registers).handlers(),
             }
             listener = await runtime.network.serve(member.address, handlers)
             await node.start()
@@ -350,6 +357,26 @@ class Cluster:
     def prove_directories(self) -> int:
         """Kill everybody and prove what lies on the disks; return how many notes there were."""
         return sum(prove_directory(member.sim, DATA) for member in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class _Careless:
+    """The node as the service of the registers sees it, with the bug of the run."""
+
+    node: RaftNode
+    bug: str
+
+    async def propose(self, values: list[bytes]) -> int:
+        """Propose, twice where that is the bug."""
+        if self.bug == "double-apply":
+            await self.node.propose(values)
+        return await self.node.propose(values)
+
+    async def read_index(self) -> Offset:
+        """Ask the quorum, or do not."""
+        if self.bug == "stale-reads":
+            return self.node.high_watermark
+        return await self.node.read_index()
 
 
 @dataclass(slots=True)

@@ -137,13 +137,18 @@ class DurableLog:
                 self._state = (content, None)
         return self._state[1]
 
-    def end_offset(self) -> int:
-        """Exclusive end of what is durable; 0 for nothing."""
+    def holds(self, end_offset: int) -> bool:
+        """Whether everything below the offset is durable, in the log or in a snapshot."""
+        return end_offset == 0 or self.end_offset(at_least=end_offset) >= end_offset
+
+    def end_offset(self, *, at_least: int = 1 << 62) -> int:
+        """Exclusive end of what is durable, 0 for nothing; it need not be more than `at_least`."""
         disk = self._node.device.disk
         folder = _durable_folder(disk, f"{self._data_dir}/{METADATA_FOLDER}")
         if folder is None:
             return 0
-        return max(self._log_end(folder), _snapshot_end(folder))
+        end = self._log_end(folder)
+        return end if end >= at_least else max(end, _snapshot_end(folder))
 
     def _log_end(self, folder: Folder) -> int:
         names = sorted(name for name in folder.entries if name.endswith(LOG_SUFFIX))
@@ -327,7 +332,7 @@ class FrameWatch:
         if known != voters:
             return  # what was committed before was counted by other voters
         holding = sum(
-            other.log.end_offset() >= high_watermark
+            other.log.holds(high_watermark)
             for other in self._watched.values()
             if (int(other.node_id), other.directory_id) in voters
         )
@@ -344,7 +349,7 @@ class FrameWatch:
         )
         if state.epoch > epoch:
             return  # it waited to be sent while a newer leader came: nobody heeds it
-        durable = watched.log.end_offset()
-        assert match_end <= durable, (
-            f"node {watched.node_id} acknowledges [.., {match_end}), durable is [.., {durable})"
+        assert watched.log.holds(match_end), (
+            f"node {watched.node_id} acknowledges [.., {match_end}), durable is"
+            f" [.., {watched.log.end_offset()})"
         )

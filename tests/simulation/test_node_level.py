@@ -1,0 +1,36 @@
+"""Level `node`: whole quorums hold, what is left out on purpose is found, past failures are mended.
+`make simulate LEVEL=node` plays more seeds, each under two hash seeds."""
+
+from functools import partial
+
+import pytest
+
+from quorumlog.simulation.runs import play_seed
+from quorumlog.simulation.scenarios.node import play
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3, 7, 10])
+def test_a_quorum_lives_through_a_minute_of_faults(seed: int) -> None:
+    """3: closed with a read under way; cleaned away a snapshot that had only just got its name."""
+    outcome = play_seed("node", seed, play)
+    assert not outcome.failure, outcome.failure
+    assert outcome.virtual_ms >= 60_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bug", "sign"),
+    [
+        ("lying-disk", "durable"),
+        ("double-apply", "is at offset"),
+        ("stale-reads", "read"),
+    ],
+)
+def test_what_is_left_out_on_purpose_is_found(bug: str, sign: str) -> None:
+    for seed in range(5):
+        failure = play_seed("node", seed, partial(play, bug=bug)).failure
+        if failure:
+            assert sign in failure, failure
+            return
+    raise AssertionError(f"{bug} was not found")
