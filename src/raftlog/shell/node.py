@@ -220,8 +220,10 @@ class RaftNode:
         Raises NotController, Overloaded, Stopping, StorageError; nothing was appended then.
         """
         raft, driver = self._raft, self._driver
-        self._check_leading()
-        if isinstance(raft.role, Leader) and raft.role.transfer is not None:
+        role = raft.role
+        if driver.ended is not None or not isinstance(role, Leader):
+            raise driver.ended or driver.not_leading()
+        if role.transfer is not None:
             raise Overloaded("the leadership is being handed over: wait and repeat")
         proposal = driver.gathering.add(
             values, log_end_offset=raft.log.end_offset, epoch=raft.epoch

@@ -1,0 +1,105 @@
+"""The controller's state from a snapshot: the image, and what subscribers are told of the jump."""
+
+import asyncio
+
+from quorumlog import simulation
+from quorumlog.ids import TopicId
+from quorumlog.metadata.delta import DeltaBuilder, ImageDelta
+from quorumlog.metadata.shell import MetadataPublisher
+from quorumlog.proto import metadata_records_pb2 as pb
+from quorumlog.runtime import Runtime
+
+OLD, KEPT, NEW = (TopicId(bytes([number]) * 16) for number in (3, 1, 2))
+
+
+def topic(topic_id: bytes, name: str, *, epoch: int = 0) -> list[bytes]:
+    partition = pb.PartitionRecord(
+        topic_id=topic_id, partition=0, replicas=[1], isr=[1], leader=1, leader_epoch=epoch
+    )
+    records = (
+        pb.MetadataRecord(topic=pb.TopicRecord(topic_id=topic_id, name=name)),
+        pb.MetadataRecord(partition=partition),
+    )
+    return [record.SerializeToString() for record in records]
+
+
+def publisher_of(*values: bytes) -> MetadataPublisher:
+    publisher = MetadataPublisher()
+    publisher.committed(0, 1, list(values))
+    return publisher
+
+
+def restore(into: MetadataPublisher, source: MetadataPublisher, *, end_offset: int) -> None:
+    into.begin_restore()
+    for values in source.snapshot():
+        into.restore(values)
+    into.end_restore(end_offset, 7)
+
+
+def test_a_snapshot_gives_the_image_that_it_was_taken_of() -> None:
+    source = publisher_of(*topic(KEPT, "kept"), *topic(NEW, "new"))
+    slices = source.snapshot()
+    source.committed(4, 1, topic(OLD, "later"))  # the snapshot stays what it was
+    restored = MetadataPublisher()
+    restored.begin_restore()
+    for values in slices:
+        restored.restore(values)
+    restored.end_restore(9, 7)
+    image = restored.committed_image
+    assert [each.name for each in image.sorted_topics()] == ["kept", "new"]
+    assert (image.offset, image.epoch) == (8, 7)
+
+
+def test_subscribers_see_a_restored_state_as_one_change_of_what_differs() -> None:
+    source = publisher_of(*topic(KEPT, "kept"), *topic(NEW, "new"))
+    deltas: list[ImageDelta] = []
+
+    async def main(runtime: Runtime) -> None:
+        publisher = publisher_of(*topic(KEPT, "kept"), *topic(OLD, "old"))
+        publisher.subscribe(deltas.append)
+        async with runtime.tasks.scope("test") as scope:
+            scope.spawn(publisher.run(), name="publisher")
+            await publisher.wait_applied(3, 1000)
+            restore(publisher, source, end_offset=100)
+            await publisher.wait_applied(99, 1000)
+            publisher.committed(100, 8, topic(OLD, "old again"))
+            await publisher.wait_applied(101, 1000)
+            publisher.close()
+
+    simulation.run(main)
+    _, jump, after = deltas
+    assert [each.name for each in jump.created_topics()] == ["new"]
+    assert [each.name for each in jump.deleted_topics()] == ["old"]
+    assert jump.changed_topics() == []
+    changes = [(each.topic.name, each.before is None) for each in jump.changed_partitions()]
+    assert sorted(changes) == [("new", True), ("old", False)]
+    assert [each.name for each in after.created_topics()] == ["old again"]
+
+
+def test_a_snapshot_on_top_of_what_was_not_published_yet_skips_nothing() -> None:
+    source = publisher_of(*topic(NEW, "new"))
+    deltas: list[ImageDelta] = []
+
+    async def main(runtime: Runtime) -> None:
+        publisher = publisher_of(*topic(OLD, "old"))
+        publisher.subscribe(deltas.append)
+        restore(publisher, source, end_offset=100)
+        async with runtime.tasks.scope("test") as scope:
+            scope.spawn(publisher.run(), name="publisher")
+            await publisher.wait_applied(99, 1000)
+            await asyncio.sleep(0)
+            publisher.close()
+
+    simulation.run(main)
+    assert [[each.name for each in delta.created_topics()] for delta in deltas] == [
+        ["old"],
+        ["new"],
+    ]
+
+
+def test_what_is_equal_on_both_sides_is_not_touched() -> None:
+    before = publisher_of(*topic(KEPT, "kept")).committed_image
+    after = publisher_of(*topic(KEPT, "kept", epoch=0), *topic(NEW, "new")).committed_image
+    delta = DeltaBuilder.replacing(before, after).build()
+    assert delta.touched_topics == (NEW,)
+    assert delta.touched_partitions == ((NEW, 0),)
