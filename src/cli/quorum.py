@@ -46,7 +46,8 @@ TimeoutOption = Annotated[
 def status(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
     """Show who leads, who votes, who follows, and how far each is.
 
-    Without a leader it shows what the asked node knows, and exits with 0 all the same.
+    Without a leader that answers it shows what the asked node knows, says so, and exits with 0 all
+    the same; for programs, `answered_by` is then not `leader`.
     """
     from . import settings
 
@@ -59,8 +60,9 @@ def status(bootstrap: BootstrapOption = None, output: OutputOption = None) -> No
     typer.echo(f"leader          {leader}")
     typer.echo(f"epoch           {quorum.epoch:,}")
     typer.echo(f"high watermark  {quorum.high_watermark:,}")
-    if quorum.leader is None:
-        typer.echo(f"This is what node {quorum.answered_by} knows.")
+    if quorum.leader != quorum.answered_by:
+        why = "No leader is known" if quorum.leader is None else "The leader does not answer"
+        typer.echo(f"{why}: this is what node {quorum.answered_by} knows.")
     typer.echo("")
     print_table(
         ("node", "role", "directory id", "address", "log end", "lag", "heard (ms ago)"),

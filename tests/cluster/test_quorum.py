@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 from tests.cluster.quorum_load import QuorumLoad
 
+import quorumlog
+from quorumlog.clients import Quorum
+from quorumlog.runtime.files import RealFiles
+from quorumlog.storage.inspection.directory import check as check_files
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 COMMAND = [sys.executable, "-m", "quorumlog.cli"]
@@ -62,12 +67,9 @@ class Cluster:
         found = json.loads(self.run("cluster", "status", "-o", "json"))
         return {node["id"]: node["state"] for node in found["nodes"]}
 
-    def quorum(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.run("quorum", "status", "-o", "json"))
-        return found
-
-    def voters(self) -> list[int]:
-        return [each["id"] for each in self.quorum()["voters"]]
+    def quorum(self) -> Quorum:
+        with quorumlog.connect(",".join(self.controllers())) as log:
+            return log.admin.describe_quorum()
 
     def load(self) -> QuorumLoad:
         return QuorumLoad(self.state()["cluster_id"], self.controllers())
@@ -77,8 +79,8 @@ class Cluster:
         self.run("cluster", "down")
         for node in self.state()["nodes"]:
             folder = self.folder / f"node-{node['id']}" / "data"
-            report = json.loads(self.run("check", str(folder), "-o", "json"))
-            assert report["ok"], report
+            report = check_files(RealFiles(), str(folder))
+            assert report.is_ok, [finding.as_dict() for finding in report.all_findings()]
 
     def complaints(self) -> str:
         logs = sorted(self.folder.glob("node-*/node.log"))
@@ -101,18 +103,15 @@ def test_a_fourth_and_a_fifth_voter_are_added_under_load(cluster: Cluster) -> No
     with cluster.load() as load:
         load.wait_for(LOAD)
         cluster.up("--controllers", "5")
-        assert [each["id"] for each in cluster.quorum()["observers"]] == [4, 5]
-        for number in (4, 5):
-            cluster.run("quorum", "add-voter", str(number))
+        assert [each.id for each in cluster.quorum().observers] == [4, 5]
+        for number in ("4", "5"):
+            cluster.run("quorum", "add-voter", number)
             load.wait_for(LOAD)
-        assert cluster.voters() == [1, 2, 3, 4, 5]
-        for number in (1, 2):  # five carry on without any two
-            cluster.run("cluster", "kill", str(number))
+        for number in ("1", "2"):  # five carry on without any two
+            cluster.run("cluster", "kill", number)
         load.addresses[:] = cluster.controllers()
         load.wait_for(LOAD)
-        for number in (1, 2):
-            cluster.run("cluster", "start", str(number))
-        load.wait_for(LOAD)
+        assert [each.id for each in cluster.quorum().voters] == [1, 2, 3, 4, 5]
     load.check()
     cluster.prove()
 
@@ -121,17 +120,17 @@ def test_the_leader_is_removed_under_load(cluster: Cluster) -> None:
     cluster.up("--controllers", "3")
     with cluster.load() as load:
         load.wait_for(LOAD)
-        removed = cluster.quorum()["leader"]
+        removed = cluster.quorum().leader
         cluster.run("quorum", "remove-voter", str(removed))
         load.wait_for(LOAD)
         quorum = cluster.quorum()
         left = [number for number in (1, 2, 3) if number != removed]
-        assert quorum["leader"] in left
-        assert [each["id"] for each in quorum["voters"]] == left
-        assert [each["id"] for each in quorum["observers"]] == [removed]
+        assert quorum.leader in left
+        assert [each.id for each in quorum.voters] == left
+        assert [each.id for each in quorum.observers] == [removed]
         cluster.run("quorum", "add-voter", str(removed))
-        cluster.run("quorum", "transfer", str(removed))
-        assert cluster.quorum()["leader"] == removed
+        told = json.loads(cluster.run("quorum", "transfer", str(removed), "-o", "json"))
+        assert told["leader"] == removed
         load.wait_for(LOAD)
     load.check()
     cluster.prove()
@@ -142,23 +141,23 @@ def test_a_node_whose_disk_was_wiped_is_replaced_under_load(cluster: Cluster) ->
     with cluster.load() as load:
         load.wait_for(LOAD)
         before = cluster.quorum()
-        lost = before["leader"]
+        lost = before.leader
         cluster.run("cluster", "kill", str(lost))
         shutil.rmtree(cluster.folder / f"node-{lost}" / "data")
         load.wait_for(LOAD)
         cluster.run("cluster", "start", str(lost))
-        quorum = cluster.quorum()
-        assert [each["id"] for each in quorum["observers"]] == [lost]
-        (new,) = (each["directory_id"] for each in quorum["observers"])
-        old = next(each["directory_id"] for each in before["voters"] if each["id"] == lost)
-        assert new != old
+        (new,) = cluster.quorum().observers
+        (old,) = (each for each in before.voters if each.id == lost)
+        assert new.id == lost
+        assert new.directory_id != old.directory_id
         cluster.run("quorum", "remove-voter", str(lost))
         cluster.run("quorum", "add-voter", str(lost))
         load.wait_for(LOAD)
         quorum = cluster.quorum()
-        assert new in [each["directory_id"] for each in quorum["voters"]]
-        assert old not in [each["directory_id"] for each in quorum["voters"]]
-        assert quorum["observers"] == []
+        disks = [each.directory_id for each in quorum.voters]
+        assert new.directory_id in disks
+        assert old.directory_id not in disks
+        assert quorum.observers == ()
     load.check()
     cluster.prove()
 

@@ -8,8 +8,9 @@ What is done with a fenced block depends on its language:
 - `python`: run here. A block that begins with an import is a program of its own; another goes on
   where the one before it ended. `await` may stand outside of functions, as in `python -m asyncio`.
   A block that imports `quorumlog.spark`, and what goes on from it, runs with `--spark` only.
-- `sh`: each line is run by bash; exit code 0 is expected. `quorumlog dev` starts the node, `make`
-  names a target that exists, `grpcurl` is left to `tests/cluster/test_grpc_page.py`.
+- `sh`: each line is run by bash; exit code 0 is expected. `export NAME=...` holds for the lines
+  after it. `quorumlog dev` starts the node, `make` names a target that exists, `grpcurl` is left to
+  `tests/cluster/test_grpc_page.py`. A cluster that `quorumlog cluster up` started is stopped.
 - `text`: what the block before it prints; a line `...` stands for any lines, `...` within a line
   for any text.
 - `toml`: a node's configuration.
@@ -141,6 +142,7 @@ class Player:
         self._with_spark = with_spark
         self._loop = asyncio.new_event_loop()
         self._names: dict[str, Any] = {}
+        self._exported: dict[str, str] = {}
         self._is_spark = False  # the program under way uses Spark
         self._printed: str | None = None  # by the block before; None when it was left out
 
@@ -171,6 +173,8 @@ class Player:
         self._names.clear()
         self._loop.close()
         self._node.stop()
+        if Path("quorumlog-cluster/cluster.json").exists():
+            self._shell("quorumlog cluster down")
 
     def _python(self, block: Block) -> None:
         if block.begins_anew:
@@ -206,11 +210,20 @@ class Player:
             if unknown:
                 raise Differs(f"{line}: no such target: {', '.join(sorted(unknown))}")
             return ""
+        if program == "export":
+            name, _, value = rest.partition("=")
+            os.environ[name] = self._exported[name] = self._bash(f"printf %s {value}")
+            return ""
         if line.startswith("quorumlog dev"):
             self._node.start(rest.split()[1:])
             return ""
+        if ADDRESS in line:
+            line = line.replace(ADDRESS, self._node.address())
+        return self._bash(line)
+
+    def _bash(self, line: str) -> str:
         done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", line.replace(ADDRESS, self._node.address())],
+            ["bash", "-o", "pipefail", "-c", line],
             env=self._environment(),
             capture_output=True,
             text=True,
@@ -223,7 +236,10 @@ class Player:
 
     def _environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return os.environ | {"PATH": path, "QUORUMLOG_BOOTSTRAP": self._node.address()}
+        own = os.environ | {"PATH": path}
+        if "QUORUMLOG_BOOTSTRAP" not in self._exported:
+            own["QUORUMLOG_BOOTSTRAP"] = self._node.address()
+        return own
 
 
 @contextlib.contextmanager

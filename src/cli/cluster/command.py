@@ -1,11 +1,11 @@
-"""`quorumlog cluster up|down|status|kill|start|pause|resume|describe`."""
+"""`quorumlog cluster up|down|status|kill|start|pause|resume|bootstrap|describe`."""
 
 import os
 import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,10 +15,21 @@ from ..brokers import describe_cluster
 from ..nodes import SetOption
 from ..options import Output, OutputOption
 from ..output import print_json, print_table
-from .forming import BOTH, CONTROLLER, NODES_MAX, form, grown, new_cluster
 from .processes import Life, ProcessName, life_of, send, spawn, wait_gone
-from .state import LocalCluster, LocalNode, load, load_if_any, locked, store
-from .watching import NodeHealth, look, wait_serving
+from .state import (
+    BOTH,
+    CONTROLLER,
+    NODES_MAX,
+    LocalCluster,
+    LocalNode,
+    load,
+    load_if_any,
+    locked,
+    store,
+)
+
+if TYPE_CHECKING:
+    from .watching import NodeHealth
 
 DATA_DIR = "quorumlog-cluster"
 STOP_S = 30.0  # an orderly stop that takes longer is ended by SIGKILL
@@ -88,6 +99,9 @@ def up(
     further ones: they follow without a vote until `quorumlog quorum add-voter`. A node whose data
     directory was deleted comes back as such a one too. --set is kept for later starts.
     """
+    from .forming import form, grown, new_cluster
+    from .watching import look, wait_serving
+
     roles = _roles(nodes, controllers)
     folder = os.path.abspath(data_dir)
     split_assignments(assignments or (), flag="--set")
@@ -123,11 +137,23 @@ def down(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None
         cluster = load(folder)
         killed = _stop(cluster.nodes)
     if output is Output.JSON:
+        from .watching import look
+
         print_json(_json(cluster, look(cluster)))
         return
     typer.echo(f"All {len(cluster.nodes)} nodes are down; their data stay in {folder}.")
     for node_id in killed:
         typer.echo(f"Node {node_id} took longer than {STOP_S:.0f} s and was killed.", err=True)
+
+
+@app.command(short_help="Print the cluster's addresses, for QUORUMLOG_BOOTSTRAP.")
+def bootstrap(data_dir: FolderOption = DATA_DIR) -> None:
+    """Print the cluster's addresses as --bootstrap takes them: of its brokers, or of its
+    controllers where it has none.
+
+    export QUORUMLOG_BOOTSTRAP=$(quorumlog cluster bootstrap)
+    """
+    typer.echo(_bootstrap(load(os.path.abspath(data_dir))))
 
 
 @app.command(short_help="Show each node's process, ports and state.")
@@ -136,6 +162,8 @@ def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> No
 
     running: it answers. silent: the process lives and does not answer. paused, down: as it says.
     """
+    from .watching import look
+
     cluster = load(os.path.abspath(data_dir))
     health = look(cluster)
     if output is Output.JSON:
@@ -180,6 +208,9 @@ def start(
     Where no majority of the voters is up it returns once the node answers. A node whose data
     directory was deleted gets a new one, with a new directory id and without a vote.
     """
+    from .forming import form
+    from .watching import wait_serving
+
     folder = os.path.abspath(data_dir)
     with locked(folder):
         cluster = load(folder)
@@ -260,6 +291,11 @@ def _stop(nodes: Iterable[LocalNode]) -> list[int]:
     return killed
 
 
+def _bootstrap(cluster: LocalCluster) -> str:
+    brokers = [node.grpc for node in cluster.nodes if node.grpc]
+    return ",".join(brokers or [node.controller for node in cluster.nodes])
+
+
 def _living(cluster: LocalCluster, node_id: int) -> ProcessName:
     process = cluster.node(node_id).process
     if process is None or life_of(process) is Life.DOWN:
@@ -275,7 +311,7 @@ def _signal(node_id: int, data_dir: str, number: signal.Signals) -> None:
         send(_living(load(folder), node_id), number)
 
 
-def _json(cluster: LocalCluster, health: dict[int, NodeHealth]) -> dict[str, Any]:
+def _json(cluster: LocalCluster, health: "dict[int, NodeHealth]") -> dict[str, Any]:
     return {
         "cluster_id": cluster.cluster_id,
         "data_dir": cluster.folder,
@@ -283,7 +319,7 @@ def _json(cluster: LocalCluster, health: dict[int, NodeHealth]) -> dict[str, Any
     }
 
 
-def _node_json(node: LocalNode, health: NodeHealth) -> dict[str, Any]:
+def _node_json(node: LocalNode, health: "NodeHealth") -> dict[str, Any]:
     is_down = node.process is None or health.life is Life.DOWN
     return {
         "id": node.id,

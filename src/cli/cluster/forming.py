@@ -10,14 +10,11 @@ from dataclasses import replace
 from ...errors import DirectoryUnusable, InvalidRequest
 from ...server.addresses import id_text
 from ...server.main import format_storage, is_formatted_storage, load_config
-from .state import LocalCluster, LocalNode, store
+from .state import BOTH, CONTROLLER, LocalCluster, LocalNode, store
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
 PORT_TRIES = 200
-NODES_MAX = 99
-
-BOTH, CONTROLLER = ("controller", "broker"), ("controller",)
 
 
 def new_cluster(folder: str, roles: Sequence[tuple[str, ...]]) -> LocalCluster:

@@ -18,6 +18,9 @@ from .processes import ProcessName
 FILE = "cluster.json"
 LOCK = ".cluster.lock"
 VERSION = 1
+NODES_MAX = 99
+BOTH, CONTROLLER = ("controller", "broker"), ("controller",)
+"""The roles that a node may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

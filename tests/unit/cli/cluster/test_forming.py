@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from quorumlog.cli.cluster.forming import (
-    BOTH,
-    CONTROLLER,
     PORTS,
     form,
     free_ports,
@@ -17,7 +15,15 @@ from quorumlog.cli.cluster.forming import (
     port_of,
 )
 from quorumlog.cli.cluster.processes import ProcessName
-from quorumlog.cli.cluster.state import LocalCluster, load, load_if_any, locked, store
+from quorumlog.cli.cluster.state import (
+    BOTH,
+    CONTROLLER,
+    LocalCluster,
+    load,
+    load_if_any,
+    locked,
+    store,
+)
 from quorumlog.errors import DirectoryInUse, DirectoryUnusable, InvalidRequest
 from quorumlog.server.main import load_config
 
