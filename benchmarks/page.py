@@ -169,6 +169,9 @@ def raft(result: Result) -> Iterator[str]:
     yield ""
     shares = [row["client_cores"] for row in result["rows"] if row["client_cores"] is not None]
     yield f"The client took at most {max(shares, default=0.0):.2f} of a core."
+    if result["failures"]:
+        failed = ", ".join(sorted({each.partition(":")[0] for each in result["failures"]}))
+        yield f"{len(result['failures'])} clusters failed and were taken again: {failed}."
     yield ""
     yield from head("compared", "ratio", "goal")
     for each in result["compared"]:

@@ -28,10 +28,12 @@ import uvloop
 from benchmarks.raft import failover
 from benchmarks.raft.cases import MANY, STREAMS, Case, cases
 from benchmarks.raft.load import VALUE_BYTES, Outcome
+from benchmarks.raft.processes import Refused
 from benchmarks.raft.result import comparison, keep, machine, row, sync_ms
 
 Key: TypeAlias = tuple[str, str, int]  # system, way, outstanding
 QUICK_S = 0.2
+TRIES = 3
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class Measured:
 
     outcomes: dict[Key, list[Outcome]] = field(default_factory=dict)
     sync_ms: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # of rounds that were taken again
 
 
 async def measure(
@@ -50,14 +53,29 @@ async def measure(
     for _ in range(rounds):
         measured.sync_ms.append(sync_ms(folder))
         for case in subjects:
+            for key, outcome in await take(case, folder, seconds, measured.failures):
+                measured.outcomes.setdefault(key, []).append(outcome)
+                show(key, outcome)
+    return measured
+
+
+async def take(
+    case: Case, folder: Path, seconds: float, failures: list[str]
+) -> list[tuple[Key, Outcome]]:
+    """One system's loads of one round on a new cluster, and anew when that lost its leader."""
+    for _ in range(TRIES):
+        taken = []
+        try:
             with tempfile.TemporaryDirectory(dir=folder) as home:
                 async with case.open(Path(home)) as cluster:
                     for load in case.loads:
-                        outcome = await load.run(cluster, seconds)
                         key = (case.system, load.way, load.outstanding)
-                        measured.outcomes.setdefault(key, []).append(outcome)
-                        show(key, outcome)
-    return measured
+                        taken.append((key, await load.run(cluster, seconds)))
+            return taken
+        except Refused as failure:
+            failures.append(f"{case.system}: {failure}")
+            print(f"again, since it failed: {failures[-1]}", file=sys.stderr)
+    raise Refused(f"{case.system} failed {TRIES} times, see above")
 
 
 def show(key: Key, outcome: Outcome) -> None:
@@ -97,6 +115,7 @@ def summary(measured: Measured) -> dict[str, Any]:
     return {
         "rows": list(rows.values()),
         "compared": [each for each in compared if each is not None],
+        "failures": measured.failures,
         "sync_ms": round(sorted(measured.sync_ms)[len(measured.sync_ms) // 2], 3),
     }
 

@@ -108,7 +108,7 @@ def test_a_put_is_read_back_as_it_was_written() -> None:
 
 
 def test_the_page_has_all_systems_and_says_what_was_missed() -> None:
-    measured = Measured(sync_ms=[0.5])
+    measured = Measured(sync_ms=[0.5], failures=["etcd: a put was refused"])
     measured.outcomes = {
         ("quorumlog", "stream, gathered", 1000): [outcome(8000, client=0.5)],
         ("quorumlog", "stream, one by one", 1000): [outcome(4000, client=0.5)],
@@ -128,6 +128,7 @@ def test_the_page_has_all_systems_and_says_what_was_missed() -> None:
     assert "| injected, of PySyncObj tuned | 1.67 | >= 2.0 (missed) |" in text
     assert "| p50 of one, of etcd's | 1.20 | <= 1.5 |" in text
     assert "at most 0.25 of a core" in text
+    assert "1 clusters failed and were taken again: etcd." in text
 
 
 def test_the_page_has_the_failovers_as_distributions() -> None:
