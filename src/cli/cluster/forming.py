@@ -3,11 +3,13 @@
 import json
 import os
 import random
-import socket
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from ...errors import DirectoryUnusable, InvalidRequest
+from ...errors import AddressInUse, DirectoryUnusable, InvalidRequest
+from ...runtime import Listener, Runtime
+from ...runtime.real import run
 from ...server.addresses import id_text
 from ...server.main import format_storage, is_formatted_storage, load_config
 from .state import BOTH, CONTROLLER, LocalCluster, LocalNode, store
@@ -96,27 +98,24 @@ def _store_with_folders(cluster: LocalCluster) -> None:
 
 def free_ports(count: int, *, taken: Iterable[int]) -> list[int]:
     """Return ports of this machine that nobody listens on now."""
-    found: dict[int, socket.socket] = {}
     used = set(taken)
-    try:
-        for port in random.sample(PORTS, count + PORT_TRIES):
+    candidates = [port for port in random.sample(PORTS, count + PORT_TRIES) if port not in used]
+
+    async def main(runtime: Runtime) -> list[int]:
+        found: dict[int, Listener] = {}
+        for port in candidates:
             if len(found) == count:
                 break
-            if port in used:
-                continue
-            probe = socket.socket()
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                probe.close()
-                continue
-            found[port] = probe  # held until all are found
-    finally:
-        for probe in found.values():
-            probe.close()
-    if len(found) < count:
+            with suppress(AddressInUse, OSError):
+                found[port] = await runtime.network.serve(f"{HOST}:{port}", {}, is_ready=False)
+        for listener in found.values():  # held until all are found
+            await listener.close(0)
+        return list(found)
+
+    ports = run(main, name="ports")
+    if len(ports) < count:
         raise InvalidRequest(f"{count} free ports of {PORTS.start} to {PORTS.stop - 1} were sought")
-    return list(found)
+    return ports
 
 
 def port_of(address: str) -> int:
