@@ -9,7 +9,8 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from ...ids import Epoch
+from ...errors import OffsetOutOfRange
+from ...ids import Epoch, Offset
 from ..core.log_view import Entry
 from ..core.messages import AppendRequest, SnapshotChunk
 from ..core.raft import Raft
@@ -100,10 +101,19 @@ class Sending:
             # What is in memory may not be on the disk yet; it is taken before the rest is awaited.
             disk_end = min(end, max(start, self._tail.start_offset))
             newest = self._tail.between(disk_end, end) if disk_end < end else ()
-            oldest = await self._log.read_entries(start, disk_end)
-            entries = None if newest is None else oldest + newest
+            oldest = await self._read(start, disk_end)
+            entries = None if newest is None or oldest is None else oldest + newest
         if entries is not None and self._is_due(wanted.epoch):
             self._send_entries(wanted, entries)
+
+    async def _read(self, start: Offset, end: Offset) -> tuple[Entry, ...] | None:
+        """Read [start, end) from the disk; None when that was cleaned away or truncated meanwhile."""
+        try:
+            return await self._log.read_entries(start, end)
+        except OffsetOutOfRange:
+            if self._raft.is_leader and start >= self._raft.log.start_offset:
+                raise
+            return None
 
     async def _read_chunk(self, wanted: SendChunk) -> None:
         found = await self._log.read_chunk(wanted.snapshot, wanted.position, wanted.bytes_max)

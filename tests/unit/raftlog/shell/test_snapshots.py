@@ -8,6 +8,7 @@ from quorumlog.raftlog import LogView
 from quorumlog.raftlog.shell import RaftNodeConfig
 from quorumlog.raftlog.shell.snapshotting import grown_past
 from quorumlog.simulation import SimWorld
+from quorumlog.simulation.faults import Faults
 
 from .quorum import Quorum
 from .test_tail import entry
@@ -153,3 +154,23 @@ def test_members_that_crash_at_any_moment_of_snapshots_lose_nothing() -> None:
                 quorum.wait_open(victim)
         values = quorum.converge(1, 2, 3)
         assert [value for value in values if value in committed] == committed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_a_follower_catches_up_from_a_cold_disk_while_the_log_is_cleaned(seed: int) -> None:
+    with SimWorld(seed, faults=Faults(cache_miss=1.0, lane_us=(5_000, 200_000))) as world:
+        quorum = snapshotting(world, voters=3)
+        quorum.start()
+        leader = quorum.wait_leader()
+        for value in VALUES[:15]:
+            quorum.propose(value, at=leader)
+        lagging = next(each for each in quorum.members.values() if each is not leader)
+        lagging.machine.crash()
+        for value in VALUES[15:30]:
+            quorum.propose(value, at=leader)
+        quorum.start(lagging.voter.node_id)
+        for value in VALUES[30:]:
+            quorum.propose(value, at=leader)
+        assert leader.raft.is_leader
+        assert quorum.converge(1, 2, 3) == VALUES
