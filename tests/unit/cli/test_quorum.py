@@ -1,0 +1,164 @@
+"""The commands about the quorum against a node that is all of it: what they print and refuse."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from quorumlog.cli.main import app
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "quorumlog.cli"]
+WAIT_S = 60.0
+ID = re.compile(r"[\w-]{22}")
+
+
+@pytest.fixture(scope="module")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Where clients and where members reach a node that all tests of this file share."""
+    ports = ["--grpc-port", "0", "--controller-port", "0", "--output", "json"]
+    folder = str(tmp_path_factory.mktemp("quorum") / "data")
+    command = [*COMMAND, "dev", "--data-dir", folder, *ports]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            yield told["grpc"], told["controller"]
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+
+
+def invoke(*arguments: str, address: str = "127.0.0.1:9") -> Result:
+    return CliRunner().invoke(app, list(arguments), env={"QUORUMLOG_BOOTSTRAP": address})
+
+
+def test_a_broker_and_a_controller_tell_the_same_of_the_quorum(addresses: tuple[str, str]) -> None:
+    for address in addresses:
+        result = invoke("quorum", "status", "-o", "json", address=address)
+        assert result.exit_code == 0, result.output
+        told = json.loads(result.stdout)
+        assert (told["leader"], told["answered_by"], told["observers"]) == (1, 1, [])
+        (voter,) = told["voters"]
+        assert ID.fullmatch(voter["directory_id"])
+        assert voter["log_end_offset"] >= told["high_watermark"] > 0
+        assert (voter["id"], voter["lag"], voter["heard_ms_ago"]) == (1, 0, 0)
+        result = invoke("quorum", "status", address=address)
+        assert re.search(r"leader +node 1\n", result.stdout)
+        assert re.search(rf"1   leader   {voter['directory_id']}", result.stdout)
+        assert "knows" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        (("remove-voter", "1"), "INVALID_REQUEST", "the last voter"),
+        (("remove-voter", "2"), "VOTER_NOT_FOUND", "voters are 1"),
+        (("add-voter", "1"), "DUPLICATE_VOTER", "votes already"),
+        (("add-voter", "2", "--timeout", "1"), "VOTER_LAGGING", "does not follow the log"),
+        (("add-voter", "2", "--directory-id", "x"), "INVALID_REQUEST", "22 characters"),
+        (("transfer", "2"), "VOTER_NOT_FOUND", ""),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    addresses: tuple[str, str], arguments: tuple[str, ...], error: str, said: str
+) -> None:
+    result = invoke("quorum", *arguments, "-o", "json", address=addresses[1])
+    assert result.exit_code == 1
+    told = json.loads(result.stderr)
+    assert told["error"] == error, told
+    assert said in told["message"]
+
+
+def test_a_transfer_to_the_leader_is_done_already(addresses: tuple[str, str]) -> None:
+    result = invoke("quorum", "transfer", "1", address=addresses[0])
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "Node 1 leads. Voters: 1.\n"
+
+
+def test_a_drawn_id_can_be_a_clusters_and_a_disks(tmp_path: Path) -> None:
+    drawn = [invoke("storage", "random-id").stdout.strip() for _ in range(3)]
+    assert len(set(drawn)) == 3
+    file = tmp_path / "node.toml"
+    file.write_text(
+        f'data.dir = "{tmp_path / "data"}"\ncontroller.voters = ["1@127.0.0.1:9093:{drawn[0]}"]\n'
+    )
+    arguments = ("storage", "format", "--config", str(file), "--cluster-id", drawn[1])
+    told = json.loads(invoke(*arguments, "-o", "json").stdout)
+    assert (told["directory_id"], told["cluster_id"]) == (drawn[0], drawn[1])
+    assert f"its directory id is {drawn[0]}." in invoke(*arguments).stdout
+    assert json.loads(invoke("storage", "random-id", "-o", "json").stdout)["id"]
+
+
+def test_the_flags_of_format_say_who_votes(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(f'data.dir = "{tmp_path / "data"}"\n')
+    for flags, said in (
+        (("--standalone", "--no-initial-voters"), "give one"),
+        (("--no-initial-voters",), "controller.bootstrap"),
+    ):
+        refused = invoke("storage", "format", "--config", str(file), *flags)
+        assert refused.exit_code == 1
+        assert said in refused.stderr
+    done = invoke("storage", "format", "--config", str(file), "--standalone")
+    assert done.exit_code == 0, done.output
+    assert list((tmp_path / "data" / "__cluster_metadata-0").glob("*.checkpoint"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_node_that_waits_for_the_others_stops_in_order(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    ids = [invoke("storage", "random-id").stdout.strip() for _ in range(2)]
+    file = tmp_path / "node.toml"
+    file.write_text(
+        f'data.dir = "{tmp_path / "data"}"\n'
+        'listeners.controller = "127.0.0.1:0"\nlisteners.grpc = "127.0.0.1:0"\n'
+        f'controller.voters = ["1@127.0.0.1:1:{ids[0]}", "2@127.0.0.1:2:{ids[1]}"]\n'
+    )
+    assert invoke("storage", "format", "--config", str(file)).exit_code == 0
+    command = [*COMMAND, "server", "--config", str(file)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"QUORUMLOG_LOG": "INFO"},
+    ) as process:
+        assert process.stderr is not None
+        while "became_pre_candidate" not in process.stderr.readline():
+            pass
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=WAIT_S)
+        assert (process.returncode, out) == (0, "")
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+# --- clusters of processes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("up", "--nodes", "1", "--controllers", "1"), "give one of the two"),
+        (("status",), "holds no cluster"),
+        (("down",), "holds no cluster"),
+        (("start", "1"), "holds no cluster"),
+        (("kill", "1"), "holds no cluster"),
+        (("bootstrap",), "holds no cluster"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    result = invoke("cluster", *arguments, "--data-dir", str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert not (tmp_path / "none").exists()
