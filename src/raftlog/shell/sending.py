@@ -107,7 +107,7 @@ class Sending:
             self._send_entries(wanted, entries)
 
     async def _read(self, start: Offset, end: Offset) -> tuple[Entry, ...] | None:
-        """Read [start, end) from the disk; None when that was cleaned away or truncated meanwhile."""
+        """Read [start, end) from the disk; None when it was cleaned away or truncated meanwhile."""
         try:
             return await self._log.read_entries(start, end)
         except OffsetOutOfRange:
