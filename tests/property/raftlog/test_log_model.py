@@ -10,7 +10,7 @@ from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.core.log_view import LOG_START, LogEnd, LogView
 from quorumlog.raftlog.core.voters import VoterHistory, VoterSet
 
-from ...scenarios.quorum import voters
+from ...scenarios.member import voters
 
 SETS = [voters(*range(1, count + 1)) for count in range(1, 6)]
 

@@ -21,7 +21,8 @@ from quorumlog.raftlog.core.log_view import Entry
 from quorumlog.raftlog.core.ready import Committed
 from quorumlog.raftlog.core.voters import Voter, VoterSet
 
-from ...scenarios.quorum import Quorum, voters
+from ...scenarios.member import voters
+from ...scenarios.quorum import Quorum
 
 NODES = st.integers(1, 5)
 

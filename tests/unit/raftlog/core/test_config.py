@@ -7,7 +7,7 @@ import pytest
 from quorumlog.errors import InvalidRequest
 from quorumlog.raftlog.core.config import EPOCH_JUMP_MAX, EPOCH_MAX, RaftConfig
 
-from ....scenarios.quorum import voter
+from ....scenarios.member import voter
 
 
 def config(**fields: Any) -> RaftConfig:

@@ -25,7 +25,8 @@ from quorumlog.raftlog.core.messages import (
 )
 from quorumlog.raftlog.core.ready import HardState, MessageDropped
 
-from ....scenarios.quorum import Quorum, address_of, data, voter, voters
+from ....scenarios.member import address_of, data, voter, voters
+from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, **options: int) -> Quorum:

@@ -10,7 +10,8 @@ from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
 from quorumlog.raftlog.core.messages import Heartbeat, SnapshotChunk, VoteRequest, VoteResponse
 from quorumlog.raftlog.core.voters import Voter
 
-from ....scenarios.quorum import Quorum, voter, voters
+from ....scenarios.member import voter, voters
+from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, observers: tuple[int, ...] = ()) -> Quorum:

@@ -15,7 +15,8 @@ from quorumlog.ids import Epoch
 from quorumlog.raftlog.core.messages import TimeoutNow, VoteRequest, VoteResponse
 from quorumlog.raftlog.core.ready import VotersChanged
 
-from ....scenarios.quorum import Quorum, address_of, voter, voters
+from ....scenarios.member import address_of, voter, voters
+from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, observers: tuple[int, ...] = ()) -> Quorum:

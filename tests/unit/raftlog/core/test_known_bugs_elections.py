@@ -18,7 +18,8 @@ from quorumlog.raftlog.core.messages import (
 )
 from quorumlog.raftlog.core.ready import HardState
 
-from ....scenarios.quorum import Quorum, voter
+from ....scenarios.member import voter
+from ....scenarios.quorum import Quorum
 
 
 def vote(

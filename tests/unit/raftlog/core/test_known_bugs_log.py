@@ -17,7 +17,8 @@ from quorumlog.raftlog.core.messages import (
 )
 from quorumlog.raftlog.core.voters import VoterSet
 
-from ....scenarios.quorum import Quorum, SnapshotFile, data, voter, voters
+from ....scenarios.member import SnapshotFile, data, voter, voters
+from ....scenarios.quorum import Quorum
 
 
 def led(*node_ids: int, **options: int) -> Quorum:

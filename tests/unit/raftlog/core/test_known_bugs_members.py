@@ -19,7 +19,8 @@ from quorumlog.raftlog.core.messages import (
     HeartbeatResponse,
 )
 
-from ....scenarios.quorum import Quorum, data, voter, voters
+from ....scenarios.member import data, voter, voters
+from ....scenarios.quorum import Quorum
 
 ROOT = Path(__file__).parents[4]
 

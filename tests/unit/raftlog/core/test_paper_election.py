@@ -18,7 +18,8 @@ from quorumlog.raftlog.core.messages import (
 from quorumlog.raftlog.core.ready import HardState
 from quorumlog.raftlog.core.voters import Voter
 
-from ....scenarios.quorum import Quorum, data, voter
+from ....scenarios.member import data, voter
+from ....scenarios.quorum import Quorum
 
 
 def vote_request(

@@ -17,7 +17,8 @@ from quorumlog.raftlog.core.messages import (
     Message,
 )
 
-from ....scenarios.quorum import Quorum, data, voter
+from ....scenarios.member import data, voter
+from ....scenarios.quorum import Quorum
 
 
 def append(

@@ -8,7 +8,8 @@ import pytest
 
 from quorumlog.raftlog.core.messages import AppendRequest, Message, SnapshotChunk
 
-from ....scenarios.quorum import Quorum, voter
+from ....scenarios.member import voter
+from ....scenarios.quorum import Quorum
 
 DELAY_TICKS = 4
 """One way, in heartbeats: a leader sends eight rounds before the first is answered."""

@@ -20,7 +20,7 @@ from quorumlog.raftlog.core.messages import (
 )
 from quorumlog.raftlog.core.soundness import problem_of
 
-from ....scenarios.quorum import data, voter, voters
+from ....scenarios.member import data, voter, voters
 
 ME, PEER = voter(1), voter(2)
 LOG_END = Offset(10)

@@ -2,7 +2,8 @@
 
 from quorumlog.raftlog.core.voters import VoterSet
 
-from ....scenarios.quorum import Quorum, address_of, voter
+from ....scenarios.member import address_of, voter
+from ....scenarios.quorum import Quorum
 
 
 def led() -> Quorum:

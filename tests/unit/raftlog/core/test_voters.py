@@ -6,7 +6,7 @@ from quorumlog.errors import DuplicateVoter, InvalidRequest, VoterNotFound
 from quorumlog.ids import DirectoryId, NodeId, Offset
 from quorumlog.raftlog.core.voters import Voter, VoterHistory, VoterSet
 
-from ....scenarios.quorum import address_of, voter, voters
+from ....scenarios.member import address_of, voter, voters
 
 
 def history(start_offset: int = 0) -> VoterHistory:

@@ -8,7 +8,7 @@ from quorumlog.raftlog.core.messages import SnapshotChunk
 from quorumlog.raftlog.core.ready import HardState, Token
 from quorumlog.raftlog.core.writes import Write, Writes
 
-from ....scenarios.quorum import voter, voters
+from ....scenarios.member import voter, voters
 
 STATE = HardState(Epoch(1), None)
 SNAPSHOT = SnapshotId(Offset(50), Epoch(2))
