@@ -164,15 +164,15 @@ def chunk_of(snapshot: SnapshotId, content: bytes) -> SnapshotChunk:
 def test_a_read_that_misses_an_answered_write_is_a_violation() -> None:
     history = History()
     history.proposal_answered(Proposal(1, 0, end=9, epoch=1))
-    stale = Read(2, history.floor)
+    stale = Read(2, history.floor, began_us=0)
     with pytest.raises(Violation, match="saw the state at offset 8"):
         history.read_answered(stale, 8)
-    history.read_answered(Read(3, 0), 8)  # it began before that was answered
+    history.read_answered(Read(3, 0, began_us=0), 8)  # it began before that was answered
 
 
 def test_a_write_placed_before_an_answered_one_is_a_violation() -> None:
     history = History()
-    history.read_answered(Read(1, 0), 9)
+    history.read_answered(Read(1, 0, began_us=0), 9)
     with pytest.raises(Violation, match="ends at offset 9"):
         history.proposal_answered(Proposal(2, history.floor, end=9, epoch=1))
 

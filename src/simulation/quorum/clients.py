@@ -25,11 +25,12 @@ class Proposal:
 class Read:
     """One linearizable read under way; `number` is its context."""
 
-    __slots__ = ("floor", "number")
+    __slots__ = ("began_us", "floor", "number")
 
-    def __init__(self, number: int, floor: int) -> None:
+    def __init__(self, number: int, floor: int, *, began_us: int) -> None:
         self.number = number
         self.floor = floor
+        self.began_us = began_us
 
 
 class History:

@@ -114,7 +114,7 @@ class Harness:
             if limit is not None and len(numbers) >= limit:
                 return
             now_us, _, handler, member, life, argument = heappop(heap)
-            self.now_us = now_us
+            self.now_us = self.oracle.now_us = now_us
             if handler is None:
                 argument()
                 continue
@@ -542,7 +542,7 @@ class Harness:
         """Ask a member for a linearizable read."""
         raft, history = member.raft, self.history
         assert raft is not None, "a read without a process"
-        read = Read(history.begin(), history.floor)
+        read = Read(history.begin(), history.floor, began_us=self.now_us)
         raft.read_index(read.number, member.now_ms(self.now_us))
         member.reads[read.number] = read
         self.settle(member, What.READ_INDEX << 16)

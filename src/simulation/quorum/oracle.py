@@ -17,6 +17,7 @@ class Oracle:
 
     def __init__(self, members: list[Member], formatted: VoterSet) -> None:
         self.members = members
+        self.now_us = 0  # virtual time
         self.committed = RunningLog()  # nothing is ever cleaned from it
         self.committed_voters: list[tuple[int, VoterSet]] = [(0, formatted)]  # (end of record, set)
         self.leaders: dict[int, Voter] = {}  # epoch -> who led it

@@ -81,7 +81,7 @@ class Weather:
         """A drawn member; a leader more often than its share."""
         members = [m for m in self._harness.members if (m.raft is not None) == running]
         leaders = [m for m in members if m.raft is not None and m.raft.is_leader]
-        chosen = leaders if leaders and self._random.random() < 0.4 else members
+        chosen = leaders if leaders and self._random.random() < 0.5 else members
         return chosen[int(self._random.random() * len(chosen))] if chosen else None
 
     def _crash_somebody(self) -> None:
@@ -141,7 +141,7 @@ class Weather:
         member = self._somebody()
         if member is not None:
             options = self._harness.options
-            span_ms = options.election_timeout_ms_max * 3 * self._random.random() ** 2
+            span_ms = options.election_timeout_ms_max * 4 * self._random.random()
             member.paused_until_us = self._harness.now_us + int(span_ms * 1000)
             self._harness.note(What.PAUSE, member)
 
@@ -179,8 +179,8 @@ class Weather:
         self.partitions += 1
         kind = int(random() * 3)
         if kind == 0:  # one alone
-            alone = int(random() * count)
-            parts = [index == alone for index in range(count)]
+            somebody = self._somebody()
+            parts = [member is somebody for member in harness.members]
         elif kind == 1:
             parts = [random() < 0.5 for _ in range(count)]
         else:  # one link: both ends still see the others

@@ -4,10 +4,12 @@ from ....raftlog.core.messages import (
     AppendRequest,
     EndEpoch,
     Heartbeat,
+    HeartbeatResponse,
     SnapshotChunk,
     TimeoutNow,
 )
 from ....raftlog.core.ready import ReadReady
+from ....raftlog.core.voters import Voter
 from ..clients import Read
 from ..member import Member
 from ..network import MESSAGES
@@ -43,15 +45,33 @@ class OneSender:
 
 
 class ReadAfterQuorum:
-    """22. A read waits for a commit of its leader's own epoch, and sees every write that was
-    answered before it began. What clients then get is judged once more where it is answered."""
+    """22. A read waits for a commit of its leader's own epoch and for answers that a majority gave
+    after it began, and sees every write that was answered before. What clients then get is judged
+    once more where it is answered."""
 
     def __init__(self, oracle: Oracle) -> None:
-        pass
+        self._oracle = oracle
+        self._answers: dict[tuple[Voter, int], int] = {}  # (voter, epoch) -> when it last answered
+        self.sending = {HeartbeatResponse: self._answered}
+
+    def _answered(self, member: Member, response: HeartbeatResponse) -> None:
+        self._answers[member.me, response.epoch] = self._oracle.now_us
 
     def read_ready(self, member: Member, ready: ReadReady, read: Read) -> None:
         raft = member.raft
         assert raft is not None, "a read without a process"
+        voters, answers = list(raft.voters.latest), self._answers
+        heard = sum(
+            1
+            for voter in voters
+            if voter == member.me or answers.get((voter, raft.epoch), -1) >= read.began_us
+        )
+        if heard * 2 <= len(voters):
+            raise Violation(
+                "ReadAfterQuorum",
+                f"{member.name} answers read {read.number}, which began at {read.began_us} us:"
+                f" {heard} of {len(voters)} voters have answered since",
+            )
         if ready.offset < read.floor:
             raise Violation(
                 "ReadAfterQuorum",
