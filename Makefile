@@ -39,6 +39,7 @@ test: setup ## every test but the long ones: what decides a landing
 	$(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
 	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=60
+	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=10
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10
@@ -52,6 +53,7 @@ test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m spark tests/spark
 	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=2000
+	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
@@ -105,6 +107,7 @@ fuzz: setup ## look by coverage for bytes that break a parser or a recovery: FUZ
 soak: setup ## restarts under real clients, then a data directory at work, for MINUTES=10 each: nothing lost, nothing grows
 	$(BIN)/python -m tests.cluster.soak --minutes $(MINUTES)
 	$(BIN)/python -m tests.cluster.storage_soak --minutes $(MINUTES)
+	$(BIN)/python -m tests.cluster.quorum_chaos --minutes $(MINUTES)
 
 bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: ratios beside a peer in the same run
 	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)); do \
