@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from tests.cluster.quorum_load import QuorumLoad
 
 import quorumlog
+from quorumlog.cli.cluster.processes import ProcessName, send
 from quorumlog.clients import Quorum
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage.inspection.directory import check as check_files
@@ -94,8 +96,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     try:
         yield made
     finally:
-        if made.controllers():
-            made.attempt("cluster", "down")
+        for node in made.state()["nodes"]:  # also where the commands themselves do not work
+            if (process := node["process"]) is not None:
+                send(ProcessName(process["pid"], process["start"]), signal.SIGKILL)
 
 
 def test_a_fourth_and_a_fifth_voter_are_added_under_load(cluster: Cluster) -> None:
