@@ -16,6 +16,7 @@ BLOB_BYTES_MAX = 256 * 1024
 
 # Places whose purpose is to print.
 PRINTING = (
+    "src/simulation/pictures/__main__.py",
     "src/cli/",
     "src/simulation/__main__.py",
     "src/server/main.py",
