@@ -124,12 +124,18 @@ class Harness:
             elif member.raft is None:
                 continue
             if member.paused_until_us > now_us:
-                self._sequence += 1
-                item = (member.paused_until_us, self._sequence, handler, member, life, argument)
-                heappush(heap, item)
+                self._hold(handler, member, life, argument)
                 continue
             handler(member, argument)
         self.now_us = max(self.now_us, until_us)
+
+    def _hold(self, handler: Handler, member: Member, life: int, argument: Any) -> None:
+        """Keep an event for a paused member until it goes on; its disk is noticed last."""
+        due_us = member.paused_until_us
+        if handler == self._step_done:
+            due_us += int(self.random.random() * 3000 * self.options.heartbeat_ms)
+        self._sequence += 1
+        heappush(self._heap, (due_us, self._sequence, handler, member, life, argument))
 
     def note(self, what: What, member: Member | None = None, detail: int = 0) -> None:
         """Record something that is not an event of a running core."""
@@ -349,9 +355,12 @@ class Harness:
         options, random = self.options, self.random.random
         low, high = options.write_us
         due_us = self.now_us + low + int((high - low) * random() ** 2)
-        if self.is_faulty and options.disk_stall and random() < options.disk_stall:
-            low, high = options.disk_stall_ms
-            due_us += 1000 * (low + int((high - low) * random()))
+        if self.is_faulty:
+            if options.disk_stall and random() < options.disk_stall:
+                low, high = options.disk_stall_ms
+                due_us += 1000 * (low + int((high - low) * random()))
+            if member.has_slow_disk and member.is_appending:
+                due_us += int(1000 * options.slow_append_ms * random())
         self.at(due_us, self._step_done, member)
 
     def _is_last_moment(self, member: Member) -> bool:

@@ -47,6 +47,7 @@ class Member:
         self.disk = disk
         self.life = 0  # counts crashes and starts: what is scheduled for another life is void
         self.paused_until_us = 0
+        self.has_slow_disk = False
         self.is_retired = False  # stays down for the rest of the run
         # The monotonic clock: reference points, then so many millionths of true time.
         self.clock_us = 0
@@ -84,6 +85,12 @@ class Member:
     def name(self) -> str:
         """For people."""
         return f"n{self.number}"
+
+    @property
+    def is_appending(self) -> bool:
+        """Whether the step of the write under way is the append."""
+        job = self.job
+        return job is not None and job.steps[job.next_step : job.next_step + 1] == ["append"]
 
     def now_ms(self, now_us: int) -> int:
         """What its clock says."""

@@ -1,6 +1,7 @@
 """Who uses the quorum: clients that propose and read, and operators that change it."""
 
 from random import Random
+from typing import Final
 
 from ...errors import QuorumlogError
 from ...raftlog.core.log_view import Entry
@@ -10,6 +11,10 @@ from .member import Member
 from .options import MEMBERS_MAX
 from .recorder import What
 from .weather import Weather
+
+CALM_LOAD: Final = 5
+"""How many times rarer clients ask once the faults have ended: what is demanded then is progress,
+and events are better spent where something fails."""
 
 
 class Operators:
@@ -37,7 +42,8 @@ class Operators:
 
         def happen() -> None:
             action()  # type: ignore[operator]
-            wait_us = 1 + int(2_000_000 / per_s * self._random.random())
+            slower = CALM_LOAD if self._weather.is_over else 1
+            wait_us = 1 + int(slower * 2_000_000 / per_s * self._random.random())
             harness.later(harness.now_us + wait_us, happen)
 
         harness.later(harness.now_us, happen)

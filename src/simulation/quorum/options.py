@@ -76,6 +76,7 @@ class QuorumOptions:
     wipe: float = 0.0  # of the crashes: the disk is empty afterwards
     disk_stall: float = 0.0  # a step of a write takes `disk_stall_ms`
     disk_stall_ms: tuple[int, int] = (50, 1_500)
+    slow_append_ms: int = 0  # every append of some members takes up to so much
     through_protobuf: bool = False  # messages are translated to bytes and back
 
     def raft_config(self, **who: object) -> RaftConfig:
@@ -127,7 +128,7 @@ def draw(entropy: SimEntropy) -> QuorumOptions:
     return QuorumOptions(
         voters=voters,
         observers=drawing.below("observers", MEMBERS_MAX + 1 - voters),
-        events=EVENTS_MIN + drawing.below("events", 2_000),
+        events=EVENTS_MIN + drawing.below("events", 6_000),
         heartbeat_ms=heartbeat_ms,
         election_timeout_ms_min=election_ms,
         election_timeout_ms_max=election_ms
@@ -170,7 +171,8 @@ def draw(entropy: SimEntropy) -> QuorumOptions:
         pause_every_ms=unit_ms * drawing.spread("pause", 3, 30, on=0.4),
         jump_every_ms=unit_ms * drawing.spread("jump", 5, 40, on=0.2),
         wipe=drawing.chance("wipe", 0.05, 0.4, on=0.3),
-        disk_stall=drawing.chance("stall", 0.001, 0.05, on=0.4),
-        disk_stall_ms=(1, 4 * unit_ms),
+        disk_stall=drawing.chance("stall", 0.001, 0.4, on=0.4),
+        disk_stall_ms=(1, 3 * unit_ms),
+        slow_append_ms=unit_ms * drawing.spread("slow_append", 1, 3, on=0.3),
         through_protobuf=drawing.below("protobuf", 10) == 0,
     )

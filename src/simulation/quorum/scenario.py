@@ -84,13 +84,13 @@ def make_members(options: QuorumOptions, entropy: SimEntropy) -> list[Member]:
     count = options.voters + options.observers
     ids = [Voter(NodeId(n), DirectoryId(directory_of(NodeId(n), 0))) for n in range(1, count + 1)]
     formatted = VoterSet.of((voter, f"n{voter.node_id}:1") for voter in ids[: options.voters])
-    clocks = entropy.stream("clocks")
+    clocks, disks = entropy.stream("clocks"), entropy.stream("disks")
     members = []
     for index, voter in enumerate(ids):
         known = formatted if index < options.voters else NO_VOTERS
         drift_ppm = clocks.below(2 * options.drift_ppm_max + 1) - options.drift_ppm_max
         disk = MemberDisk(voter.node_id, voter.directory_id, known)
-        members.append(
-            Member(index, disk, drift_ppm=drift_ppm, base_ms=clocks.below(1_000_000_000))
-        )
+        member = Member(index, disk, drift_ppm=drift_ppm, base_ms=clocks.below(1_000_000_000))
+        member.has_slow_disk = options.slow_append_ms > 0 and disks.chance(0.4)
+        members.append(member)
     return members

@@ -27,7 +27,6 @@ class Weather:
         self._random = random
         self.is_over = False
         self._generations = [0] * len(harness.members)
-        self._is_split = False
         self.crashes = self.partitions = self.wipes = 0
         harness.crash = self._crash
 
@@ -166,17 +165,16 @@ class Weather:
         harness.note(What.CLOG, source, target.number)
 
     def _partition(self) -> None:
-        """Cut the members into two parts, or one off, or one link; or end that."""
+        """Cut the members into two parts, or one off, or one link, for a while."""
         harness, random = self._harness, self._random.random
         network, count = harness.network, len(harness.members)
         network.heal()
-        if count < 2 or (self._is_split and random() < 0.6):
-            self._is_split = False
-            harness.note(What.HEAL)
-            self._tell_links()
+        if count < 2:
             return
-        self._is_split = True
         self.partitions += 1
+        span_ms = harness.options.election_timeout_ms_max * (0.5 + 6 * random() ** 2)
+        number = self.partitions
+        harness.later(harness.now_us + int(span_ms * 1000), lambda: self._heal(number))
         kind = int(random() * 3)
         if kind == 0:  # one alone
             somebody = self._somebody()
@@ -198,6 +196,13 @@ class Weather:
                     network.cut[source][target] = True
         harness.note(What.CUT)
         self._tell_links()
+
+    def _heal(self, number: int) -> None:
+        """End a partition, unless another one came meanwhile."""
+        if number == self.partitions and not self.is_over:
+            self._harness.network.heal()
+            self._harness.note(What.HEAL)
+            self._tell_links()
 
     def _tell_links(self) -> None:
         harness = self._harness
