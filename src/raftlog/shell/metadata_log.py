@@ -52,6 +52,8 @@ SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """Cleaning frees whole segments."""
 SCAN_BYTES: Final = 1024 * 1024
 """Bytes of the log read in one step."""
+READ_TRIES: Final = 3
+"""Of one read of the log, before its failure counts."""
 SNAPSHOT_STEP_BYTES: Final = 256 * 1024
 """Bytes of a snapshot proven, decoded or encoded in one step of the loop."""
 SNAPSHOT_SYNC_BYTES: Final = 8 * 1024 * 1024
@@ -130,6 +132,8 @@ class MetadataLog:
         self._directory = directory
         self._files = files
         self._received: tuple[SnapshotId, int] | None = None  # unfinished file, its bytes
+        self._uncut = asyncio.Event()  # no truncation is under way
+        self._uncut.set()
 
     @classmethod
     async def open(
@@ -202,7 +206,11 @@ class MetadataLog:
 
     async def truncate_to(self, offset: Offset) -> None:
         """Drop everything from a batch boundary on."""
-        await self._directory.truncate(self.log, offset)
+        self._uncut.clear()
+        try:
+            await self._directory.truncate(self.log, offset)
+        finally:
+            self._uncut.set()
         assert self.log.log_end_offset <= offset, f"{self.log.log_end_offset} after {offset}"
 
     async def read_entries(self, start: Offset, end: Offset) -> tuple[Entry, ...]:
@@ -211,7 +219,7 @@ class MetadataLog:
         Raises OffsetOutOfRange when they are not all in the log, or not any more.
         """
         entries: list[Entry] = []
-        reading = _Reading(self._directory, self.log, start, end)
+        reading = _Reading(self._directory, self.log, start, end, uncut=self._uncut)
         while (found := await reading.next()) is not None:
             content, batches = found
             entries += [_entry(content, position, header) for position, header in batches]
@@ -495,9 +503,19 @@ async def _remove_checkpoints(files: SideFiles, *, keep: Sequence[SnapshotId]) -
 class _Reading:
     """Reads the batches of [start, end), both batch boundaries, one step after the other."""
 
-    def __init__(self, directory: Directory, log: Log, start: Offset, end: Offset) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        log: Log,
+        start: Offset,
+        end: Offset,
+        *,
+        uncut: asyncio.Event | None = None,
+    ) -> None:
+        """`uncut`: set while no truncation is under way; None: there is none beside this."""
         self._directory = directory
         self._log = log
+        self._uncut = uncut
         self._next_offset = start
         self._end = end
 
@@ -506,8 +524,7 @@ class _Reading:
         if self._next_offset >= self._end:
             return None
         start = self._next_offset
-        found = self._log.read(start, max_bytes=SCAN_BYTES, end_offset=self._end)
-        content = b"" if found is None else await self._directory.read(found)
+        content = await self._read(start)
         batches = list(iterate_batches(content))
         if not batches:
             raise CorruptionError(
@@ -517,6 +534,20 @@ class _Reading:
         self._next_offset = Offset(batches[-1][1].next_offset)
         await asyncio.sleep(0)
         return content, batches
+
+    async def _read(self, start: Offset) -> bytes:
+        """Read what is wanted, not beside a truncation, which keeps the segment's bytes back; again
+        when one came meanwhile: the bytes asked for may reach beyond what is wanted."""
+        for tries_left in reversed(range(READ_TRIES)):
+            if self._uncut is not None:
+                await self._uncut.wait()
+            found = self._log.read(start, max_bytes=SCAN_BYTES, end_offset=self._end)
+            try:
+                return b"" if found is None else await self._directory.read(found)
+            except StorageError:
+                if not tries_left:
+                    raise
+        raise AssertionError("no try is left")
 
 
 def _load_hard_state(

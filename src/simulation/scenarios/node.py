@@ -210,7 +210,8 @@ def choose_core(cluster: Cluster, entropy: SimEntropy) -> list[Member]:
 
 
 def _has_majority(core: list[Member], voters: VoterSet) -> bool:
-    return sum(member.voter in voters for member in core) >= voters.majority
+    whole = [member for member in core if not member.is_damaged]  # the others are about to go
+    return sum(member.voter in voters for member in whole) >= voters.majority
 
 
 def heal_all(run: Run, nemesis: Nemesis) -> None:
