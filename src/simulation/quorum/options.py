@@ -152,7 +152,7 @@ def draw(entropy: SimEntropy) -> QuorumOptions:
         payload_bytes_max=drawing.spread("payload", 10, 500),
         snapshot_every=drawing.spread("snapshot", 20, 400, on=0.6),
         snapshot_bytes_max=drawing.spread("snapshot_bytes", 100, 10_000),
-        churn_every_ms=unit_ms * drawing.spread("churn", 2, 20, on=0.5),
+        churn_every_ms=unit_ms * drawing.spread("churn", 1, 20, on=0.6),
         transfer_every_ms=unit_ms * drawing.spread("transfer", 3, 30, on=0.4),
         resign_every_ms=unit_ms * drawing.spread("resign", 5, 40, on=0.3),
         loss=drawing.chance("loss", 0.001, 0.2),

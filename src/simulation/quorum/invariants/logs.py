@@ -111,6 +111,7 @@ class SameView:
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
+        self._truncated: set[int] = set()  # members to be compared after this event
 
     def started(self, member: Member) -> None:
         self._compare(member)
@@ -118,12 +119,13 @@ class SameView:
     def settled(self, member: Member) -> None:
         raft = member.raft
         assert raft is not None, "settled without a process"
-        if raft.voters.latest is not member.voters_seen:
+        if raft.voters.latest is not member.voters_seen or member.index in self._truncated:
             member.voters_seen = raft.voters.latest
+            self._truncated.discard(member.index)
             self._compare(member)
 
     def truncating(self, member: Member, offset: Offset) -> None:
-        self._compare(member)
+        self._truncated.add(member.index)
 
     def finished(self) -> None:
         for member in self._oracle.members:
@@ -134,10 +136,8 @@ class SameView:
         """O(entries since the log's start), but only where voters change."""
         raft = member.raft
         assert raft is not None, "compared without a process"
-        if raft.log.end_offset != member.log.end or raft.has_ready() or member.job is not None:
-            return  # not everything was handed out yet
         if raft.log.start.offset != member.log.start.offset:
-            return
+            return  # it was cleaned, and the disk follows in this event
         latest = member.disk.voters_at_start()
         for entry in member.log.between(member.log.start.offset, member.log.end):
             if entry.voters is not None:
