@@ -8,7 +8,15 @@ from typing import TypeAlias
 
 from ...ids import Epoch
 from .config import EPOCH_MAX
-from .electing import Candidate, PreCandidate, Seeker, Unattached, answer_pre_vote, vote_response
+from .electing import (
+    Candidate,
+    PreCandidate,
+    Seeker,
+    Unattached,
+    answer_pre_vote,
+    answer_vote,
+    vote_response,
+)
 from .following import Follower
 from .leading import Leader
 from .messages import (
@@ -211,10 +219,10 @@ class Member:
         match self.role:
             case Unattached() as role:
                 role.on_vote_request(self._replica, request, now_ms)
-            case PreCandidate() if self._replica.vote in (None, request.sender):
-                self.change(Trigger.VOTED, now_ms)
-                self._handle_vote_request(request, now_ms)
-            case PreCandidate() | Follower() | Candidate() | Leader():
+            case PreCandidate():
+                if answer_vote(self._replica, request):
+                    self.change(Trigger.VOTED, now_ms)
+            case Follower() | Candidate() | Leader():
                 self._replica.send(vote_response(self._replica, request, granted=False))
 
     def _handle_vote_response(self, response: VoteResponse, now_ms: int) -> None:
