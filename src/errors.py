@@ -330,8 +330,8 @@ class VoterChangePending(
 class VoterLagging(
     QuorumlogError, name="VOTER_LAGGING", status="FAILED_PRECONDITION", retriable=True
 ):
-    """The node to be added does not follow the log yet, or is too far behind. Start it, let it
-    catch up, and repeat."""
+    """A node that the changed voters need does not follow the log yet, is too far behind or does
+    not answer. Start it, let it catch up, and repeat."""
 
 
 class VoterMismatch(QuorumlogError, name="VOTER_MISMATCH", status="FAILED_PRECONDITION"):

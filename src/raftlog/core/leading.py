@@ -121,7 +121,7 @@ class Leader:
 
         Raises VoterChangePending before the first commit of the own epoch (two leaders could
         otherwise change one set into two whose majorities miss each other) and while the last
-        change is uncommitted.
+        change is uncommitted; VoterLagging when no majority of the new set answers.
         """
         replica = self._replica
         if not self.has_committed:
@@ -135,9 +135,22 @@ class Leader:
             )
         if self.transfer is not None:
             raise VoterChangePending("the leadership is being handed over: wait and repeat")
+        self._check_majority_of(voters, now_ms)
         entry = self._append(EntryKind.VOTERS, 1, None, voters)
         self._sync_peers(now_ms)
         return entry
+
+    def _check_majority_of(self, voters: VoterSet, now_ms: int) -> None:
+        """Raises VoterLagging when the new set could not commit its own record, for want of voters
+        that answer: nobody could take it back either."""
+        silent = [voter for voter in voters if not self._is_heard(voter, now_ms)]
+        if len(voters) - len(silent) >= voters.majority:
+            return
+        silence_ms = now_ms - self.peers[silent[0]].heard_ms
+        raise VoterLagging(
+            f"node {silent[0].node_id} has not answered for {silence_ms} ms and the changed voters"
+            " could decide nothing without it: start it, or remove it first, and repeat"
+        )
 
     def check_caught_up(self, voter: Voter) -> None:
         """Raises VoterLagging unless the observer holds the log but for what is under way."""
@@ -176,7 +189,8 @@ class Leader:
                 return f"{observers_max} observers follow already"
             progress = Progress(self._replica.log.end_offset, now_ms)
             self.peers[request.sender] = progress
-        progress.heard_ms = now_ms
+        if request.sender not in self._replica.voters.latest:
+            progress.heard_ms = now_ms  # a voter that asks for a leader supports none
         self.is_dirty = True
         return ""
 
@@ -408,11 +422,15 @@ class Leader:
 
     def _hears_quorum(self, now_ms: int) -> bool:
         """Check-quorum: whether a majority answered lately."""
-        replica = self._replica
-        since_ms = now_ms - replica.config.quorum_timeout_ms
-        voters = replica.voters.latest
-        heard = sum(1 for v in voters if v == replica.me or self.peers[v].heard_ms > since_ms)
+        voters = self._replica.voters.latest
+        heard = sum(1 for voter in voters if self._is_heard(voter, now_ms))
         return heard >= voters.majority
+
+    def _is_heard(self, voter: Voter, now_ms: int) -> bool:
+        """Whether a voter, this node included, answered lately."""
+        if voter == self._replica.me:
+            return True
+        return now_ms - self.peers[voter].heard_ms < self._replica.config.quorum_timeout_ms
 
     def _send_round(self) -> None:
         """A heartbeat to every peer; what was sent before it is remembered with it."""

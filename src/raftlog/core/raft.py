@@ -224,7 +224,8 @@ class Raft:
     def remove_voter(self, voter: Voter, now_ms: int) -> Entry:
         """Take a voter's vote away; a leader that removes itself leads until that is committed.
 
-        Raises NotController, VoterNotFound, VoterChangePending, InvalidRequest for the last one.
+        Raises NotController, VoterNotFound, VoterChangePending, InvalidRequest for the last one,
+        VoterLagging when no majority of the others answers.
         """
         role = self._leading()
         return role.change_voters(self.voters.latest.removing(voter), now_ms)

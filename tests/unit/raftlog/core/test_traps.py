@@ -1,11 +1,14 @@
 """Traps for a quorum that loses nothing: campaigns that go astray, leaderships that outlive what
 they rest on, changes that nobody could undo."""
 
+import pytest
+
+from quorumlog.errors import VoterLagging
 from quorumlog.ids import Epoch
 from quorumlog.raftlog.core.log_view import LOG_START
-from quorumlog.raftlog.core.messages import VoteRequest, VoteResponse
+from quorumlog.raftlog.core.messages import FollowRequest, VoteRequest, VoteResponse
 
-from ....scenarios.member import voter
+from ....scenarios.member import address_of, voter
 from ....scenarios.quorum import Quorum
 
 
@@ -45,3 +48,57 @@ def test_a_pre_candidate_goes_on_when_it_refuses_a_candidate_of_its_epoch() -> N
     assert quorum[2].role.name == "pre_candidate"
     quorum.settle()
     assert quorum[2].is_leader
+
+
+# --- leaderships ---------------------------------------------------------------------------------
+
+
+def test_who_asks_for_the_leader_does_not_keep_one_in_office_that_reaches_nobody() -> None:
+    """What the leader sends is lost: the voters that ask it for a leader do not follow it."""
+    quorum = led()
+    quorum.cut = {(1, 2), (1, 3)}
+    for _ in range(20):
+        quorum.tick(100, 1)
+        for asking in (2, 3):
+            quorum.step(
+                FollowRequest(
+                    sender=voter(asking),
+                    receiver_address=address_of(1),
+                    epoch=Epoch(1),
+                    address=address_of(asking),
+                )
+            )
+    assert not quorum[1].is_leader
+
+
+def test_an_observer_that_died_does_not_become_the_second_of_two_voters() -> None:
+    """Nothing could be committed again, nor could the change be taken back."""
+    quorum = led(1)
+    quorum.observer(2)
+    quorum.run(1_000)
+    quorum.crash(2)
+    quorum.run(2_000)
+    with pytest.raises(VoterLagging, match="node 2 has not answered for"):
+        quorum.add_voter(1, 2)
+    quorum.propose(1, "a")
+    quorum.settle()
+    assert quorum.members[1].state == ["a"]
+    quorum.restart(2)
+    quorum.run(1_000)
+    quorum.add_voter(1, 2)
+    quorum.settle()
+    assert quorum[2].is_voter
+
+
+def test_a_voter_that_the_majority_needs_is_not_removed_while_another_one_is_down() -> None:
+    quorum = led()
+    quorum.crash(3)
+    quorum.run(2_000)
+    for needed in (1, 2):
+        with pytest.raises(VoterLagging, match="node 3 has not answered for"):
+            quorum.remove_voter(1, needed)
+    quorum.remove_voter(1, 3)
+    quorum.settle()
+    quorum.propose(1, "a")
+    quorum.settle()
+    assert quorum.members[2].state == ["a"]
