@@ -1,0 +1,129 @@
+"""Small decisions about elections and about who is asked for the leader, one at a time."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorumlog.ids import Epoch
+from quorumlog.raftlog.core.log_view import LOG_START, LogEnd
+from quorumlog.raftlog.core.messages import FollowRequest, FollowResponse, VoteRequest, VoteResponse
+from quorumlog.raftlog.core.ready import HardState
+
+from ....scenarios.member import address_of, voter
+from ....scenarios.quorum import Quorum
+
+ASKED = VoteRequest(
+    sender=voter(2), receiver=voter(1), epoch=Epoch(1), log_end=LOG_START, pre_vote=False
+)
+
+
+def led(*node_ids: int, **options: int) -> Quorum:
+    quorum = Quorum(node_ids or (1, 2, 3), **options)
+    quorum.elect(1)
+    quorum.run(300)
+    return quorum
+
+
+def test_a_granted_vote_gives_the_candidate_time_and_a_refused_one_does_not() -> None:
+    quorum = Quorum()
+    quorum.prepare(1, [])
+    quorum.members[1].disk.hard_state = HardState(Epoch(1), None)
+    quorum.restart(1)
+    before = quorum[1].next_deadline_ms()
+    assert before is not None
+    quorum.members[1].now_ms += 400
+    quorum.step(ASKED)
+    assert quorum[1].next_deadline_ms() == before + 400
+    quorum.members[1].now_ms += 400
+    quorum.step(replace(ASKED, sender=voter(3)))
+    assert quorum[1].next_deadline_ms() == before + 400
+
+
+def asked_by(quorum: Quorum) -> list[str]:
+    """Where nodes ask for the leader, from now on."""
+    asked: list[str] = []
+    quorum.sent = lambda node_id, m: (
+        asked.append(m.receiver_address) if isinstance(m, FollowRequest) else None
+    )
+    return asked
+
+
+def test_addresses_are_asked_in_turn_and_from_the_first_one_again() -> None:
+    quorum = led()
+    quorum.isolate(1)
+    asked = asked_by(quorum)
+    quorum.observer(4)
+    quorum.isolate(4)
+    quorum.run(4_000)
+    first = [address_of(n) for n in (1, 2, 3)]
+    assert asked[:6] == first * 2
+
+
+@pytest.mark.parametrize(
+    ("leader", "address"),
+    [(2, address_of(2)), (None, address_of(3)), (3, "")],
+    ids=["the answering one itself", "nobody", "one without an address"],
+)
+def test_an_answer_that_leads_nowhere_else_is_not_followed_up(
+    leader: int | None, address: str
+) -> None:
+    quorum = led()
+    quorum.observer(4)
+    quorum.isolate(4)
+    quorum.crash(1)
+    quorum.flying.clear()
+    quorum.restart(4)
+    quorum.members[4].now_ms += 1
+    asked = asked_by(quorum)
+    quorum.step(
+        FollowResponse(
+            sender=voter(2),
+            receiver=voter(4),
+            epoch=Epoch(0),
+            leader=None if leader is None else voter(leader),
+            leader_address=address,
+        )
+    )
+    assert asked == []
+
+
+def test_a_leader_that_is_named_is_asked_at_once_and_not_twice_at_one_time() -> None:
+    quorum = led()
+    quorum.observer(4)
+    quorum.isolate(4)
+    quorum.flying.clear()
+    quorum.restart(4)
+    asked = asked_by(quorum)
+    named = FollowResponse(
+        sender=voter(2),
+        receiver=voter(4),
+        epoch=Epoch(0),
+        leader=voter(3),
+        leader_address="host-8:9090",
+    )
+    quorum.members[4].now_ms += 1
+    quorum.step(named)
+    quorum.step(named)
+    assert asked == ["host-8:9090"]
+
+
+def test_a_refused_pre_vote_names_the_epoch_of_who_refuses() -> None:
+    """An older epoch, an emptier log, and neither."""
+    quorum = Quorum()
+    quorum.prepare(1, [1, 3])
+    quorum.restart(1)
+    asked = replace(
+        ASKED, pre_vote=True, epoch=Epoch(3), log_end=LogEnd(Epoch(3), quorum[1].log.end_offset)
+    )
+    for request in (
+        replace(asked, epoch=Epoch(2)),
+        replace(asked, log_end=LogEnd(Epoch(1), asked.log_end.offset)),
+        asked,
+    ):
+        quorum.step(request)
+    said = [m for m in quorum.flying if isinstance(m, VoteResponse)]
+    assert [(m.granted, m.pre_vote, m.epoch) for m in said] == [
+        (False, True, 3),
+        (False, True, 3),
+        (True, True, 3),
+    ]

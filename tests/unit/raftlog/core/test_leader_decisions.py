@@ -1,0 +1,423 @@
+"""Small decisions of a leader about its peers, one answer at a time.
+
+Node 1 leads; what it sends stays in flight, and what peers answer is written by hand.
+"""
+
+import pytest
+
+from quorumlog.errors import Overloaded, VoterLagging
+from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
+from quorumlog.raftlog.core.config import RaftConfig
+from quorumlog.raftlog.core.log_view import LOG_START, EntryKind, LogEnd, SnapshotId
+from quorumlog.raftlog.core.messages import (
+    AppendRejected,
+    AppendRequest,
+    AppendResponse,
+    FollowRequest,
+    Heartbeat,
+    HeartbeatResponse,
+    Message,
+    SnapshotChunk,
+    SnapshotResponse,
+)
+from quorumlog.raftlog.core.ready import HardState, MessageDropped
+from quorumlog.raftlog.core.status import MemberStatus
+from quorumlog.raftlog.core.voters import VoterSet
+
+from ....scenarios.member import (
+    Disk,
+    Member,
+    SnapshotFile,
+    address_of,
+    encode_control,
+    voter,
+    voters,
+)
+from ....scenarios.quorum import Quorum
+
+
+def led(*node_ids: int, **options: int) -> Quorum:
+    quorum = Quorum(node_ids or (1, 2, 3), **options)
+    quorum.elect(1)
+    quorum.run(300)
+    return quorum
+
+
+def sent(quorum: Quorum, node_id: int) -> list[Message]:
+    """What is in flight to a node, which it will not get."""
+    found = [m for m in quorum.flying if quorum.target(m) == node_id]
+    quorum.flying.clear()
+    return found
+
+
+def alive(
+    number: int, *, sender: int = 3, received: int | None = None, match: int | None = None
+) -> Message:
+    """A peer answers the heartbeat of a round."""
+    return HeartbeatResponse(
+        sender=voter(sender),
+        receiver=voter(1),
+        epoch=Epoch(1),
+        round=number,
+        match_end=None if match is None else Offset(match),
+        received_end=None if received is None else Offset(received),
+    )
+
+
+def refused(prev: int, hint: LogEnd) -> AppendRejected:
+    return AppendRejected(
+        sender=voter(3),
+        receiver=voter(1),
+        epoch=Epoch(1),
+        prev=LogEnd(Epoch(1), Offset(prev)),
+        hint=hint,
+    )
+
+
+def beaten(quorum: Quorum) -> int:
+    """The number of the round that node 1 sends now; its heartbeats reach nobody."""
+    quorum.flying.clear()
+    quorum.tick(100, 1)
+    (number,) = {m.round for m in quorum.flying if isinstance(m, Heartbeat) and m.round}
+    quorum.flying.clear()
+    return number
+
+
+def state_of(quorum: Quorum, node_id: int) -> MemberStatus:
+    status = quorum[1].status(quorum.members[1].now_ms)
+    (found,) = (m for m in (*status.voters, *status.observers) if m.member.node_id == node_id)
+    return found
+
+
+# --- the beginning of an epoch -------------------------------------------------------------------
+
+
+def test_control_batches_say_what_they_are_and_where_they_stand() -> None:
+    quorum = led()
+    entries = quorum.members[1].disk.entries
+    assert [entry.kind for entry in entries] == [EntryKind.LEADER_CHANGE, EntryKind.VOTERS]
+    for entry in entries:
+        assert entry.payload == encode_control(
+            entry.kind, entry.base_offset, entry.epoch, entry.voters
+        )
+    assert entries[1].voters == voters(1, 2, 3)
+
+
+def lone(*, configured: str, formatted: str) -> VoterSet:
+    """The voters in the log of a lone voter that has come to lead."""
+    quorum = Quorum(())
+    me = voter(1)
+    config = RaftConfig(
+        node_id=NodeId(1), directory_id=DirectoryId(me.directory_id), address=configured
+    )
+    member = Member(config, Disk(me, VoterSet.of([(me, formatted)])), extra_ms=0)
+    quorum.members[1] = member
+    member.start()
+    quorum.elect(1)
+    found = member.disk.entries[-1].voters
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("configured", "formatted", "known"),
+    [("a:1", "", "a:1"), ("a:1", "b:2", "a:1"), ("", "b:2", "b:2"), ("", "", "")],
+)
+def test_a_lone_voter_says_where_it_is_reached_if_it_knows(
+    configured: str, formatted: str, known: str
+) -> None:
+    assert lone(configured=configured, formatted=formatted).address_of(voter(1)) == known
+
+
+def test_a_leader_of_several_says_of_the_voters_what_was_formatted() -> None:
+    quorum = Quorum(())
+    formatted = VoterSet.of([(voter(1), "other:1"), (voter(2), address_of(2))])
+    for node_id in (1, 2):
+        quorum.add_member(node_id, initial=formatted)
+    quorum.elect(1)
+    assert quorum.members[2].disk.entries[-1].voters == formatted
+
+
+def test_voters_that_a_snapshot_names_are_not_said_again() -> None:
+    """The earliest there can be: it ends behind the first entry of all."""
+    quorum = Quorum((1,))
+    member = quorum.members[1]
+    quorum.crash(1)
+    snapshot = SnapshotId(Offset(1), Epoch(1))
+    member.disk.hard_state = HardState(Epoch(1), None)
+    member.disk.start = snapshot.log_end
+    member.disk.snapshots[snapshot] = SnapshotFile.of([], voters(1))
+    quorum.restart(1)
+    quorum.elect(1)
+    assert [entry.kind for entry in member.disk.entries] == [EntryKind.LEADER_CHANGE]
+
+
+def test_what_is_committed_makes_room_and_what_is_not_takes_it() -> None:
+    quorum = led(uncommitted_bytes_max=100)
+    quorum.propose(1, "x" * 40)
+    quorum.persist(1)
+    end = quorum[1].log.end_offset
+    quorum.propose(1, "y" * 60)
+    quorum.step(
+        AppendResponse(
+            sender=voter(3), receiver=voter(1), epoch=Epoch(1), match_end=end, received_end=end
+        )
+    )
+    assert quorum[1].high_watermark == end
+    with pytest.raises(Overloaded, match="60 bytes of proposals are uncommitted"):
+        quorum.propose(1, "z" * 41)
+    quorum.propose(1, "z" * 40)
+
+
+# --- who may become a voter ----------------------------------------------------------------------
+
+
+def watched(**options: int) -> Quorum:
+    """Three voters and node 4, an observer that holds everything."""
+    quorum = led(**options)
+    quorum.observer(4)
+    quorum.run(500)
+    assert state_of(quorum, 4).lag == 0
+    return quorum
+
+
+def test_an_observer_that_lacks_one_small_request_of_what_is_committed_may_vote() -> None:
+    quorum = watched(append_bytes_max=60)
+    quorum.cut = {(1, 4)}
+    quorum.propose(1, "a")
+    quorum.settle()
+    quorum.add_voter(1, 4)
+
+
+def test_an_observer_that_holds_what_is_committed_may_vote() -> None:
+    quorum = watched(append_bytes_max=60)
+    quorum.cut = {(1, 4), (1, 2), (1, 3)}
+    for _ in range(2):
+        quorum.propose(1, "x" * 100)
+    quorum.settle()
+    quorum.add_voter(1, 4)
+
+
+def test_an_observer_that_lacks_more_of_what_is_committed_may_not_vote() -> None:
+    quorum = watched(append_bytes_max=60)
+    quorum.cut = {(1, 4)}
+    for _ in range(2):
+        quorum.propose(1, "x" * 100)
+    quorum.settle()
+    with pytest.raises(VoterLagging, match="node 4 is 2 offsets behind"):
+        quorum.add_voter(1, 4)
+
+
+def test_an_observer_whose_stream_broke_may_not_vote_until_it_answers() -> None:
+    quorum = watched()
+    quorum.unreachable(1, 4)
+    with pytest.raises(VoterLagging, match="node 4 is 0 offsets behind"):
+        quorum.add_voter(1, 4)
+    quorum.run(300)
+    quorum.add_voter(1, 4)
+
+
+# --- who asks to be led --------------------------------------------------------------------------
+
+
+def asks(node_id: int) -> FollowRequest:
+    return FollowRequest(
+        sender=voter(node_id),
+        receiver_address=address_of(1),
+        epoch=Epoch(1),
+        address=address_of(node_id),
+    )
+
+
+def test_a_voter_that_asks_is_led_however_many_observers_there_are() -> None:
+    quorum = led(observers_max=0)
+    before = state_of(quorum, 3)
+    quorum.members[1].now_ms += 70
+    quorum.step(asks(3))
+    assert [m for m in sent(quorum, 3) if isinstance(m, AppendRequest)]
+    after = state_of(quorum, 3)
+    assert (after.state, after.log_end_offset) == ("probe", before.log_end_offset)
+    assert after.heard_ms_ago == (before.heard_ms_ago or 0) + 70, "it supports no leader yet"
+    assert not [e for e in quorum.members[1].events if isinstance(e, MessageDropped)]
+    quorum.observer(4)
+    quorum.run(300)
+    assert quorum[4].leader is None
+
+
+def test_an_observer_that_asks_again_is_not_forgotten() -> None:
+    quorum = watched(observer_timeout_ms=1_000)
+    quorum.crash(4)
+    quorum.run(800)
+    quorum.step(asks(4))
+    assert state_of(quorum, 4).heard_ms_ago == 0
+    quorum.run(800)
+    assert state_of(quorum, 4).state == "probe"
+
+
+@pytest.mark.parametrize(("silent_ms", "known"), [(1_000, 1), (1_001, 0)])
+def test_an_observer_may_be_silent_for_so_long_and_no_longer(silent_ms: int, known: int) -> None:
+    quorum = led(1, observer_timeout_ms=1_000)
+    due_ms = quorum[1].next_deadline_ms()
+    assert due_ms is not None
+    quorum.members[1].now_ms = due_ms - silent_ms
+    quorum.step(asks(4))
+    quorum.members[1].now_ms = due_ms
+    quorum.tick(0, 1)
+    assert len(quorum[1].status(due_ms).observers) == known
+
+
+# --- where the logs part -------------------------------------------------------------------------
+
+
+def test_a_refusal_of_another_place_than_the_one_asked_about_is_not_believed() -> None:
+    quorum = led()
+    quorum.propose(1, "a")
+    quorum.propose(1, "b")
+    quorum.unreachable(1, 3)
+    quorum.flying.clear()
+    end = quorum[1].log.end_offset
+    quorum.step(refused(end, LOG_START))
+    assert not sent(quorum, 3)
+    quorum.step(alive(beaten(quorum)))
+    (asked,) = sent(quorum, 3)
+    assert isinstance(asked, AppendRequest)
+    assert asked.prev.offset == end - 2, "what is known to match"
+
+
+def test_a_hint_that_is_no_lower_than_what_was_refused_does_not_go_round_in_circles() -> None:
+    quorum = led()
+    quorum.propose(1, "a")
+    quorum.propose(1, "b")
+    quorum.flying.clear()
+    end = quorum[1].log.end_offset
+    quorum.step(refused(end, LogEnd(Epoch(1), end)))
+    (asked,) = sent(quorum, 3)
+    assert isinstance(asked, AppendRequest)
+    assert asked.prev.offset == end - 1
+
+
+# --- broken streams and lost requests ------------------------------------------------------------
+
+
+def test_after_a_broken_stream_only_a_later_heartbeat_has_the_peer_asked_again() -> None:
+    quorum = led()
+    quorum.propose(1, "a")
+    number = beaten(quorum)
+    quorum.unreachable(1, 3)
+    quorum.step(alive(number))
+    assert not sent(quorum, 3)
+    quorum.step(alive(beaten(quorum)))
+    (asked,) = sent(quorum, 3)
+    assert isinstance(asked, AppendRequest)
+    assert asked.prev.offset == quorum[1].log.end_offset - 1
+
+
+def test_a_question_is_repeated_when_a_heartbeat_behind_it_is_answered_and_it_was_not() -> None:
+    quorum = led()
+    before = beaten(quorum)
+    quorum.step(asks(3))
+    assert [m for m in sent(quorum, 3) if isinstance(m, AppendRequest)]
+    quorum.step(alive(before))
+    assert not sent(quorum, 3)
+    quorum.step(alive(beaten(quorum)))
+    assert [m for m in sent(quorum, 3) if isinstance(m, AppendRequest)]
+
+
+def test_an_answer_to_no_round_tells_nothing_of_what_was_received() -> None:
+    quorum = led()
+    quorum.step(asks(3))
+    quorum.flying.clear()
+    quorum.step(alive(0, received=quorum[1].log.end_offset))
+    assert state_of(quorum, 3).state == "probe"
+
+
+def test_a_stream_that_breaks_before_anything_is_durable_there_goes_on_where_it_was() -> None:
+    quorum = Quorum()
+    quorum.campaign(1)
+    while not quorum[1].is_leader:
+        quorum.persist(1)
+        for node_id in (2, 3):
+            quorum.persist(node_id)
+        quorum.deliver_all()
+    quorum.flying.clear()
+    quorum.persist(1)
+    quorum.step(
+        AppendResponse(
+            sender=voter(3),
+            receiver=voter(1),
+            epoch=Epoch(1),
+            match_end=Offset(0),
+            received_end=Offset(2),
+        )
+    )
+    assert state_of(quorum, 3).state == "replicate"
+    quorum.unreachable(1, 3)
+    quorum.step(alive(beaten(quorum)))
+    (asked,) = sent(quorum, 3)
+    assert isinstance(asked, AppendRequest)
+    assert asked.prev.offset == 2
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+def sending_a_snapshot() -> Quorum:
+    """Node 1's log begins at its second snapshot's predecessor; 3 is sent the newest one."""
+    quorum = led(snapshot_chunk_bytes=8)
+    quorum.isolate(3)
+    for value in "ab":
+        quorum.propose(1, value)
+        quorum.settle()
+        quorum.snapshot(1)
+    quorum.heal()
+    quorum.flying.clear()
+    quorum.step(alive(beaten(quorum), received=2))
+    (piece,) = sent(quorum, 3)
+    assert isinstance(piece, SnapshotChunk)
+    assert (piece.snapshot, piece.position) == (quorum[1].snapshots[-1], 0)
+    assert state_of(quorum, 3).state == "snapshot"
+    return quorum
+
+
+def test_who_lacks_what_was_cleaned_away_is_sent_a_snapshot_as_soon_as_that_is_known() -> None:
+    quorum = sending_a_snapshot()
+    quorum.step(asks(4))
+    assert [m for m in sent(quorum, 4) if isinstance(m, AppendRequest)]
+    quorum.step(alive(beaten(quorum), sender=4, received=1))
+    (piece,) = sent(quorum, 4)
+    assert isinstance(piece, SnapshotChunk)
+
+
+@pytest.mark.parametrize("above", [0, 1])
+def test_who_has_come_to_where_the_log_begins_needs_the_snapshot_no_more(above: int) -> None:
+    quorum = sending_a_snapshot()
+    start = quorum[1].log.start_offset
+    quorum.step(alive(beaten(quorum), received=start + above))
+    assert state_of(quorum, 3).state == "replicate"
+    ends = [m.prev.offset for m in sent(quorum, 3) if isinstance(m, AppendRequest)]
+    assert ends == ([start] if above == 0 else [])
+
+
+def test_a_piece_that_was_lost_is_sent_again_when_a_heartbeat_behind_it_is_answered() -> None:
+    quorum = sending_a_snapshot()
+    number = beaten(quorum)
+    quorum.step(alive(number, received=2))
+    (piece,) = sent(quorum, 3)
+    assert isinstance(piece, SnapshotChunk)
+    assert (piece.position, state_of(quorum, 3).state) == (0, "snapshot")
+    quorum.step(alive(number, received=2))
+    assert not sent(quorum, 3), "that one was sent behind it"
+
+
+def test_an_answer_about_another_snapshot_moves_nothing() -> None:
+    quorum = sending_a_snapshot()
+    quorum.step(
+        SnapshotResponse(
+            sender=voter(3),
+            receiver=voter(1),
+            epoch=Epoch(1),
+            snapshot=quorum[1].snapshots[0],
+            position=8,
+        )
+    )
+    assert not sent(quorum, 3)
