@@ -359,6 +359,8 @@ class Leader:
             reverse=True,
         )
         replica.reads.extend(self._reads.confirm(rounds[replica.voters.latest.majority - 1]))
+        if self._reads.wants_round:
+            self.is_dirty = True
 
     # --- handing over --------------------------------------------------------------------------
 
@@ -405,19 +407,11 @@ class Leader:
             self.transfer = None
         if now_ms < self._heartbeat_due_ms:
             return None
-        config = self._replica.config
-        self._heartbeat_due_ms = now_ms + config.heartbeat_ms
+        self._heartbeat_due_ms = now_ms + self._replica.config.heartbeat_ms
         if not self._hears_quorum(now_ms):
             return Trigger.QUORUM_LOST
-        voters = self._replica.voters.latest
-        silent = [
-            peer
-            for peer, progress in self.peers.items()
-            if peer not in voters and now_ms - progress.heard_ms > config.observer_timeout_ms
-        ]
-        for peer in silent:
-            del self.peers[peer]
         self._send_round()
+        self._visit_observers(now_ms)
         return None
 
     def _hears_quorum(self, now_ms: int) -> bool:
@@ -433,14 +427,28 @@ class Leader:
         return now_ms - self.peers[voter].heard_ms < self._replica.config.quorum_timeout_ms
 
     def _send_round(self) -> None:
-        """A heartbeat to every peer; what was sent before it is remembered with it."""
+        """A heartbeat to every other voter."""
         self._round += 1
-        replica = self._replica
-        for peer, progress in self.peers.items():
-            progress.heartbeat_sent(self._round)
-            self._tell(peer, progress, self._round)
-        if replica.is_alone:
+        for voter in self._replica.other_voters():
+            self._beat(voter, self.peers[voter])
+        if self._replica.is_alone:
             self._confirm_reads()
+
+    def _visit_observers(self, now_ms: int) -> None:
+        """A heartbeat to every observer but those that are silent: they are forgotten."""
+        voters = set(self._replica.voters.latest)
+        for peer, progress in list(self.peers.items()):
+            if peer in voters:
+                continue
+            if now_ms - progress.heard_ms > self._replica.config.observer_timeout_ms:
+                del self.peers[peer]
+            else:
+                self._beat(peer, progress)
+
+    def _beat(self, peer: Voter, progress: Progress) -> None:
+        """A heartbeat of the present round; what was sent before it is remembered with it."""
+        progress.heartbeat_sent(self._round)
+        self._tell(peer, progress, self._round)
 
     def _tell(self, peer: Voter, progress: Progress, number: int) -> None:
         replica = self._replica

@@ -25,7 +25,8 @@ class ProgressState(StrEnum):
 
 
 ROUNDS_MAX: Final = 64
-"""Heartbeats to a peer that are remembered; with the default of 100 ms, a round trip of 6.4 s."""
+"""Heartbeats to a peer that are remembered, the oldest ones: of those that are sent while so many
+are unanswered, as for reads over a long link, none is needed to find a loss."""
 
 
 class Progress:
@@ -56,7 +57,7 @@ class Progress:
         self.round_acked = 0  # newest heartbeat round that it answered
         # Heartbeats that are not answered yet, each with where requests stood before it. On a long
         # link many are under way: the answer to the newest alone would never come in time.
-        self.rounds: deque[tuple[int, Offset]] = deque(maxlen=ROUNDS_MAX)
+        self.rounds: deque[tuple[int, Offset]] = deque()
         self.told_high_watermark = Offset(0)
         self.inflight: deque[tuple[Offset, int]] = deque()  # (end, bytes) sent, unacknowledged
         self.inflight_bytes = 0  # always the sum
@@ -112,11 +113,13 @@ class Progress:
 
     def heartbeat_sent(self, number: int) -> None:
         """The heartbeat of a round follows the requests that were sent until now."""
-        self.rounds.append((number, self.next_offset))
+        if len(self.rounds) < ROUNDS_MAX:
+            self.rounds.append((number, self.next_offset))
 
     def sent_before(self, number: int) -> Offset | None:
         """Where requests stood before the heartbeat of a round that is answered now; None: the
-        answer tells nothing, it is not the first one or requests were sent again since."""
+        answer tells nothing: it is not the first one, requests were sent again since, or too many
+        heartbeats were unanswered to remember this one."""
         while self.rounds and self.rounds[0][0] < number:
             self.rounds.popleft()
         if self.rounds and self.rounds[0][0] == number:

@@ -153,5 +153,7 @@ def test_only_so_many_heartbeats_are_remembered() -> None:
     progress = replicating()
     for number in range(1, ROUNDS_MAX + 2):
         progress.heartbeat_sent(number)
-    assert progress.sent_before(1) is None
-    assert progress.sent_before(2) == 0
+    assert progress.sent_before(ROUNDS_MAX) == 0
+    assert progress.sent_before(ROUNDS_MAX + 1) is None, "the ones that are answered first are kept"
+    progress.heartbeat_sent(ROUNDS_MAX + 2)
+    assert progress.sent_before(ROUNDS_MAX + 2) == 0

@@ -6,7 +6,8 @@ import pytest
 from quorumlog.errors import VoterLagging
 from quorumlog.ids import Epoch
 from quorumlog.raftlog.core.log_view import LOG_START
-from quorumlog.raftlog.core.messages import FollowRequest, VoteRequest, VoteResponse
+from quorumlog.raftlog.core.messages import FollowRequest, Message, VoteRequest, VoteResponse
+from quorumlog.raftlog.core.progress import ROUNDS_MAX
 
 from ....scenarios.member import address_of, voter
 from ....scenarios.quorum import Quorum
@@ -102,3 +103,48 @@ def test_a_voter_that_the_majority_needs_is_not_removed_while_another_one_is_dow
     quorum.propose(1, "a")
     quorum.settle()
     assert quorum.members[2].state == ["a"]
+
+
+# --- reads ---------------------------------------------------------------------------------------
+
+
+def test_a_read_costs_observers_no_heartbeat() -> None:
+    """A thousand of them would be told of every round of a busy leader."""
+    quorum = led()
+    quorum.observer(4)
+    quorum.run(1_000)
+    for context in range(10):
+        quorum.read(1, context)
+        assert {quorum.target(message) for message in quorum.flying} == {2, 3}
+        quorum.settle()
+    assert len(quorum.members[1].reads) == 10
+    quorum.run(1_000)
+    assert quorum[4].leader == voter(1)
+
+
+def test_a_loss_on_a_long_link_is_found_while_reads_make_hundreds_of_rounds() -> None:
+    """The answers of the far voter are for rounds that were sent hundreds ago."""
+    quorum = led()
+    quorum.propose(1, "a")
+    quorum.flying = [message for message in quorum.flying if quorum.target(message) == 2]
+    far: list[Message] = []
+    for step in range(4):
+        late, far = far, []
+        for number in range(2 * ROUNDS_MAX):
+            quorum.read(1, 1_000 * step + number)
+            while quorum.flying:
+                far += [each for each in quorum.flying if quorum.target(each) == 3]
+                quorum.flying = [each for each in quorum.flying if quorum.target(each) != 3]
+                quorum.deliver_all()
+                quorum.persist(1)
+                quorum.persist(2)
+        for message in late:
+            quorum.flying.append(message)
+            quorum.deliver(message)
+            while quorum.persist(3):
+                pass
+            for answer in [each for each in quorum.flying if quorum.target(each) == 1]:
+                quorum.deliver(answer)
+            far += [each for each in quorum.flying if quorum.target(each) == 3]
+            quorum.flying = [each for each in quorum.flying if quorum.target(each) != 3]
+    assert quorum.members[3].state == ["a"]
