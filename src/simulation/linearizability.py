@@ -8,12 +8,12 @@ state are never looked at twice. Keys are independent of each other, so each has
 (the property is local): 10,000 operations over many keys take a second or less.
 
 The search is exponential at worst. What keeps it short here: only operations that overlap are in
-question; among those of unknown outcome and equal request, the earlier is always tried first; and a
-model may say beforehand which unknown ones cannot matter. Beyond `states_max` it gives up with
-`Undecided` and never with an answer.
+question; among those of unknown outcome and equal request, the earlier is always tried first; a
+model may say beforehand which unknown ones cannot matter; and writes that nobody saw are done
+together, as many as can be, right before one that somebody saw. Beyond `states_max` it gives up
+with `Undecided` and never with an answer.
 """
 
-from bisect import insort
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +57,13 @@ class Model(Protocol):
     def prepared(self, operations: Sequence[Operation]) -> list[Operation]:
         """Return one key's operations without those that cannot matter, completions drawn in where
         another operation proves them. What is left is linearizable exactly when all are."""
+
+    def hides(self, request: Hashable) -> bool:
+        """Whether the request takes effect whatever the state, and leaves nothing of that."""
+
+    def unseen(self, operations: Sequence[Operation]) -> set[int]:
+        """The numbers of those that hide and have left nothing in any other result: each can be
+        anywhere right before another one that hides, or at the end."""
 
     def explain(self, operations: Sequence[Operation]) -> str:
         """Name what is wrong with one key's operations, "" when it has no name."""
@@ -157,16 +164,35 @@ NEVER: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
+class _Done:
+    """Which of a list of operations, in the order of their invocations, are done: all below
+    `first`, and those at first + n for the bits n of `ahead`."""
+
+    first: int = 0
+    ahead: int = 0
+
+    def __contains__(self, index: int) -> bool:
+        return index < self.first or bool(self.ahead >> (index - self.first) & 1)
+
+    def adding(self, index: int) -> "_Done":
+        """This and one more."""
+        ahead = self.ahead | 1 << (index - self.first)
+        skip = (~ahead & (ahead + 1)).bit_length() - 1  # ones at the low end
+        return _Done(self.first + skip, ahead >> skip)
+
+    @property
+    def count(self) -> int:
+        """How many are done."""
+        return self.first + self.ahead.bit_count()
+
+
+@dataclass(frozen=True, slots=True)
 class _Place:
-    """Which operations are done, and what state they led to.
+    """Which operations are done, and what state they led to."""
 
-    Of the known operations, in the order of their invocations, all below `first` are done, and
-    those at first + n for the bits n of `ahead`. Of each group of unknown ones the first so many.
-    """
-
-    first: int
-    ahead: int
-    unknown: tuple[int, ...]
+    known: _Done
+    unseen: _Done
+    unknown: tuple[int, ...]  # of each group the first so many
     state: Hashable
 
 
@@ -177,25 +203,29 @@ class _Search:
         self._model = model
         self._states_max = states_max
         ordered = sorted(operations, key=lambda operation: operation.invoked)
-        self._known = [one for one in ordered if one.completed is not None]
         groups: dict[Hashable, list[Operation]] = defaultdict(list)
         for operation in ordered:
             if operation.completed is None:
                 groups[operation.request].append(operation)
         self._groups = list(groups.values())  # of unknown outcome and one request each
-        self._furthest = 0  # how many of the known operations were done at best ...
-        self._stuck: _Place | None = None  # ... and where
+        known = [one for one in ordered if one.completed is not None]
+        # What is unknown may hide as well, at any time: then nothing is taken together.
+        unseen = set() if groups else model.unseen(operations)
+        self._unseen = [one for one in known if one.number in unseen]
+        self._known = [one for one in known if one.number not in unseen]
+        self._furthest = -1  # how many of the known operations were done at best ...
+        self._stuck = self._start()  # ... and where
 
     def succeeds(self) -> bool:
         """Whether there is an order."""
-        start = _Place(0, 0, (0,) * len(self._groups), self._model.initial())
+        start = self._start()
         tried = {start}
         path = [self._next_places(start)]
         while path:
             place = next(path[-1], None)
             if place is None:
                 path.pop()
-            elif place.first == len(self._known):
+            elif place.known.first == len(self._known):
                 return True
             elif place not in tried:
                 if len(tried) >= self._states_max:
@@ -206,53 +236,80 @@ class _Search:
 
     def stuck(self) -> str:
         """The operations that had no place after the longest order found, with its state."""
-        place = self._stuck or _Place(0, 0, (0,) * len(self._groups), self._model.initial())
-        left = [one for _, _, one in self._candidates(place)]
+        place = self._stuck
+        left = [self._known[index] for index in self._open(self._known, place.known)]
+        left += [self._unseen[index] for index in self._open(self._unseen, place.unseen)]
+        left.sort(key=lambda operation: operation.invoked)
         lines = [f"  {operation}" for operation in left[:OPERATIONS_SHOWN]]
-        done = place.first + place.ahead.bit_count()
+        done = place.known.count + place.unseen.count
         head = f"  after {done} operations the state is {place.state!r}; none of these can follow:"
         return "\n".join([head, *lines])
 
+    def _start(self) -> _Place:
+        return _Place(_Done(), _Done(), (0,) * len(self._groups), self._model.initial())
+
     def _next_places(self, place: _Place) -> Iterator[_Place]:
         """Every place that one more operation leads to, the likeliest first."""
-        done = place.first + place.ahead.bit_count()
-        if self._stuck is None or done > self._furthest:
-            self._furthest, self._stuck = done, place
-        for _, index, operation in self._candidates(place):
-            state, result = self._model.step(place.state, operation.request)
-            if operation.completed is not None and result == operation.result:
-                yield self._with_known(place, index, state)
-            elif operation.completed is None and state != place.state:
-                counts = list(place.unknown)
-                counts[index] += 1
-                yield _Place(place.first, place.ahead, tuple(counts), state)
-
-    def _candidates(self, place: _Place) -> list[tuple[int, int, Operation]]:
-        """(completion, index, operation) of what nothing undone precedes, the earliest completion
-        first; an index is that of a known operation, or of a group."""
-        found: list[tuple[int, int, Operation]] = []
-        bound = NEVER  # the earliest completion of what is not done
-        for index in range(place.first, len(self._known)):
-            if place.ahead >> (index - place.first) & 1:
+        if place.known.count > self._furthest:
+            self._furthest, self._stuck = place.known.count, place
+        known_bound = self._bound(self._known, place.known)
+        bound = min(known_bound, self._bound(self._unseen, place.unseen))
+        candidates = self._open(self._known, place.known)
+        candidates.sort(key=lambda index: _completion(self._known[index]))
+        for index in candidates:
+            operation, unseen = self._known[index], place.unseen
+            if self._unseen and self._model.hides(operation.request):
+                unseen = self._taking_unseen(unseen, known_bound)
+                if operation.invoked > self._bound(self._unseen, unseen):
+                    continue
+            elif operation.invoked > bound:
                 continue
-            operation = self._known[index]
-            if operation.invoked > bound:
-                break
-            completed = NEVER if operation.completed is None else operation.completed
-            bound = min(bound, completed)
-            insort(found, (completed, index, operation), key=_completion)
+            state, result = self._model.step(place.state, operation.request)
+            if result == operation.result:
+                yield _Place(place.known.adding(index), unseen, place.unknown, state)
+        yield from self._with_unknown(place, bound)
+
+    def _with_unknown(self, place: _Place, bound: int) -> Iterator[_Place]:
         for index, group in enumerate(self._groups):
             count = place.unknown[index]
             if count < len(group) and group[count].invoked < bound:
-                found.append((NEVER, index, group[count]))
-        return found
+                state, _ = self._model.step(place.state, group[count].request)
+                if state != place.state:
+                    counts = (*place.unknown[:index], count + 1, *place.unknown[index + 1 :])
+                    yield _Place(place.known, place.unseen, counts, state)
+
+    def _taking_unseen(self, unseen: _Done, known_bound: int) -> _Done:
+        """Everything unseen that can be done now: the sooner the better, for it is of no effect."""
+        while True:
+            found = [
+                index
+                for index in self._open(self._unseen, unseen)
+                if self._unseen[index].invoked <= known_bound
+            ]
+            if not found:
+                return unseen
+            for index in found:
+                unseen = unseen.adding(index)
 
     @staticmethod
-    def _with_known(place: _Place, index: int, state: Hashable) -> _Place:
-        ahead = place.ahead | 1 << (index - place.first)
-        skip = (~ahead & (ahead + 1)).bit_length() - 1  # ones at the low end
-        return _Place(place.first + skip, ahead >> skip, place.unknown, state)
+    def _open(operations: Sequence[Operation], done: _Done) -> list[int]:
+        """Indices of what is not done and nothing else undone of the list precedes."""
+        found: list[int] = []
+        bound = NEVER
+        for index in range(done.first, len(operations)):
+            if index in done:
+                continue
+            if operations[index].invoked > bound:
+                break
+            bound = min(bound, _completion(operations[index]))
+            found.append(index)
+        return found
+
+    def _bound(self, operations: Sequence[Operation], done: _Done) -> int:
+        """The earliest completion of what is not done."""
+        left = self._open(operations, done)
+        return min((_completion(operations[index]) for index in left), default=NEVER)
 
 
-def _completion(candidate: tuple[int, int, Operation]) -> int:
-    return candidate[0]
+def _completion(operation: Operation) -> int:
+    return NEVER if operation.completed is None else operation.completed

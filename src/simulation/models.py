@@ -76,8 +76,8 @@ class Register:
                 raise AssertionError(f"no request of a register: {request!r}")
 
     def prepared(self, operations: Sequence[Operation]) -> list[Operation]:
-        """Without unknown reads and unknown writes that nobody saw. A write of a unique value that
-        somebody saw was done before whoever saw it completed.
+        """Without unknown reads, and unknown writes and swaps whose values nobody saw. One whose
+        unique value somebody saw was done, before whoever saw it completed.
 
         What nobody saw can be left out: right behind it only another write can have come, for every
         completed read or swap would have named its value.
@@ -86,17 +86,31 @@ class Register:
         seen = _first_seen(operations)
         kept = []
         for operation in operations:
-            value = _written(operation)
+            value, request = _written(operation), operation.request
             if operation.completed is not None:
                 kept.append(operation)
             elif value is not None and value in seen:
                 until = seen[value]
-                is_proven = isinstance(operation.request, Write) and writers[value] == 1
-                if is_proven and until is not None and until > operation.invoked:
-                    kept.append(replace(operation, completed=until, result=DONE))
+                if writers[value] == 1 and until > operation.invoked:
+                    result = request.expected if isinstance(request, Swap) else DONE
+                    kept.append(replace(operation, completed=until, result=result))
                 else:
                     kept.append(operation)
         return kept
+
+    def hides(self, request: Hashable) -> bool:
+        """Whether it is a write."""
+        return isinstance(request, Write)
+
+    def unseen(self, operations: Sequence[Operation]) -> set[int]:
+        """Writes whose values nobody found, and no swap expected."""
+        seen = {_observed(one) for one in operations}
+        seen |= {one.request.expected for one in operations if isinstance(one.request, Swap)}
+        return {
+            one.number
+            for one in operations
+            if isinstance(one.request, Write) and one.request.value not in seen
+        }
 
     def explain(self, operations: Sequence[Operation]) -> str:
         """Name the first thing that is wrong with the reads and writes."""
@@ -123,21 +137,28 @@ def _observed(operation: Operation) -> bytes | None:
     return found
 
 
-def _first_seen(operations: Sequence[Operation]) -> dict[bytes, int | None]:
-    """The earliest completion of what found each value; None: an unknown swap may have."""
-    seen: dict[bytes, int | None] = {}
+def _first_seen(operations: Sequence[Operation]) -> dict[bytes, int]:
+    """By when each value was found for the first time at the latest.
+
+    An unknown swap whose value was found has itself found what it expected, before that.
+    """
+    seen: dict[bytes, int] = {}
     for operation in operations:
-        request = operation.request
-        if (
-            isinstance(request, Swap)
-            and operation.completed is None
-            and request.expected is not None
-        ):
-            seen.setdefault(request.expected, None)
         value = _observed(operation)
         if value is not None and operation.completed is not None:
-            before = seen.get(value)
-            seen[value] = min(NEVER if before is None else before, operation.completed)
+            seen[value] = min(seen.get(value, NEVER), operation.completed)
+    swaps = {
+        one.request.value: one.request.expected
+        for one in operations
+        if isinstance(one.request, Swap) and one.completed is None
+    }
+    waiting = list(seen)
+    while waiting:
+        value = waiting.pop()
+        expected = swaps.get(value)
+        if expected is not None and seen[value] < seen.get(expected, NEVER):
+            seen[expected] = seen[value]
+            waiting.append(expected)
     return seen
 
 
@@ -242,6 +263,14 @@ class BlockCounter:
     def prepared(self, operations: Sequence[Operation]) -> list[Operation]:
         """All: an unknown one may account for a gap."""
         return list(operations)
+
+    def hides(self, request: Hashable) -> bool:
+        """No block hides another one."""
+        return False
+
+    def unseen(self, operations: Sequence[Operation]) -> set[int]:
+        """None: every block leaves its mark on the next one."""
+        return set()
 
     def explain(self, operations: Sequence[Operation]) -> str:
         """Name the first thing that is wrong with the blocks."""

@@ -149,7 +149,8 @@ def test_a_planted_anomaly_is_found_and_named(
 
 def test_what_could_not_follow_is_shown_with_the_state() -> None:
     found = verdict(history((A, DONE, 1, 2), (B, DONE, 3, 4), (READ, b"a", 5, 6)))
-    assert "after 2 operations the state is b'b'" in found
+    assert "after 1 operations the state is b'a'" in found
+    assert "[3, 4] c1: k write b'b' -> True" in found
     assert "[5, 6] c2: k read -> b'a'" in found
 
 
@@ -319,6 +320,16 @@ def test_ten_thousand_operations_are_judged_without_a_long_search(keys: int) -> 
     """Few more states than operations: the time is linear, on any machine."""
     operations = played(1, count=10_000, keys=keys, clients=20).operations()
     assert not anomalies(operations, Register(), states_max=3 * len(operations) // keys + 1_000)
+
+
+def test_hundreds_of_writes_at_once_that_nobody_saw_are_no_long_search() -> None:
+    """Found by simulation (level node, seed 80): no verdict after two million states."""
+    for last, is_right in ((b"200", True), (b"100", False)):
+        lines: list[tuple[Hashable, Hashable, int, int | None]] = [
+            (Write(f"{number}".encode()), DONE, number, 1_000 + number) for number in range(200)
+        ]
+        lines += [(Write(b"200"), DONE, 2_000, 2_001), (READ, last, 2_002, 2_003)]
+        assert bool(anomalies(history(*lines), Register(), states_max=1_000)) != is_right
 
 
 def test_one_stale_answer_among_ten_thousand_is_found() -> None:
