@@ -127,3 +127,22 @@ def test_a_refused_pre_vote_names_the_epoch_of_who_refuses() -> None:
         (False, True, 3),
         (True, True, 3),
     ]
+
+
+@pytest.mark.parametrize(("later_ms", "count"), [(0, 0), (1, 1)])
+def test_a_voter_that_just_started_asks_a_leader_that_is_named_but_not_in_its_first_moment(
+    later_ms: int, count: int
+) -> None:
+    quorum = Quorum()
+    asked = asked_by(quorum)
+    quorum.members[1].now_ms += later_ms
+    quorum.step(
+        FollowResponse(
+            sender=voter(2),
+            receiver=voter(1),
+            epoch=Epoch(0),
+            leader=voter(3),
+            leader_address=address_of(3),
+        )
+    )
+    assert len(asked) == count

@@ -1,0 +1,142 @@
+"""Small decisions of a leader about its quorum: commits, reads, handing over, snapshots to send."""
+
+from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.core.log_view import SnapshotId
+from quorumlog.raftlog.core.messages import (
+    AppendResponse,
+    Heartbeat,
+    SnapshotChunk,
+    TimeoutNow,
+)
+
+from ....scenarios.member import SnapshotFile, voter, voters
+from ....scenarios.quorum import Quorum
+
+
+def led(*node_ids: int, **options: int) -> Quorum:
+    quorum = Quorum(node_ids or (1, 2, 3), **options)
+    quorum.elect(1)
+    quorum.run(300)
+    return quorum
+
+
+def holds(quorum: Quorum, node_id: int, end: int) -> None:
+    """The node says that it has the leader's log durably up to the offset."""
+    quorum.step(
+        AppendResponse(
+            sender=voter(node_id),
+            receiver=voter(1),
+            epoch=Epoch(1),
+            match_end=Offset(end),
+            received_end=Offset(end),
+        )
+    )
+
+
+def test_a_leader_that_removed_itself_leads_while_only_what_was_before_is_committed() -> None:
+    quorum = led()
+    before = quorum.propose(1, "a").next_offset
+    quorum.remove_voter(1, 1)
+    quorum.persist(1)
+    for node_id in (2, 3):
+        holds(quorum, node_id, before)
+    assert (quorum[1].high_watermark, quorum[1].voters.latest_offset) == (before, before)
+    assert quorum[1].is_leader
+    for node_id in (2, 3):
+        holds(quorum, node_id, before + 1)
+    assert not quorum[1].is_leader
+
+
+def test_half_of_the_voters_confirm_no_read_until_they_are_a_majority() -> None:
+    quorum = led(1, 2, 3, 4)
+    quorum.split({1, 2}, {3}, {4})
+    quorum.read(1, 7)
+    quorum.settle()
+    assert quorum.members[1].reads == []
+    quorum.remove_voter(1, 4)
+    quorum.settle()
+    assert [context for context, _ in quorum.members[1].reads] == [7]
+
+
+def test_a_transfer_that_is_given_up_between_two_heartbeats_sends_none() -> None:
+    quorum = led()
+    quorum.isolate(2)
+    quorum.propose(1, "a")
+    quorum.settle()
+    due_ms = quorum[1].next_deadline_ms()
+    assert due_ms is not None
+    quorum.members[1].now_ms = due_ms - 50
+    quorum.transfer(1, 2)
+    quorum.run(950)
+    due_ms = quorum[1].next_deadline_ms()
+    assert due_ms == quorum.members[1].now_ms + 50, "where the transfer is given up"
+    sent: list[Heartbeat] = []
+    quorum.sent = lambda node_id, m: sent.append(m) if isinstance(m, Heartbeat) else None
+    quorum.tick(50, 1)
+    assert sent == []
+    assert quorum[1].next_deadline_ms() == due_ms + 50
+    quorum.propose(1, "b")
+
+
+def test_who_is_to_lead_next_is_told_once() -> None:
+    quorum = led()
+    told: list[TimeoutNow] = []
+    quorum.sent = lambda node_id, m: told.append(m) if isinstance(m, TimeoutNow) else None
+    quorum.transfer(1, 2)
+    quorum.flying.clear()
+    for _ in range(3):
+        quorum.tick(100, 1)
+        quorum.read(1, 1)
+    assert [m.receiver for m in told] == [voter(2)]
+
+
+def test_a_leader_whose_log_is_one_snapshot_sends_that_one() -> None:
+    """All that 3 has came in a snapshot; the others are empty-handed."""
+    quorum = Quorum()
+    content = SnapshotFile.of(["a", "b"], voters(1, 2, 3)).content
+    quorum.step(
+        SnapshotChunk(
+            sender=voter(1),
+            receiver=voter(3),
+            epoch=Epoch(1),
+            snapshot=SnapshotId(Offset(4), Epoch(1)),
+            voters=voters(1, 2, 3),
+            size=len(content),
+            position=0,
+            content=content,
+        )
+    )
+    quorum.settle()
+    assert len(quorum[3].snapshots) == 1
+    quorum.elect(3)
+    quorum.run(500)
+    for node_id in (1, 2):
+        assert quorum.members[node_id].state == ["a", "b"]
+        assert quorum[node_id].log.end_offset == quorum[3].log.end_offset
+
+
+def test_a_snapshot_that_gives_way_gives_it_to_the_newest() -> None:
+    quorum = led(snapshot_chunk_bytes=8)
+    quorum.isolate(3)
+    for value in "ab":
+        quorum.propose(1, value)
+        quorum.settle()
+        quorum.snapshot(1)
+    quorum.heal()
+    quorum.tick(100, 1)
+    quorum.deliver_all(to=3)
+    quorum.deliver_all(to=1)
+    assert isinstance(quorum.flying[-1], SnapshotChunk)
+    taken: list[SnapshotId] = []
+    for value in "cd":
+        quorum.propose(1, value)
+        quorum.flying = [m for m in quorum.flying if quorum.target(m) == 2]
+        quorum.settle()
+        taken.append(quorum.snapshot(1))
+    pieces: list[SnapshotId] = []
+    quorum.sent = lambda node_id, m: (
+        pieces.append(m.snapshot) if isinstance(m, SnapshotChunk) else None
+    )
+    quorum.run(500)
+    assert set(pieces) == {taken[1]}
+    assert quorum.members[3].state == list("abcd")

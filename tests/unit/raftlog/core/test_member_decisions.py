@@ -1,0 +1,159 @@
+"""Small decisions of a member in every role: whom it waits for, how long, and what it passes on."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.core.log_view import SnapshotId
+from quorumlog.raftlog.core.messages import (
+    AppendRequest,
+    EndEpoch,
+    FollowRequest,
+    Heartbeat,
+    SnapshotChunk,
+    VoteRequest,
+    VoteResponse,
+)
+
+from ....scenarios.member import SnapshotFile, address_of, data, voter, voters
+from ....scenarios.quorum import Quorum
+
+
+def led(*node_ids: int, **options: int) -> Quorum:
+    quorum = Quorum(node_ids or (1, 2, 3), **options)
+    quorum.elect(1)
+    quorum.run(300)
+    return quorum
+
+
+def asked_by(quorum: Quorum) -> list[FollowRequest]:
+    """What nodes that look for the leader send, from now on."""
+    asked: list[FollowRequest] = []
+    quorum.sent = lambda node_id, m: asked.append(m) if isinstance(m, FollowRequest) else None
+    return asked
+
+
+@pytest.mark.parametrize(("extra_ms", "wait_ms"), [(0, 200), (70, 270), (999, 400)])
+def test_an_observer_asks_on_after_two_to_four_heartbeats(extra_ms: int, wait_ms: int) -> None:
+    quorum = led()
+    member = quorum.observer(4)
+    quorum.isolate(4)
+    quorum.restart(4)
+    member.entropy.extra_ms = extra_ms
+    asked = asked_by(quorum)
+    for _ in range(3):
+        quorum.tick(0, 4)
+        due_ms = quorum[4].next_deadline_ms()
+        assert due_ms == member.now_ms + wait_ms
+        quorum.tick(wait_ms - 1, 4)
+        member.now_ms += 1
+    assert len(asked) == 3
+
+
+def installing() -> Quorum:
+    """Node 3 follows, and has a snapshot of 1 on its way into the log's place."""
+    quorum = Quorum()
+    content = SnapshotFile.of(["a"], voters(1, 2, 3)).content
+    quorum.step(
+        SnapshotChunk(
+            sender=voter(1),
+            receiver=voter(3),
+            epoch=Epoch(1),
+            snapshot=SnapshotId(Offset(3), Epoch(1)),
+            voters=voters(1, 2, 3),
+            size=len(content),
+            position=0,
+            content=content,
+        )
+    )
+    return quorum
+
+
+def test_a_voter_that_installs_a_snapshot_keeps_its_leader_and_asks_at_its_election_timer() -> None:
+    quorum = installing()
+    member = quorum.members[3]
+    asked = asked_by(quorum)
+    due_ms = quorum[3].next_deadline_ms()
+    assert due_ms is not None
+    quorum.tick(due_ms - member.now_ms, 3)
+    assert (quorum[3].role.name, quorum[3].leader) == ("follower", voter(1))
+    assert len(asked) == 1
+    assert quorum[3].next_deadline_ms() == member.now_ms + 1_000 + member.entropy.extra_ms
+
+
+def test_a_leader_is_reached_where_it_says_itself_and_an_unknown_one_nowhere() -> None:
+    quorum = led()
+    quorum.remember(1, quorum[1].move_voter(voter(1), "other:1", 0))
+    quorum.settle()
+    assert quorum[1].leader_address == address_of(1)
+    assert quorum[2].leader_address == "other:1"
+    quorum.observer(4)
+    quorum.flying.clear()
+    quorum.step(
+        Heartbeat(
+            sender=voter(1), receiver=voter(4), epoch=Epoch(1), high_watermark=Offset(0), round=1
+        )
+    )
+    assert (quorum[4].leader, quorum[4].leader_address) == (voter(1), "")
+
+
+def test_a_second_leader_of_an_epoch_is_neither_heard_nor_heeded() -> None:
+    quorum = led()
+    before, end = quorum[2].next_deadline_ms(), quorum[2].log.end_offset
+    quorum.members[2].now_ms += 50
+    quorum.step(
+        AppendRequest(
+            sender=voter(3),
+            receiver=voter(2),
+            epoch=Epoch(1),
+            prev=quorum[2].log.end,
+            entries=(data(end, 1),),
+            high_watermark=Offset(0),
+        )
+    )
+    assert not quorum.flying
+    assert (quorum[2].next_deadline_ms(), quorum[2].log.end_offset) == (before, end)
+
+
+def test_no_pre_vote_is_a_part_of_a_transfer() -> None:
+    quorum = led()
+    request = VoteRequest(
+        sender=voter(3),
+        receiver=voter(2),
+        epoch=Epoch(1),
+        log_end=quorum[3].log.end,
+        pre_vote=True,
+        is_transfer=True,
+    )
+    quorum.step(request)
+    quorum.step(replace(request, epoch=Epoch(2)))
+    said = [m for m in quorum.flying if isinstance(m, VoteResponse)]
+    assert [(m.granted, m.epoch) for m in said] == [(False, 1), (False, 1)]
+
+
+@pytest.mark.parametrize(("successors", "wait_ms"), [((2, 3), 200), ((1, 2, 3), 400)])
+def test_each_successor_lets_those_before_it_go_first(
+    successors: tuple[int, ...], wait_ms: int
+) -> None:
+    quorum = led()
+    quorum.step(farewell(*successors))
+    assert quorum[3].role.name == "unattached"
+    assert quorum[3].next_deadline_ms() == quorum.members[3].now_ms + wait_ms
+
+
+def test_the_first_successor_waits_a_little_when_it_cannot_campaign_yet() -> None:
+    quorum = installing()
+    quorum.step(farewell(3, 2))
+    assert quorum[3].role.name == "unattached"
+    assert quorum[3].next_deadline_ms() == quorum.members[3].now_ms + 200
+
+
+def farewell(*successors: int) -> EndEpoch:
+    """Node 1 tells 3 that it leads no more."""
+    return EndEpoch(
+        sender=voter(1),
+        receiver=voter(3),
+        epoch=Epoch(1),
+        successors=tuple(voter(node_id) for node_id in successors),
+    )
