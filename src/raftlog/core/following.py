@@ -122,7 +122,10 @@ class Follower:
         if reception is None:
             return
         if chunk.position != reception.position:
-            replica.send(self._received(replica, reception))
+            # Pieces before it that are being written are answered then: who asks for more meanwhile
+            # would have the whole file wait in memory for a disk that stands still.
+            if not replica.writes.has_chunks:
+                replica.send(self._received(replica, reception))
             return
         replica.writes.add_chunk(chunk)
         reception.position += len(chunk.content)

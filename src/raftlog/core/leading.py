@@ -64,7 +64,8 @@ class Leader:
         self.transfer: Transfer | None = None
         self.is_dirty = True  # fill() may have something to send
         self._reads = Reads(reads_max=replica.config.reads_max)
-        self._round = 0
+        self._round = 0  # of the last heartbeat
+        self._beats = 0  # how many of the rounds were due by time
         self._heartbeat_due_ms = now_ms
         self._sync_peers(now_ms)
         self._append(EntryKind.LEADER_CHANGE, 1, None, None)
@@ -252,8 +253,8 @@ class Leader:
                 progress.rewind(received_end)
         elif received_end is not None and self._can_replicate(progress, received_end):
             self._replicate_from(progress, received_end)
-        elif progress.asked_round < response.round:
-            progress.is_waiting = False
+        else:
+            progress.give_up_waiting(number=response.round, beat=self._beats)
         self.is_dirty = True
 
     def _can_replicate(self, progress: Progress, received_end: Offset) -> bool:
@@ -268,21 +269,12 @@ class Leader:
         self.is_dirty = True
 
     def on_snapshot_response(self, response: SnapshotResponse, now_ms: int) -> None:
-        """Go on with the snapshot where the peer says.
-
-        The piece that is out already is not sent again because an answer came twice: each such
-        pair would make another one for the rest of the file. A heartbeat finds out what was lost.
-        """
+        """Go on with the snapshot where the peer says."""
         progress = self._heard(response.sender, now_ms)
-        if progress is None or progress.snapshot != response.snapshot:
-            return
-        if 0 < response.position < progress.position:
-            return  # an earlier answer; a peer that begins anew says 0
-        if response.position == progress.position and progress.is_waiting:
-            return
-        progress.position = response.position
-        progress.is_waiting = False
-        self.is_dirty = True
+        if progress is not None and progress.piece_received(
+            response.snapshot, response.position, number=self._round, beat=self._beats
+        ):
+            self.is_dirty = True
 
     def unreachable(self, peer: Voter) -> None:
         """What was sent may be lost; wait for an answer to a heartbeat before sending more."""
@@ -291,8 +283,8 @@ class Leader:
             return
         if progress.state is ProgressState.REPLICATE:
             progress.become_probe(progress.match_end or progress.next_offset)
-        progress.is_waiting = True
-        progress.asked_round = self._round
+        progress.asked(number=self._round, beat=self._beats)
+        progress.patience = 1
 
     def _heard(self, sender: Voter, now_ms: int) -> Progress | None:
         progress = self.peers.get(sender)
@@ -408,6 +400,7 @@ class Leader:
         if now_ms < self._heartbeat_due_ms:
             return None
         self._heartbeat_due_ms = now_ms + self._replica.config.heartbeat_ms
+        self._beats += 1
         if not self._hears_quorum(now_ms):
             return Trigger.QUORUM_LOST
         self._send_round()
@@ -492,7 +485,7 @@ class Leader:
         if progress.next_offset < replica.log.start_offset:
             self._begin_snapshot(peer, progress)
             return
-        progress.is_waiting, progress.asked_round = True, self._round
+        progress.asked(number=self._round, beat=self._beats)
         replica.send(
             AppendRequest(
                 sender=replica.me,
@@ -538,7 +531,7 @@ class Leader:
         if progress.snapshot not in replica.snapshots:
             progress.become_snapshot(replica.snapshots[-1])
         assert progress.snapshot is not None, "no snapshot in state snapshot"
-        progress.is_waiting, progress.asked_round = True, self._round
+        progress.asked(number=self._round, beat=self._beats)
         replica.send(
             SendChunk(
                 receiver=peer,

@@ -5,7 +5,9 @@ heartbeat's decides. replicate: requests are sent without waiting, up to the win
 peer's next entry is in a snapshot only; one piece is out.
 
 A lost request is found by the next heartbeat: what was sent before it is remembered, its answer
-says what was received, and the difference is sent again.
+says what was received, and the difference is sent again. Of the one request of probe and snapshot
+no heartbeat's answer tells: it is sent again when the peer lives and has said nothing for some
+time, longer each time for a piece of a snapshot. It may be large, its link slow, its disk busy.
 """
 
 from collections import deque
@@ -29,10 +31,15 @@ ROUNDS_MAX: Final = 64
 are unanswered, as for reads over a long link, none is needed to find a loss."""
 
 
+PATIENCE_MAX: Final = 64
+"""Timed heartbeats until a piece of a snapshot is sent again, at most; 6.4 s with the default."""
+
+
 class Progress:
     """One peer."""
 
     __slots__ = (
+        "asked_beat",
         "asked_round",
         "heard_ms",
         "inflight",
@@ -40,12 +47,15 @@ class Progress:
         "is_waiting",
         "match_end",
         "next_offset",
+        "patience",
         "position",
+        "restarts",
         "round_acked",
         "rounds",
         "snapshot",
         "state",
         "told_high_watermark",
+        "was_repeated",
     )
 
     def __init__(self, next_offset: Offset, now_ms: int) -> None:
@@ -61,11 +71,16 @@ class Progress:
         self.told_high_watermark = Offset(0)
         self.inflight: deque[tuple[Offset, int]] = deque()  # (end, bytes) sent, unacknowledged
         self.inflight_bytes = 0  # always the sum
-        # probe and snapshot: the one request is out, since this heartbeat round.
+        # probe and snapshot: the one request is out, since this heartbeat round and this timed
+        # heartbeat (rounds for reads are many more), and is not sent again for `patience` of those.
         self.is_waiting = False
         self.asked_round = 0
+        self.asked_beat = 0
+        self.patience = 1
         self.snapshot: SnapshotId | None = None  # in state snapshot alone
         self.position = 0  # of the next piece in it
+        self.was_repeated = False  # the piece that is out was sent before
+        self.restarts = 0  # how often the peer began the snapshot anew
 
     def become_probe(self, next_offset: Offset) -> None:
         """Look for the place where the logs part."""
@@ -81,14 +96,57 @@ class Progress:
         """Send the snapshot, from its start or from where the peer says."""
         self._enter(ProgressState.SNAPSHOT)
         self.snapshot = snapshot
-        self.position = 0
+        self.position = self.restarts = 0
+        self.was_repeated = False
+
+    def asked(self, *, number: int, beat: int) -> None:
+        """The one request of probe and snapshot leaves, behind this round and timed heartbeat."""
+        self.is_waiting, self.asked_round, self.asked_beat = True, number, beat
+
+    def give_up_waiting(self, *, number: int, beat: int) -> None:
+        """The heartbeat of a round was answered: the one request may be sent again, unless the
+        heartbeat was sent before it or the answer to it may yet come."""
+        if not self.is_waiting or number <= self.asked_round:
+            return
+        if beat - self.asked_beat < self.patience:
+            return
+        self.is_waiting = False
+        if self.state is ProgressState.SNAPSHOT:
+            self.was_repeated = True
+            self.patience = min(2 * self.patience, PATIENCE_MAX)
+
+    def piece_received(
+        self, snapshot: SnapshotId, position: int, *, number: int, beat: int
+    ) -> bool:
+        """The peer goes on with the snapshot at `position`; whether the piece there may be sent.
+
+        The piece that is out already is not sent again because an answer came twice: each such
+        pair would make another one for the rest of the file. A peer that begins anew, since it was
+        restarted or the file proved bad, waits a little, longer each time: one that is damaged for
+        good would be sent round and round.
+        """
+        if snapshot != self.snapshot or 0 < position < self.position:
+            return False  # an earlier answer
+        if position == self.position and self.is_waiting:
+            return False
+        if position < self.position:
+            self.position = 0
+            self.restarts += 1
+            self.patience = min(2**self.restarts, PATIENCE_MAX)
+            self.asked(number=number, beat=beat)
+            return False
+        if not self.was_repeated:
+            self.patience = max(1, self.patience // 2)
+        self.position = position
+        self.is_waiting = self.was_repeated = False
+        return True
 
     def _enter(self, state: ProgressState) -> None:
         self.state = state
         self.inflight.clear()
         self.inflight_bytes = 0
         self.rounds.clear()
-        self.is_waiting = False
+        self.is_waiting, self.patience = False, 1
         self.snapshot = None
 
     def sent(self, end: Offset, size: int) -> None:

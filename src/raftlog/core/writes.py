@@ -77,6 +77,11 @@ class Writes:
         """Entries in the view that were not handed out yet, in order."""
         return self._append
 
+    @property
+    def has_chunks(self) -> bool:
+        """Whether pieces of a snapshot wait to be written, or are being written."""
+        return bool(self._chunks or (self.in_flight is not None and self.in_flight.chunks))
+
     def append(self, entry: Entry) -> None:
         """Have an entry written at the log's end."""
         self._append.append(entry)

@@ -6,7 +6,13 @@ import pytest
 from quorumlog.errors import VoterLagging
 from quorumlog.ids import Epoch
 from quorumlog.raftlog.core.log_view import LOG_START
-from quorumlog.raftlog.core.messages import FollowRequest, Message, VoteRequest, VoteResponse
+from quorumlog.raftlog.core.messages import (
+    FollowRequest,
+    Message,
+    SnapshotChunk,
+    VoteRequest,
+    VoteResponse,
+)
 from quorumlog.raftlog.core.progress import ROUNDS_MAX
 
 from ....scenarios.member import address_of, voter
@@ -148,3 +154,75 @@ def test_a_loss_on_a_long_link_is_found_while_reads_make_hundreds_of_rounds() ->
             far += [each for each in quorum.flying if quorum.target(each) == 3]
             quorum.flying = [each for each in quorum.flying if quorum.target(each) != 3]
     assert quorum.members[3].state == ["a"]
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+def behind(**options: int) -> tuple[Quorum, list[SnapshotChunk]]:
+    """Voter 3 needs a snapshot of several pieces; which ones it is sent."""
+    quorum = led(snapshot_chunk_bytes=20, **options)
+    quorum.isolate(3)
+    for value in "abcdefgh":
+        quorum.propose(1, value)
+        quorum.settle()
+    quorum.snapshot(1)
+    quorum.propose(1, "i")
+    quorum.settle()
+    quorum.snapshot(1)
+    pieces: list[SnapshotChunk] = []
+
+    def note(_: int, message: Message) -> None:
+        if isinstance(message, SnapshotChunk):
+            pieces.append(message)
+
+    quorum.sent = note
+    quorum.heal()
+    return quorum, pieces
+
+
+def test_a_snapshot_that_is_damaged_for_good_is_sent_now_and_then() -> None:
+    quorum, pieces = behind()
+    quorum.members[3].refuses_snapshots = True
+    quorum.run(20_000)
+    attempts = sum(1 for piece in pieces if piece.position == 0)
+    assert 4 < attempts < 16
+    quorum.members[3].refuses_snapshots = False
+    quorum.run(10_000)
+    assert quorum.members[3].state == list("abcdefghi")
+
+
+def while_disk_stands_still(quorum: Quorum, ms: int) -> None:
+    """Time passes, messages arrive, voter 3 writes nothing."""
+    for _ in range(ms // 100):
+        quorum.tick(100)
+        for _ in range(10):
+            quorum.deliver_all()
+            quorum.persist(1)
+            quorum.persist(2)
+
+
+def test_a_piece_is_sent_again_ever_more_rarely_to_a_peer_that_takes_its_time() -> None:
+    quorum, pieces = behind()
+    while_disk_stands_still(quorum, 5_000)
+    assert 2 < len(pieces) < 9
+    quorum.run(10_000)
+    assert quorum.members[3].state == list("abcdefghi")
+
+
+def test_pieces_do_not_gather_in_memory_before_a_disk_that_stands_still() -> None:
+    quorum, pieces = behind()
+    while_disk_stands_still(quorum, 5_000)
+    assert {piece.position for piece in pieces} == {0}
+
+
+def test_rounds_for_reads_do_not_send_a_piece_again() -> None:
+    quorum, pieces = behind()
+    while_disk_stands_still(quorum, 200)
+    before = len(pieces)
+    for number in range(50):
+        quorum.read(1, number)
+        quorum.deliver_all()
+        quorum.deliver_all()
+    assert len(quorum.members[1].reads) == 50
+    assert len(pieces) == before
