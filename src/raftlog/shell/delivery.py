@@ -109,9 +109,11 @@ class Delivery:
         self._machine.begin_restore()
         while (values := await reader.next()) is not None:
             self._machine.restore(values)
+            await asyncio.sleep(0)
         self._machine.end_restore(snapshot.end_offset, snapshot.epoch)
         self._end = snapshot.end_offset
         self._committed_end = max(self._committed_end, self._end)
+        self._gathering.delivered(self._end)  # the state has what waited to be delivered
 
     # --- slices --------------------------------------------------------------------------------
 

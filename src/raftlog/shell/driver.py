@@ -315,10 +315,12 @@ class Driver:
         else:
             raft.persisted(ready.token, now_ms)
             if ready.install is not None:
+                self._clean_to = None  # of the log before
                 self._tail.reset(raft.log.end_offset)
                 self._writing.installed()
                 self._on_applied(self.delivery.end)
         self._tail.durable(raft.durable_end)
+        self.snapshotting.written()
         raft.check_invariants()
         for message in ready.messages_after:
             self.sending.send(message)

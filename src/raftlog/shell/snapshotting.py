@@ -1,8 +1,9 @@
 """Snapshots of the own state: taken when the log has grown by so many bytes since the last one.
 
 Beside everything else: the state machine gives slices of a state that stays, the disk takes them
-between two writes of the log. What fails for lack of room is tried again when the log has grown
-further; the log is kept whole until then.
+between two writes of the log. It never ends above the own log on disk: where others commit faster
+than this node writes, it waits with the state that it is of. What fails for lack of room is tried
+again when the log has grown further; the log is kept whole until then.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ class Snapshotting:
         self._taken = taken
         self._tried_end = _newest_end(raft)  # where the last one ends, taken or not
         self._due = asyncio.Event()
+        self._moved = asyncio.Event()  # something was written, or it may not go on
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_held = False
@@ -58,10 +60,14 @@ class Snapshotting:
         if grown_past(self._raft.log, start, end, bytes_min=self._every_bytes):
             self._due.set()
 
+    def written(self) -> None:
+        """More of the log is on the disk."""
+        self._moved.set()
+
     async def hold(self) -> None:
         """Begin no snapshot, and return once none is under way: the log is to be replaced."""
         self._is_held = True
-        self._due.clear()
+        self._moved.set()
         await self._idle.wait()
 
     def go_on(self) -> None:
@@ -72,6 +78,7 @@ class Snapshotting:
         """End run(); the task may be cancelled as well, an unfinished file is no snapshot."""
         self._closed = True
         self._due.set()
+        self._moved.set()
 
     async def run(self) -> None:
         """Take snapshots; until close(). Raises StorageError."""
@@ -80,6 +87,8 @@ class Snapshotting:
             self._due.clear()
             if self._closed:
                 return
+            if self._is_held:
+                continue  # since it was due
             self._idle.clear()
             try:
                 await self._take()
@@ -93,18 +102,27 @@ class Snapshotting:
         snapshot = SnapshotId(end, raft.log.epoch_before(end))
         if raft.snapshots and snapshot <= raft.snapshots[-1]:
             return
-        if end > raft.durable_end:
-            return  # others committed it already; a snapshot must not end above the own log on disk
+        slices, voters = self._machine.snapshot(), raft.voters.at(end)
+        if not await self._reaches(end):
+            return
         self._tried_end = end
-        slices = self._machine.snapshot()
         try:
-            size = await self._log.write_snapshot(snapshot, raft.voters.at(end), slices)
+            size = await self._log.write_snapshot(snapshot, voters, slices)
         except DiskFull as error:
             _LOG.warning("raft.snapshot_failed end_offset=%d error=%s", end, error)
             return
         _LOG.info("raft.snapshot_taken end_offset=%d epoch=%d bytes=%d", end, snapshot.epoch, size)
         raft.snapshot_taken(snapshot)
         self._taken()
+
+    async def _reaches(self, end: Offset) -> bool:
+        """Return once the log on disk reaches the offset; false when it may not go on."""
+        while not (self._is_held or self._closed):
+            if self._raft.durable_end >= end:
+                return True
+            self._moved.clear()
+            await self._moved.wait()
+        return False
 
 
 def _newest_end(raft: Raft) -> Offset:

@@ -89,6 +89,7 @@ class Quorum:
         self.world = world
         self.config = {"election_timeout_ms_min": 500, "election_timeout_ms_max": 1000} | config
         self.node_config = node_config or RaftNodeConfig()
+        self.journal_type = Journal  # the state machine of every life
         self.members: dict[int, Member] = {}
         self.formatted = VoterSet.of(
             (self.member(number).voter, self.member(number).address)
@@ -112,7 +113,7 @@ class Quorum:
         """Start members, all when none is named; each with a fresh state machine."""
         for number in numbers or tuple(self.members):
             member = self.member(number)
-            member.journal, member.node = Journal(), None
+            member.journal, member.node = self.journal_type(), None
             member.machine.spawn(partial(self._live, member))
 
     def wipe(self, number: int) -> None:

@@ -134,6 +134,20 @@ def test_a_snapshot_that_finds_no_room_is_tried_again_and_the_log_stays_whole() 
         quorum.wait(lambda: quorum[1].raft.status().snapshots)
 
 
+def test_a_follower_whose_disk_is_always_behind_takes_snapshots() -> None:
+    """The others commit what it has not written yet: its snapshot waits for its own log."""
+    with SimWorld(7) as world:
+        quorum = snapshotting(world, voters=3)
+        quorum.start()
+        leader = quorum.wait_leader()
+        slow = next(each for each in quorum.members.values() if each is not leader)
+        slow.machine.machine.device_slow_ms = 500
+        for value in VALUES[:30]:
+            quorum.propose(value, at=leader)
+        quorum.wait(lambda: slow.raft.status().snapshots)
+        assert quorum.converge(1, 2, 3) == VALUES[:30]
+
+
 @pytest.mark.slow
 def test_members_that_crash_at_any_moment_of_snapshots_lose_nothing() -> None:
     with SimWorld(6) as world:
