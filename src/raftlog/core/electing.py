@@ -77,7 +77,7 @@ class Candidate:
     def begin(self, replica: Replica, *, is_transfer: bool) -> None:
         """Open the next epoch with the own vote; both are durable before anyone hears of them."""
         assert replica.epoch < EPOCH_MAX, "no epoch is left"
-        replica.epoch, replica.vote = Epoch(replica.epoch + 1), replica.me
+        replica.enter_epoch(Epoch(replica.epoch + 1), replica.me)
         for request in vote_requests(replica, pre_vote=False, is_transfer=is_transfer):
             replica.send_after_write(request)
 

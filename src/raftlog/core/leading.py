@@ -358,7 +358,7 @@ class Leader:
 
     def begin_transfer(self, to: NodeId | None, now_ms: int) -> None:
         """Hand the leadership to a voter, None: the best; raises VoterNotFound."""
-        candidates = [v for v in self.successors() if to is None or v.node_id == to]
+        candidates = [v for v in self.successors(now_ms) if to is None or v.node_id == to]
         if not candidates:
             who = "another voter" if to is None else f"a voter with node id {to}"
             raise VoterNotFound(f"there is not {who} to hand the leadership to")
@@ -366,14 +366,17 @@ class Leader:
         self.transfer = Transfer(candidates[0], deadline_ms)
         self.is_dirty = True
 
-    def successors(self) -> tuple[Voter, ...]:
-        """The other voters, the one that holds most first."""
-        others = self._replica.other_voters()
-        return tuple(sorted(others, key=lambda v: (-self.peers[v].match_end, v)))
+    def successors(self, now_ms: int) -> tuple[Voter, ...]:
+        """The other voters, those that answer before the others, the one that holds most first."""
 
-    def say_end(self) -> None:
+        def rank(voter: Voter) -> tuple[bool, int, Voter]:
+            return not self._is_heard(voter, now_ms), -self.peers[voter].match_end, voter
+
+        return tuple(sorted(self._replica.other_voters(), key=rank))
+
+    def say_end(self, now_ms: int) -> None:
         """Tell every peer that this leadership is over and who should follow."""
-        successors = self.successors()
+        successors = self.successors(now_ms)
         for peer in self.peers:
             self._replica.send(
                 EndEpoch(

@@ -349,10 +349,9 @@ class Member:
         """Leave the role and enter the next; returns what that brings about."""
         replica = self._replica
         name = next_role(self.role.name, trigger)
-        self._leave(trigger)
+        self._leave(trigger, now_ms)
         if epoch is not None:
-            assert epoch > replica.epoch, f"epoch {epoch} after {replica.epoch}"
-            replica.epoch, replica.vote = epoch, None
+            replica.enter_epoch(epoch, None)
         after: Trigger | None = None
         deadline_ms = replica.election_deadline_ms(now_ms)
         match name:
@@ -380,13 +379,13 @@ class Member:
         self._report(trigger)
         return after
 
-    def _leave(self, trigger: Trigger) -> None:
+    def _leave(self, trigger: Trigger, now_ms: int) -> None:
         """End what only the present role has."""
         if not isinstance(self.role, Leader):
             return
         self._replica.reads_lost.extend(self.role.lose_reads())
         if trigger in (Trigger.RESIGNED, Trigger.REMOVED):
-            self.role.say_end()
+            self.role.say_end(now_ms)
 
     def _report(self, trigger: Trigger) -> None:
         leader = self.leader

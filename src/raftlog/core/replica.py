@@ -138,6 +138,13 @@ class Replica:
 
     # --- what changes --------------------------------------------------------------------------
 
+    def enter_epoch(self, epoch: Epoch, vote: Voter | None) -> None:
+        """Go on to a later epoch. What waited for the epoch before to be durable waits in vain:
+        that never will be, and nobody needs it any more."""
+        assert epoch > self.epoch, f"epoch {epoch} after {self.epoch}"
+        self.epoch, self.vote = epoch, vote
+        self.messages_after.clear()
+
     def send(self, message: Outgoing) -> None:
         """Send at once."""
         self.messages_now.append(message)

@@ -226,3 +226,35 @@ def test_rounds_for_reads_do_not_send_a_piece_again() -> None:
         quorum.deliver_all()
     assert len(quorum.members[1].reads) == 50
     assert len(pieces) == before
+
+
+# --- successors and promises ---------------------------------------------------------------------
+
+
+def test_a_voter_that_is_down_is_not_the_best_successor() -> None:
+    """It holds as much as the others as long as nothing is proposed."""
+    for hand_over in (lambda quorum: quorum.transfer(1, None), lambda quorum: quorum.resign(1)):
+        quorum = led()
+        quorum.crash(2)
+        quorum.run(2_000)
+        hand_over(quorum)
+        quorum.settle()
+        assert quorum[3].is_leader
+
+
+def test_a_vote_that_was_overtaken_by_a_later_epoch_is_not_told() -> None:
+    """It never reaches the disk; and what nobody wants any more need not wait for it."""
+    quorum = Quorum()
+    for epoch, candidate in ((1, 1), (2, 3), (3, 1)):
+        quorum.step(
+            VoteRequest(
+                sender=voter(candidate),
+                receiver=voter(2),
+                epoch=Epoch(epoch),
+                log_end=LOG_START,
+                pre_vote=False,
+            )
+        )
+    while quorum.persist(2):
+        pass
+    assert [message.epoch for message in quorum.flying] == [1, 3]
