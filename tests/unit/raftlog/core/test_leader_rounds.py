@@ -1,5 +1,8 @@
 """Small decisions of a leader about its quorum: commits, reads, handing over, snapshots to send."""
 
+import pytest
+
+from quorumlog.errors import Overloaded
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.core.log_view import SnapshotId
 from quorumlog.raftlog.core.messages import (
@@ -8,6 +11,7 @@ from quorumlog.raftlog.core.messages import (
     SnapshotChunk,
     TimeoutNow,
 )
+from quorumlog.raftlog.core.reads import Reads
 
 from ....scenarios.member import SnapshotFile, voter, voters
 from ....scenarios.quorum import Quorum
@@ -140,3 +144,14 @@ def test_a_snapshot_that_gives_way_gives_it_to_the_newest() -> None:
     quorum.run(500)
     assert set(pieces) == {taken[1]}
     assert quorum.members[3].state == list("abcd")
+
+
+def test_reads_that_were_lost_make_room() -> None:
+    reads = Reads(reads_max=2)
+    for context in (1, 2):
+        reads.add(context)
+    assert reads.lose() == [1, 2]
+    for context in (3, 4):
+        reads.add(context)
+    with pytest.raises(Overloaded):
+        reads.add(5)

@@ -157,3 +157,54 @@ def farewell(*successors: int) -> EndEpoch:
         epoch=Epoch(1),
         successors=tuple(voter(node_id) for node_id in successors),
     )
+
+
+def test_an_observer_without_its_leader_asks_within_a_heartbeat() -> None:
+    quorum = led()
+    quorum.observer(4)
+    quorum.run(500)
+    quorum.isolate(4)
+    due_ms = quorum[4].next_deadline_ms()
+    assert due_ms is not None
+    quorum.tick(due_ms - quorum.members[4].now_ms, 4)
+    assert quorum[4].role.name == "unattached"
+    assert quorum[4].next_deadline_ms() == due_ms + 99
+
+
+def test_who_resigned_lets_everybody_else_go_first() -> None:
+    quorum = led()
+    quorum.resign(1)
+    longest_ms = 2_000
+    waits_ms = longest_ms + 1_000 + quorum.members[1].entropy.extra_ms
+    assert quorum[1].next_deadline_ms() == quorum.members[1].now_ms + waits_ms
+
+
+def test_a_leader_that_removed_itself_and_told_nobody_stands_again() -> None:
+    """Its change may be uncommitted for ever without it, and is the first thing that is."""
+    quorum = led()
+    quorum.isolate(1)
+    quorum.remove_voter(1, 1)
+    quorum.settle()
+    quorum.tick(2_000, 1)
+    assert quorum[1].role.name == "unattached"
+    assert (quorum[1].is_voter, quorum[1].voters.latest_offset) == (False, quorum[1].high_watermark)
+    quorum.campaign(1)
+    assert quorum[1].role.name == "pre_candidate"
+
+
+def test_an_observer_does_not_stand_because_somebody_elses_vote_is_taken_away() -> None:
+    quorum = led()
+    quorum.observer(4)
+    quorum.run(500)
+    quorum.remove_voter(1, 3)
+    quorum.deliver_all(to=4)
+    quorum.persist(4)
+    assert quorum[4].voters.latest == voters(1, 2)
+    assert quorum[4].voters.latest_offset >= quorum[4].high_watermark
+    quorum.isolate(4)
+    quorum.flying.clear()
+    roles = set()
+    for _ in range(5):
+        quorum.tick(3_000, 4)
+        roles.add(quorum[4].role.name)
+    assert roles == {"unattached"}

@@ -1,0 +1,79 @@
+"""What is handed out to the disk after truncations and pieces, to the letter."""
+
+from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.core.log_view import SnapshotId
+from quorumlog.raftlog.core.messages import SnapshotChunk
+from quorumlog.raftlog.core.ready import HardState
+from quorumlog.raftlog.core.writes import Writes
+
+from ....scenarios.member import data, voter, voters
+
+STATE = HardState(Epoch(1), None)
+PIECE = SnapshotChunk(
+    sender=voter(1),
+    receiver=voter(2),
+    epoch=Epoch(1),
+    snapshot=SnapshotId(Offset(3), Epoch(1)),
+    voters=voters(1, 2),
+    size=8,
+    position=0,
+    content=b"half",
+)
+
+
+def test_a_truncation_keeps_what_was_gathered_below_it() -> None:
+    writes = Writes(STATE, Offset(0))
+    entries = [data(base, 1) for base in range(3)]
+    for entry in entries:
+        writes.append(entry)
+    writes.truncate_to(Offset(2))
+    assert list(writes.unwritten) == entries[:2]
+    write = writes.begin(STATE, bytes_max=100)
+    assert (write.truncate_to, write.entries) == (None, tuple(entries[:2]))
+
+
+def test_a_truncation_of_what_was_gathered_leaves_the_one_below_as_it_was() -> None:
+    """The disk is cut at 5 and then written on, whatever stood at 7 before."""
+    writes = Writes(STATE, Offset(10))
+    writes.truncate_to(Offset(5))
+    entries = [data(base, 2) for base in range(5, 8)]
+    for entry in entries:
+        writes.append(entry)
+    writes.truncate_to(Offset(7))
+    write = writes.begin(STATE, bytes_max=100)
+    assert (write.truncate_to, write.entries) == (5, tuple(entries[:2]))
+
+
+def test_each_kind_of_work_alone_is_a_write() -> None:
+    writes = Writes(STATE, Offset(10))
+    assert not writes.has_write(STATE)
+    assert writes.has_write(HardState(Epoch(1), voter(1)))
+    writes.add_chunk(PIECE)
+    assert writes.has_write(STATE)
+    writes.forget_chunks()
+    assert not writes.has_write(STATE)
+    writes.install(PIECE.snapshot)
+    assert writes.has_write(STATE)
+    writes.complete(writes.begin(STATE, bytes_max=100).token)
+    writes.truncate_to(Offset(9))
+    assert writes.has_write(STATE)
+    writes.complete(writes.begin(STATE, bytes_max=100).token)
+    writes.append(data(9, 1))
+    assert writes.has_write(STATE)
+    writes.complete(writes.begin(STATE, bytes_max=100).token)
+    assert not writes.has_write(STATE)
+
+
+def test_an_install_goes_without_entries_and_they_follow() -> None:
+    writes = Writes(STATE, Offset(10))
+    writes.truncate_to(Offset(9))
+    writes.append(data(9, 1))
+    writes.add_chunk(PIECE)
+    writes.install(PIECE.snapshot)
+    first = writes.begin(STATE, bytes_max=100)
+    assert (first.chunks, first.install) == ((PIECE,), PIECE.snapshot)
+    assert (first.truncate_to, first.entries) == (None, ())
+    writes.refuse(first.token)
+    second = writes.begin(STATE, bytes_max=100)
+    assert (second.chunks, second.install) == ((), None)
+    assert (second.truncate_to, second.entries) == (9, (data(9, 1),))
