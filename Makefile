@@ -18,7 +18,7 @@ PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/c
 # What is written against the consensus core alone.
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs pictures simulate coverage-core track-record fuzz soak bench dist lock clean
+.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs pictures simulate coverage-core track-record mutate fuzz soak bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -95,6 +95,9 @@ simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50, 
 
 track-record: setup ## hunt the planted bugs of the consensus core and write their table into docs/track-record.md
 	$(BIN)/python -m tests.planted.track_record
+
+mutate: setup ## change the consensus core's decisions one by one, and write what no test noticed into docs/track-record.md
+	nice -n 10 $(BIN)/python -m tests.mutation.run
 
 coverage-core: setup ## branch coverage of the consensus core by its own tests; fails under CORE_COVERAGE=97 percent
 	@data=$$(mktemp) && trap 'rm -f "$$data"' EXIT && export COVERAGE_FILE=$$data \

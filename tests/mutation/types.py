@@ -1,0 +1,59 @@
+"""Which mutants the type checker refuses: no test needs to tell `None` from `False` for it."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from .mutants import ROOT, Mutant
+
+CACHE: Final = ROOT / "build" / "mypy-mutation"
+
+
+def refused_by_types(mutants: Iterable[Mutant]) -> set[tuple[str, str]]:
+    """The (place, change) of those that mypy finds an error in."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        core = _copy(folder)
+        problem = _problem(folder)
+        assert not problem, f"mypy refuses the core without a mutant: {problem}"
+        refused = set()
+        for mutant in mutants:
+            file = core / f"{mutant.module}.py"
+            before = file.read_text()
+            file.write_text(mutant.whole())
+            if _problem(folder):
+                refused.add((mutant.place, mutant.change))
+            file.write_text(before)
+    return refused
+
+
+def _copy(folder: Path) -> Path:
+    """Lay the package out in the folder, its core copied, the rest linked; returns the core."""
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    package = folder / ".pkg" / "quorumlog"
+    core = package / "raftlog" / "core"
+    core.mkdir(parents=True)
+    for place, kept in ((package, "raftlog"), (core.parent, "core")):
+        for child in (ROOT / "src" / place.relative_to(package)).iterdir():
+            if child.name not in (kept, "__pycache__"):
+                (place / child.name).symlink_to(child)
+    for module in (ROOT / "src" / "raftlog" / "core").glob("*.py"):
+        shutil.copy(module, core)
+    return core
+
+
+def _problem(folder: Path) -> str:
+    checked = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--cache-dir", str(CACHE)),
+            *("-p", "quorumlog.raftlog.core"),
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    return checked.stdout + checked.stderr if checked.returncode else ""
