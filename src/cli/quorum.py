@@ -130,7 +130,7 @@ def transfer(
     node_id: Annotated[
         int | None,
         typer.Argument(
-            metavar="[ID]", min=0, help="The node that shall lead; default: the one furthest."
+            metavar="ID", min=0, help="The node that shall lead; default: the one furthest."
         ),
     ] = None,
     timeout: TimeoutOption = 30,

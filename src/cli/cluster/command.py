@@ -3,18 +3,20 @@
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...errors import InvalidRequest, TimedOut
-from ...settings import split_assignments, variable_of
+from ...settings import variable_of
 from ..brokers import describe_cluster
 from ..nodes import SetOption
 from ..options import Output, OutputOption
-from ..output import print_json, print_table
+from ..output import count_text, print_json, print_table
 from .processes import Life, ProcessName, life_of, send, spawn, wait_gone
 from .state import (
     BOTH,
@@ -34,19 +36,10 @@ if TYPE_CHECKING:
 DATA_DIR = "quorumlog-cluster"
 STOP_S = 30.0  # an orderly stop that takes longer is ended by SIGKILL
 KILL_S = 10.0
-OWN_SETTINGS = (
-    "data.dir",
-    "node.id",
-    "node.roles",
-    "cluster.id",
-    "listeners.grpc",
-    "listeners.controller",
-    "advertised.grpc",
-    "advertised.controller",
-    "controller.voters",
-    "controller.bootstrap",
+_LEFT_RUNNING = (
+    "Interrupted: nodes that were started run on. `quorumlog cluster up` waits for them again, "
+    "`quorumlog cluster down` stops them."
 )
-"""What differs from node to node: variables of the environment must not say it for all of them."""
 
 app = typer.Typer(
     help="The cluster; and clusters of processes on this machine, to try things on.",
@@ -99,12 +92,13 @@ def up(
     further ones: they follow without a vote until `quorumlog quorum add-voter`. A node whose data
     directory was deleted comes back as such a one too. --set is kept for later starts.
     """
-    from .forming import form, grown, new_cluster
+    from .forming import check_settings, form, grown, new_cluster
     from .watching import look, wait_serving
 
     roles = _roles(nodes, controllers)
     folder = os.path.abspath(data_dir)
-    split_assignments(assignments or (), flag="--set")
+    if assignments is not None:
+        check_settings(assignments, _environment())
     with locked(folder, make=True):
         found = load_if_any(folder)
         if found is None:
@@ -114,9 +108,13 @@ def up(
         if assignments is not None:
             cluster = replace(cluster, settings=tuple(assignments))
         cluster = form(cluster)
-        for node in cluster.nodes:
-            cluster = _started(cluster, node)
-        wait_serving(cluster, [node.id for node in cluster.nodes], timeout)
+        try:
+            for node in cluster.nodes:
+                cluster = _started(cluster, node)
+            wait_serving(cluster, [node.id for node in cluster.nodes], timeout)
+        except KeyboardInterrupt:
+            typer.echo(_LEFT_RUNNING, err=True)
+            raise
     if output is Output.JSON:
         print_json(_json(cluster, look(cluster)))
         return
@@ -124,8 +122,8 @@ def up(
     members = ",".join(node.controller for node in cluster.nodes)
     grpc = f"grpc {clients}, " if clients else ""
     typer.echo(
-        f"quorumlog is ready: {len(cluster.nodes)} nodes, {grpc}controller {members}; "
-        f"data in {folder}"
+        f"quorumlog is ready: {count_text(len(cluster.nodes), 'node')}, {grpc}"
+        f"controller {members}; data in {folder}"
     )
 
 
@@ -136,24 +134,24 @@ def down(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None
     with locked(folder):
         cluster = load(folder)
         killed = _stop(cluster.nodes)
-    if output is Output.JSON:
-        from .watching import look
-
-        print_json(_json(cluster, look(cluster)))
-        return
-    typer.echo(f"All {len(cluster.nodes)} nodes are down; their data stay in {folder}.")
+    are_down = "Its node is" if len(cluster.nodes) == 1 else f"All {len(cluster.nodes)} nodes are"
+    _tell(cluster, f"{are_down} down; the data stay in {folder}.", output)
     for node_id in killed:
         typer.echo(f"Node {node_id} took longer than {STOP_S:.0f} s and was killed.", err=True)
 
 
 @app.command(short_help="Print the cluster's addresses, for QUORUMLOG_BOOTSTRAP.")
-def bootstrap(data_dir: FolderOption = DATA_DIR) -> None:
+def bootstrap(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None:
     """Print the cluster's addresses as --bootstrap takes them: of its brokers, or of its
     controllers where it has none.
 
     export QUORUMLOG_BOOTSTRAP=$(quorumlog cluster bootstrap)
     """
-    typer.echo(_bootstrap(load(os.path.abspath(data_dir))))
+    addresses = _bootstrap(load(os.path.abspath(data_dir)))
+    if output is Output.JSON:
+        print_json({"bootstrap": addresses})
+    else:
+        typer.echo(addresses)
 
 
 @app.command(short_help="Show each node's process, ports and state.")
@@ -177,7 +175,7 @@ def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> No
                 row["id"],
                 row["roles"],
                 row["state"],
-                "-" if health[row["id"]].leader is None else str(health[row["id"]].leader),
+                health[row["id"]].leader,
                 "-" if row["pid"] is None else str(row["pid"]),
                 row["grpc"],
                 row["controller"],
@@ -189,21 +187,27 @@ def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> No
 
 
 @app.command(short_help="End a node at once, as a crash would (SIGKILL).")
-def kill(node_id: IdArgument, data_dir: FolderOption = DATA_DIR) -> None:
+def kill(
+    node_id: IdArgument, data_dir: FolderOption = DATA_DIR, output: OutputOption = None
+) -> None:
     """End a node at once, as a crash would (SIGKILL)."""
     folder = os.path.abspath(data_dir)
     with locked(folder):
-        process = _living(load(folder), node_id)
+        cluster = load(folder)
+        process = _living(cluster, node_id)
         if send(process, signal.SIGKILL):
             wait_gone(process, KILL_S)
-    typer.echo(f"Node {node_id} is down.")
+    _tell(cluster, f"Node {node_id} is down.", output)
 
 
 @app.command(short_help="Start a node that is down.")
 def start(
-    node_id: IdArgument, data_dir: FolderOption = DATA_DIR, timeout: TimeoutOption = 60
+    node_id: IdArgument,
+    data_dir: FolderOption = DATA_DIR,
+    timeout: TimeoutOption = 60,
+    output: OutputOption = None,
 ) -> None:
-    """Start a node that is down, and return once it serves.
+    """Start a node that is down, and return once it serves; a paused one goes on.
 
     Where no majority of the voters is up it returns once the node answers. A node whose data
     directory was deleted gets a new one, with a new directory id and without a vote.
@@ -218,21 +222,25 @@ def start(
         cluster = form(cluster)
         cluster = _started(cluster, cluster.node(node_id))
         wait_serving(cluster, [node_id], timeout)
-    typer.echo(f"Node {node_id} runs.")
+    _tell(cluster, f"Node {node_id} runs.", output)
 
 
 @app.command(short_help="Stop a node's time (SIGSTOP): it lives and answers nothing.")
-def pause(node_id: IdArgument, data_dir: FolderOption = DATA_DIR) -> None:
+def pause(
+    node_id: IdArgument, data_dir: FolderOption = DATA_DIR, output: OutputOption = None
+) -> None:
     """Stop a node's time (SIGSTOP): it lives and answers nothing."""
-    _signal(node_id, data_dir, signal.SIGSTOP)
-    typer.echo(f"Node {node_id} is paused.")
+    cluster = _signal(node_id, data_dir, signal.SIGSTOP)
+    _tell(cluster, f"Node {node_id} is paused.", output)
 
 
 @app.command(short_help="Let a paused node go on (SIGCONT).")
-def resume(node_id: IdArgument, data_dir: FolderOption = DATA_DIR) -> None:
+def resume(
+    node_id: IdArgument, data_dir: FolderOption = DATA_DIR, output: OutputOption = None
+) -> None:
     """Let a paused node go on (SIGCONT)."""
-    _signal(node_id, data_dir, signal.SIGCONT)
-    typer.echo(f"Node {node_id} goes on.")
+    cluster = _signal(node_id, data_dir, signal.SIGCONT)
+    _tell(cluster, f"Node {node_id} goes on.", output)
 
 
 def _roles(nodes: int | None, controllers: int | None) -> list[tuple[str, ...]] | None:
@@ -255,19 +263,39 @@ def _started(cluster: LocalCluster, node: LocalNode) -> LocalCluster:
     command += ["--config", cluster.config_file(node.id), "--output", "json"]
     for assignment in cluster.settings:
         command += ["--set", assignment]
-    process = spawn(
-        command,
-        output=cluster.log_file(node.id),
-        folder=cluster.node_folder(node.id),
-        environment=_environment(cluster),
-    )
-    started = cluster.having(replace(node, process=process))
-    store(started)
+    with _undisturbed():
+        process = spawn(
+            command,
+            output=cluster.log_file(node.id),
+            folder=cluster.node_folder(node.id),
+            environment=_environment(),
+        )
+        started = cluster.having(replace(node, process=process))
+        store(started)
     return started
 
 
-def _environment(cluster: LocalCluster) -> dict[str, str]:
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold a Ctrl-C back: a process that was started and not written down would be nobody's."""
+    held: list[int] = []
+
+    def hold(number: int, _: FrameType | None) -> None:
+        held.append(number)
+
+    before = signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
+
+
+def _environment() -> dict[str, str]:
     """This command's environment, without what would make all nodes one and the same."""
+    from .forming import OWN_SETTINGS
+
     variables = {variable_of(name) for name in OWN_SETTINGS}
     return {name: text for name, text in os.environ.items() if name not in variables}
 
@@ -305,10 +333,22 @@ def _living(cluster: LocalCluster, node_id: int) -> ProcessName:
     return process
 
 
-def _signal(node_id: int, data_dir: str, number: signal.Signals) -> None:
+def _signal(node_id: int, data_dir: str, number: signal.Signals) -> LocalCluster:
     folder = os.path.abspath(data_dir)
     with locked(folder):
-        send(_living(load(folder), node_id), number)
+        cluster = load(folder)
+        send(_living(cluster, node_id), number)
+    return cluster
+
+
+def _tell(cluster: LocalCluster, sentence: str, output: Output | None) -> None:
+    """Say what was done; for programs the cluster as `status` shows it."""
+    if output is not Output.JSON:
+        typer.echo(sentence)
+        return
+    from .watching import look
+
+    print_json(_json(cluster, look(cluster)))
 
 
 def _json(cluster: LocalCluster, health: "dict[int, NodeHealth]") -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,12 +11,27 @@ from ...errors import AddressInUse, DirectoryUnusable, InvalidRequest
 from ...runtime import Listener, Runtime
 from ...runtime.real import run
 from ...server.addresses import id_text
+from ...server.config import node_config, node_environment, resolve_node, settings
 from ...server.main import format_storage, is_formatted_storage, load_config
+from ...settings import DEFAULT, Source, flag_source, split_assignments
 from .state import BOTH, CONTROLLER, LocalCluster, LocalNode, store
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
 PORT_TRIES = 200
+OWN_SETTINGS = (
+    "data.dir",
+    "node.id",
+    "node.roles",
+    "cluster.id",
+    "listeners.grpc",
+    "listeners.controller",
+    "advertised.grpc",
+    "advertised.controller",
+    "controller.voters",
+    "controller.bootstrap",
+)
+"""What differs from node to node: variables of the environment must not say it for all of them."""
 
 
 def new_cluster(folder: str, roles: Sequence[tuple[str, ...]]) -> LocalCluster:
@@ -36,15 +51,28 @@ def new_cluster(folder: str, roles: Sequence[tuple[str, ...]]) -> LocalCluster:
     )
 
 
+def check_settings(assignments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Refuse what no node could start with, before it is kept for all of them; raises InvalidConfig
+    and InvalidRequest. `environment` is what nodes get, and what the settings must agree with."""
+    flags = split_assignments(assignments, flag="--set")
+    for name, _, flag in flags:
+        if name in OWN_SETTINGS:
+            raise InvalidRequest(
+                f"{flag} {name}: every node has its own, which `quorumlog cluster up` gives it"
+            )
+    table = tuple(settings())
+    place = Source(values={"data.dir": ("node", DEFAULT)})
+    node_config(resolve_node([flag_source(table, flags), node_environment(environment), place]))
+
+
 def grown(cluster: LocalCluster, roles: Sequence[tuple[str, ...]]) -> LocalCluster:
     """Return the cluster with further nodes up to these roles; raises InvalidRequest where that
     would take away or change nodes that are there."""
     have = [node.roles for node in cluster.nodes]
     if list(roles[: len(have)]) != have:
         raise InvalidRequest(
-            f"{cluster.folder} holds {describe_roles(have)}, which is not a part of "
-            f"{describe_roles(roles)}: nodes can be added, not taken away or changed; --data-dir "
-            "names another cluster"
+            f"{cluster.folder} holds {describe_roles(have)}, and {describe_roles(roles)} are asked "
+            "for: nodes can be added, not taken away or changed; --data-dir makes another cluster"
         )
     taken = [port_of(a) for node in cluster.nodes for a in (node.grpc, node.controller) if a]
     more = roles[len(have) :]

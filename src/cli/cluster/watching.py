@@ -65,23 +65,28 @@ def wait_serving(cluster: LocalCluster, ids: Iterable[int], seconds: float) -> N
             found = await questions.ask_all(cluster.nodes)
             for node in wanted:
                 if found[node.id].life is Life.DOWN:
-                    raise why_ended(cluster, node)
+                    others = [n for n in wanted if found[n.id].life is not Life.DOWN]
+                    raise why_ended(cluster, node, do_others_run=bool(others))
             waited_for = [n.id for n in wanted if not _is_well(n, found, len(wanted))]
             if not waited_for:
                 return
             if asyncio.get_running_loop().time() > deadline:
+                number = waited_for[0]
                 raise TimedOut(
-                    f"node {waited_for[0]} does not serve within {seconds:.0f} s: it is"
-                    f" {found[waited_for[0]].state}; see `quorumlog cluster status` and "
-                    f"{cluster.log_file(waited_for[0])}"
+                    f"node {number} does not serve within {seconds:.0f} s: "
+                    f"{_what_lacks(found[number])}; see `quorumlog cluster status` and "
+                    f"{cluster.log_file(number)}"
                 )
             await asyncio.sleep(LOOK_S)
 
     _asking(cluster, watch)
 
 
-def why_ended(cluster: LocalCluster, node: LocalNode) -> QuorumlogError:
+def why_ended(
+    cluster: LocalCluster, node: LocalNode, *, do_others_run: bool = False
+) -> QuorumlogError:
     """Return the error with which a node's process ended, from the end of what it printed."""
+    others = "; the others run on, `quorumlog cluster down` stops them" if do_others_run else ""
     path = cluster.log_file(node.id)
     try:
         with open(path, "rb") as file:
@@ -95,9 +100,18 @@ def why_ended(cluster: LocalCluster, node: LocalNode) -> QuorumlogError:
             kind, message = ERROR_BY_NAME[row["error"]], str(row["message"])
         except (ValueError, KeyError, TypeError):
             continue
-        return kind(f"node {node.id} does not run: {message}")
+        return kind(f"node {node.id} does not run: {message}{others}")
     said = lines[-1].strip() if lines else "it printed nothing"
-    return UnknownServerError(f"node {node.id} does not run: {said}; see {path}")
+    return UnknownServerError(f"node {node.id} does not run: {said}; see {path}{others}")
+
+
+def _what_lacks(health: NodeHealth) -> str:
+    """What a node that runs does not serve for."""
+    if not health.answers:
+        return f"it is {health.state}"
+    if health.leader is None:
+        return "it knows no leader of the quorum, for which a majority of the voters must be up"
+    return "the controller does not count on it as a broker yet"
 
 
 def _is_well(node: LocalNode, found: dict[int, NodeHealth], wanted: int) -> bool:

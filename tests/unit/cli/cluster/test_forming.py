@@ -8,6 +8,7 @@ import pytest
 
 from quorumlog.cli.cluster.forming import (
     PORTS,
+    check_settings,
     form,
     free_ports,
     grown,
@@ -24,7 +25,7 @@ from quorumlog.cli.cluster.state import (
     locked,
     store,
 )
-from quorumlog.errors import DirectoryInUse, DirectoryUnusable, InvalidRequest
+from quorumlog.errors import DirectoryInUse, DirectoryUnusable, InvalidConfig, InvalidRequest
 from quorumlog.server.main import load_config
 
 
@@ -103,7 +104,7 @@ def test_a_cluster_neither_shrinks_nor_changes_its_nodes(
     tmp_path: Path, roles: list[tuple[str, ...]]
 ) -> None:
     cluster = new_cluster(str(tmp_path), [CONTROLLER] * 3)
-    with pytest.raises(InvalidRequest, match="3 controllers, which is not a part of"):
+    with pytest.raises(InvalidRequest, match=r"3 controllers, and .* are asked for"):
         grown(cluster, roles)
 
 
@@ -140,3 +141,25 @@ def test_two_commands_do_not_change_a_cluster_at_once(tmp_path: Path) -> None:
 def test_an_unknown_node_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="no node 4: it has 1, 2, 3"):
         new_cluster(str(tmp_path), [CONTROLLER] * 3).node(4)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("fetch.bytes", "unknown setting fetch.bytes"),
+        ("fetch.bytes.max=lots", "fetch.bytes.max"),
+        ("controller.election.timeout.ms=100", "give at most 50"),
+        ("node.id=4", "every node has its own"),
+        ("listeners.grpc=127.0.0.1:9094", "every node has its own"),
+    ],
+)
+def test_a_setting_that_no_node_could_start_with_is_refused(assignment: str, said: str) -> None:
+    """It would be kept, and every later start would fail of it."""
+    with pytest.raises((InvalidConfig, InvalidRequest), match=said):
+        check_settings([assignment if "=" in assignment else f"{assignment}=1"], {})
+
+
+def test_settings_are_checked_beside_those_of_the_environment() -> None:
+    check_settings(
+        ["controller.election.timeout.ms=100"], {"QUORUMLOG_CONTROLLER_HEARTBEAT_MS": "20"}
+    )
