@@ -29,7 +29,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
-        is_number = all(isinstance(row[index], int) for row in rows)
+        cells = [row[index] for row in rows]
+        is_number = any(isinstance(cell, int) for cell in cells) and all(
+            cell is None or isinstance(cell, int) for cell in cells
+        )
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(cell_text(cell) for cell in row))
