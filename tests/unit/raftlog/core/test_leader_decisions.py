@@ -3,9 +3,11 @@
 Node 1 leads; what it sends stays in flight, and what peers answer is written by hand.
 """
 
+from dataclasses import replace
+
 import pytest
 
-from quorumlog.errors import Overloaded, VoterLagging
+from quorumlog.errors import Overloaded, VoterChangePending, VoterLagging
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
 from quorumlog.raftlog.core.config import RaftConfig
 from quorumlog.raftlog.core.log_view import LOG_START, EntryKind, LogEnd, SnapshotId
@@ -421,3 +423,32 @@ def test_an_answer_about_another_snapshot_moves_nothing() -> None:
         )
     )
     assert not sent(quorum, 3)
+
+
+@pytest.mark.parametrize(
+    ("configured", "known"), [(address_of(1), address_of(1)), ("", "formatted:1")]
+)
+def test_a_leader_that_adds_a_voter_says_where_it_is_reached_itself(
+    configured: str, known: str
+) -> None:
+    quorum = Quorum(())
+    formatted = VoterSet.of([(voter(1), "formatted:1"), (voter(2), address_of(2))])
+    for node_id in (1, 2):
+        quorum.add_member(node_id, initial=formatted)
+    member = quorum.members[1]
+    member.config = replace(member.config, address=configured)
+    quorum.restart(1)
+    quorum.elect(1)
+    quorum.observer(3)
+    quorum.run(500)
+    quorum.add_voter(1, 3)
+    quorum.settle()
+    assert quorum[2].voters.latest.address_of(voter(1)) == known
+    assert voter(3) in quorum[2].voters.latest
+
+
+def test_a_leader_that_removed_itself_adds_nobody_meanwhile() -> None:
+    quorum = watched()
+    quorum.remove_voter(1, 1)
+    with pytest.raises(VoterChangePending, match="is not committed yet"):
+        quorum.add_voter(1, 4)

@@ -208,3 +208,10 @@ def test_an_observer_does_not_stand_because_somebody_elses_vote_is_taken_away() 
         quorum.tick(3_000, 4)
         roles.add(quorum[4].role.name)
     assert roles == {"unattached"}
+
+
+def test_who_knows_no_leader_names_none() -> None:
+    quorum = Quorum()
+    assert (quorum[1].leader, quorum[1].leader_id, quorum[1].leader_address) == (None, None, "")
+    quorum.elect(1)
+    assert [quorum[node_id].leader_id for node_id in (1, 2, 3)] == [1, 1, 1]
