@@ -323,7 +323,7 @@ def test_percentiles_are_nearest_ranks() -> None:
 
 def test_a_table_is_its_lines_and_nothing_around(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", "count"), [("a", 1_000), ("bb", None)], empty="none")
-    assert capsys.readouterr().out == "name   count\n────────────\na      1,000\nbb     -\n"
+    assert capsys.readouterr().out == "name   count\n────────────\na      1,000\nbb         -\n"
 
 
 @pytest.mark.parametrize(
