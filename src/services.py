@@ -90,11 +90,8 @@ QUORUM_TRANSFER_LEADERSHIP = Method(
     quorum_pb2.TransferLeadershipResponse,
 )
 
-RAFT_APPEND = Method(
-    "/quorumlog.v1.Raft/Append", raft_pb2.RaftFrame, raft_pb2.RaftFrame, streaming=True
-)
-RAFT_SNAPSHOT = Method(
-    "/quorumlog.v1.Raft/Snapshot", raft_pb2.RaftFrame, raft_pb2.RaftFrame, streaming=True
+RAFT_ENDPOINT = Method(
+    "/quorumlog.v1.Raft/Endpoint", raft_pb2.EndpointCall, raft_pb2.EndpointResponse
 )
 RAFT_VOTE = Method("/quorumlog.v1.Raft/Vote", raft_pb2.VoteCall, raft_pb2.VoteResponse)
 RAFT_FOLLOW = Method(

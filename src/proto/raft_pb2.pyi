@@ -24,26 +24,44 @@ class VoterAddress(_message.Message):
     def __init__(self, voter: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("cluster_id", "sender", "receiver", "incarnation", "stream_number")
+    __slots__ = ("cluster_id", "sender", "receiver", "incarnation", "stream_number", "is_snapshot")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STREAM_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    IS_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     sender: Voter
     receiver: Voter
     incarnation: bytes
     stream_number: int
-    def __init__(self, cluster_id: _Optional[str] = ..., sender: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., receiver: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., incarnation: _Optional[bytes] = ..., stream_number: _Optional[int] = ...) -> None: ...
+    is_snapshot: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., sender: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., receiver: _Optional[_Union[Voter, _Mapping[str, object]]] = ..., incarnation: _Optional[bytes] = ..., stream_number: _Optional[int] = ..., is_snapshot: _Optional[bool] = ...) -> None: ...
 
 class RaftFrame(_message.Message):
-    __slots__ = ("introduction", "messages")
+    __slots__ = ("introduction", "messages", "is_last", "error")
     INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     introduction: Introduction
     messages: _containers.RepeatedCompositeFieldContainer[RaftMessage]
-    def __init__(self, introduction: _Optional[_Union[Introduction, _Mapping[str, object]]] = ..., messages: _Optional[_Iterable[_Union[RaftMessage, _Mapping[str, object]]]] = ...) -> None: ...
+    is_last: bool
+    error: _errors_pb2.Error
+    def __init__(self, introduction: _Optional[_Union[Introduction, _Mapping[str, object]]] = ..., messages: _Optional[_Iterable[_Union[RaftMessage, _Mapping[str, object]]]] = ..., is_last: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+
+class EndpointCall(_message.Message):
+    __slots__ = ("introduction",)
+    INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
+    introduction: Introduction
+    def __init__(self, introduction: _Optional[_Union[Introduction, _Mapping[str, object]]] = ...) -> None: ...
+
+class EndpointResponse(_message.Message):
+    __slots__ = ("port",)
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    def __init__(self, port: _Optional[int] = ...) -> None: ...
 
 class RaftMessage(_message.Message):
     __slots__ = ("append_request", "append_response", "append_rejected", "heartbeat", "heartbeat_response", "snapshot_chunk", "snapshot_response", "timeout_now", "end_epoch", "vote_request", "vote_response", "follow_request", "follow_response")

@@ -90,6 +90,13 @@ class NodeConfig:
         "host:port for brokers and controllers; port 0 picks a free one.",
         field_name="listeners",
     )
+    raft_listener: str = _setting(
+        "listeners.raft",
+        "",
+        "host:port where the other members of the quorum send entries and snapshots; they reach it "
+        "at the host of this node's controller address, and ask there for the port. Empty: a free "
+        "port on the host of listeners.controller; give one where a firewall wants to know it.",
+    )
     advertised_grpc: str = _setting(
         "advertised.grpc",
         "",
@@ -306,10 +313,14 @@ class NodeConfig:
         for name, address in (
             ("listeners.grpc", self.grpc_listener),
             ("listeners.controller", self.controller_listener),
+        ):
+            parse_address(name, address)
+        for name, address in (
+            ("listeners.raft", self.raft_listener),
             ("advertised.grpc", self.advertised_grpc),
             ("advertised.controller", self.advertised_controller),
         ):
-            if address or not name.startswith("advertised."):
+            if address:
                 parse_address(name, address)
         for address in self.controller_bootstrap:
             parse_address("controller.bootstrap", address)
@@ -362,6 +373,12 @@ class NodeConfig:
             return entry.address
         host, port = parse_address("listeners.controller", self.controller_listener)
         return "" if host in ANY_HOST or port == 0 else self.controller_listener
+
+    @property
+    def stream_listener(self) -> str:
+        """Where streams of the other members are taken; port 0 picks a free one."""
+        host, _ = parse_address("listeners.controller", self.controller_listener)
+        return self.raft_listener or f"{host}:0"
 
     @property
     def quorum_bootstrap(self) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from ..metadata.shell import (
 )
 from ..raftlog import METADATA_LOG_NAME, RaftConfig
 from ..raftlog.core.voters import Voter
-from ..raftlog.shell import RaftNode
+from ..raftlog.shell import RaftNode, RaftNodeConfig
 from ..raftlog.shell.formatting import format_directory as format_member
 from ..runtime import CallListener, Handler, Runtime, Scope
 from ..settings import DEFAULT, Origin
@@ -252,6 +252,7 @@ class Node:
                 election_timeout_ms_max=2 * config.election_timeout_ms,
             ),
             state_machine=controller,
+            node_config=RaftNodeConfig(listener=config.stream_listener),
         )
         if raft.log_end_offset == 0 and config.is_alone:
             await _refuse_lost_metadata(directory)

@@ -1,7 +1,8 @@
 """Byte connections over the fabric: a pipe that splits what it carries at drawn points.
 
-The imagined kernel has a send buffer and a receive buffer: a bounded number of bytes is under way
-until the other side's protocol has taken them, the rest waits in the sender's queue.
+The imagined kernel has a send buffer and a receive buffer, each of the run's window: a bounded
+number of bytes is under way until the other side's protocol has taken them, the rest waits in the
+sender's queue.
 """
 
 import asyncio
@@ -18,7 +19,6 @@ from .fabric import CONNECT_TIMEOUT_MS, Door, End, Fabric
 from .process import Process
 
 RECEIVE_HINT: Final = 65_536
-KERNEL_BYTES: Final = 131_072  # send and receive buffer of a connection together
 CONNECT_PATIENCE_MS: Final = 4 * CONNECT_TIMEOUT_MS
 
 Factory: TypeAlias = Callable[[ByteConnection], ByteProtocol]
@@ -76,6 +76,7 @@ class SimConnection:
         self._protocol: ByteProtocol | None = None
         self._queue: deque[memoryview | _Range] = deque()
         self._unsent = 0
+        self._kernel_bytes = 2 * end.link.fabric.weather.faults.window_bytes  # both buffers
         self._under_way = 0  # bytes sent and not yet taken by the other side's protocol
         self._arrived: deque[memoryview] = deque()  # waits for the protocol to read it
         self._peer_ended = False
@@ -163,8 +164,8 @@ class SimConnection:
         if self._ended:
             return
         before = self._unsent
-        while self._queue and self._under_way < KERNEL_BYTES:
-            size = 1 + self._entropy.below(KERNEL_BYTES - self._under_way)
+        while self._queue and self._under_way < self._kernel_bytes:
+            size = 1 + self._entropy.below(self._kernel_bytes - self._under_way)
             data = self._take(size)
             self._unsent -= len(data)
             self._under_way += len(data)
@@ -203,7 +204,7 @@ class SimConnection:
                 self._arrived.append(memoryview(frame.data))
             case Taken():
                 self._under_way -= frame.size
-                if self._under_way * 2 <= KERNEL_BYTES:  # else chunks shrink to single bytes
+                if self._under_way * 2 <= self._kernel_bytes:  # else chunks shrink to single bytes
                     self._flush()
             case EndOfFlow():
                 self._peer_ended = True

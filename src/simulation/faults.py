@@ -18,7 +18,7 @@ class Faults:
     lane_us: tuple[int, int] = (20, 2_000)  # a job's wait for its thread, and its answer's way back
     lane_stall: float = 0.0  # a job waits for `lane_stall_ms` instead: a device that hangs
     lane_stall_ms: tuple[int, int] = (50, 1_000)
-    window_bytes: int = 65_536  # bytes under way on a stream before send() waits
+    window_bytes: int = 65_536  # under way on a stream before send() waits; a connection's buffers
     link_break: float = 0.0  # a connection is one that breaks ...
     link_break_frames: tuple[int, int] = (1, 400)  # ... at this frame of it
     end_never_learns: float = 0.0  # of a broken connection: one end gets no reset

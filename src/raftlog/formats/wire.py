@@ -53,6 +53,7 @@ class Introduction:
     sender: Voter
     incarnation: bytes  # 8 bytes, drawn when the sender started
     stream_number: int  # of one kind, to one receiver, in one incarnation; 0 of a call
+    is_snapshot: bool = False  # the stream's kind: a snapshot, or entries and heartbeats
 
 
 def encode_introduction(
@@ -65,6 +66,7 @@ def encode_introduction(
         receiver=None if receiver is None else encode_voter(receiver),
         incarnation=introduction.incarnation,
         stream_number=introduction.stream_number,
+        is_snapshot=introduction.is_snapshot,
     )
 
 
@@ -94,7 +96,10 @@ def decode_introduction(
             f" {len(message.incarnation)} and {message.stream_number}"
         )
     return Introduction(
-        sender=sender, incarnation=message.incarnation, stream_number=message.stream_number
+        sender=sender,
+        incarnation=message.incarnation,
+        stream_number=message.stream_number,
+        is_snapshot=message.is_snapshot,
     )
 
 

@@ -25,7 +25,8 @@ from ..formats.wire import (
 )
 from .addresses import Addresses
 from .complaints import Complaints
-from .links import Member, TransportConfig
+from .links import TransportConfig
+from .members import Member
 
 Q = TypeVar("Q", bound=Encoded)
 R = TypeVar("R", bound=Encoded)

@@ -4,6 +4,9 @@ There are two kinds: entries with heartbeats, and snapshots, on connections of t
 heartbeat queues behind the bytes of a snapshot anywhere. A link lives while there is something to
 send. Its connection is fresh at each attempt: a cut one without a reset looks alive for ever, so
 what is asked and stays unanswered for too long breaks the link here.
+
+The task makes and mends the stream. What is sent and what arrives takes no task: it is written at
+the end of the turn in which it was queued, and handed on in the step that read it.
 """
 
 import asyncio
@@ -11,13 +14,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from ...errors import InvalidRequest, Lost, MessageTooLarge, QuorumlogError
-from ...ids import ClusterId
 from ...proto import raft_pb2 as pb
-from ...runtime import Entropy, Method, Runtime, Scope, Stream
-from ...services import RAFT_APPEND, RAFT_SNAPSHOT
+from ...runtime import Entropy, Runtime
 from ..core.messages import (
     AppendRejected,
     AppendRequest,
@@ -31,12 +33,15 @@ from ..core.messages import (
     TimeoutNow,
 )
 from ..core.voters import Voter
-from ..formats.wire import Introduction, decode_message, encode_introduction
+from ..formats.wire import decode_message
+from .endpoints import Endpoints
+from .members import Member
 from .outbox import Outbox, OutboxLimits
+from .streams import FrameStream
 
 _LOG = logging.getLogger("quorumlog.raftlog")
 
-FrameStream = Stream[pb.RaftFrame, pb.RaftFrame]
+_End: TypeAlias = "asyncio.Future[QuorumlogError | None]"
 
 NEWS_S: Final = 0.001
 """How long the news of a commit waits for entries to go with."""
@@ -88,11 +93,6 @@ class LinkKind(StrEnum):
     APPEND = "append"
     SNAPSHOT = "snapshot"
 
-    @property
-    def method(self) -> Method[pb.RaftFrame, pb.RaftFrame]:
-        """The remote call."""
-        return RAFT_APPEND if self is LinkKind.APPEND else RAFT_SNAPSHOT
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatistics:
@@ -109,23 +109,6 @@ class LinkStatistics:
     last_error: str  # since the peer last answered; "" when there was none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """This node among the others, as every link and call introduces it."""
-
-    cluster_id: ClusterId
-    me: Voter
-    incarnation: bytes  # 8 bytes, drawn at its start
-    next_stream_number: Callable[[], int]  # counts up over all of its streams
-
-    def introduction(self, receiver: Voter | None, *, stream_number: int = 0) -> pb.Introduction:
-        """What comes first on a stream or in a call."""
-        mine = Introduction(
-            sender=self.me, incarnation=self.incarnation, stream_number=stream_number
-        )
-        return encode_introduction(mine, cluster_id=self.cluster_id, receiver=receiver)
-
-
 class Link:
     """One stream to one peer. `run` must run; `put` never waits."""
 
@@ -135,6 +118,7 @@ class Link:
         *,
         kind: LinkKind,
         member: Member,
+        endpoints: Endpoints,
         peer: Voter,
         address: str,
         config: TransportConfig,
@@ -149,15 +133,19 @@ class Link:
         self.last_error = ""
         self.dropped = 0  # messages
         self.outbox = Outbox(config.queue)
-        self._runtime = runtime
+        self._clock = runtime.clock
         self._entropy: Entropy = runtime.entropy.stream(f"raft.link.{kind}.{peer.node_id}")
         self._member = member
+        self._endpoints = endpoints
         self._config = config
         self._receive = receive
         self._unreachable = unreachable
-        self._wake = asyncio.Event()
+        self._wake = asyncio.Event()  # there is something to send, and no stream
         self.is_finishing = False  # what is queued still goes out, nothing more is taken
+        self._has_finished = False  # the peer knows that nothing more comes
         self._stream: FrameStream | None = None
+        self._is_due = False  # what is queued goes out at the end of this turn
+        self._news: asyncio.TimerHandle | None = None  # what is queued waits for entries
         self._attempts = 0  # since the peer last answered
         self._asked_ms: int | None = None  # when the oldest unanswered question was sent
         self._used_ms = runtime.clock.now_ms()
@@ -174,7 +162,7 @@ class Link:
         if not self.outbox.put(message):
             self.dropped += 1
             self._overflowed = True
-        self._wake.set()
+        self._write_soon()
 
     def move(self, address: str) -> None:
         """The peer is reached elsewhere now."""
@@ -188,6 +176,7 @@ class Link:
         """Send what is queued, end the stream cleanly, and end run()."""
         self.is_finishing = True
         self._wake.set()
+        self._write_soon()
 
     def break_off(self, reason: str) -> None:
         """Break the present stream; run() makes another."""
@@ -264,83 +253,97 @@ class Link:
 
     async def _talk(self) -> None:
         """One stream from its start to its end; raises why it broke."""
+        ended: _End = asyncio.get_running_loop().create_future()
+        self._stream = stream = await self._connect(ended)
+        try:
+            first = self._member.introduction(
+                self.peer,
+                stream_number=self._member.next_stream_number(),
+                is_snapshot=self.kind is LinkKind.SNAPSHOT,
+            )
+            stream.send(pb.RaftFrame(introduction=first))
+            self._write_out()
+            error = await ended
+            if error is not None:
+                raise error
+            if not self._has_finished:
+                raise Lost(f"node {self.peer.node_id} at {self.address} ended the stream")
+        finally:
+            if not self.is_up:
+                self._endpoints.forget(self.address)
+            self._stream, self.is_up, self._asked_ms = None, False, None
+            self._has_finished = False
+            stream.abort("the link ends")
+
+    async def _connect(self, ended: _End) -> FrameStream:
         if not self.address:
             raise Lost(f"the address of node {self.peer.node_id} is unknown")
-        channel = self._runtime.network.channel(self.address)
-        try:
-            stream = await self._connect(channel.stream(self.kind.method, timeout_ms=0))
-            self._stream = stream
-            try:
-                async with self._runtime.tasks.scope("raft.link") as scope:
-                    scope.spawn(self._read(stream, scope), name=f"{self.peer.node_id}.read")
-                    await self._write(stream)
-            finally:
-                self._stream, self.is_up, self._asked_ms = None, False, None
-                stream.abort("the link ends")
-        finally:
-            await channel.close()
-
-    async def _connect(self, opening: Any) -> FrameStream:
         try:
             async with asyncio.timeout(self._config.connect_ms_max / 1000):
-                stream: FrameStream = await opening
+                return await self._endpoints.connect(
+                    self.peer,
+                    self.address,
+                    take=self._take,
+                    room=self._write_out,
+                    ended=partial(_resolve, ended),
+                )
         except TimeoutError:
             raise Lost(f"{self.address} does not answer") from None
-        return stream
 
-    async def _write(self, stream: FrameStream) -> None:
-        frame = self._first_frame()
-        outbox, wake = self.outbox, self._wake
-        while True:
-            while not len(outbox):
-                if self.is_finishing:
-                    await stream.finish()
-                    return
-                wake.clear()
-                await wake.wait()
-            if outbox.is_news_alone and not self.is_finishing:
-                await self._linger()
-            if outbox.fill(frame) and self._asked_ms is None:
-                self._asked_ms = self._runtime.clock.now_ms()
+    # --- what goes out -------------------------------------------------------------------------
+
+    def _write_soon(self) -> None:
+        """Send what is queued once this turn of the loop has queued all. The news of a commit alone
+        gives entries the time to come along: a leader that says so much more often than needed
+        answers its clients later for it."""
+        loop = asyncio.get_running_loop()
+        if self._stream is None:
+            self._wake.set()
+        elif self.outbox.is_news_alone and not self.is_finishing:
+            if self._news is None:
+                self._news = loop.call_later(NEWS_S, self._write_out)
+        elif not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._write_out)
+
+    def _write_out(self) -> None:
+        """Send what is queued, as far as the stream has room."""
+        self._is_due = False
+        if self._news is not None:
+            self._news.cancel()
+            self._news = None
+        stream, outbox = self._stream, self.outbox
+        if stream is None:
+            return
+        while len(outbox) and stream.has_room:
+            frame = pb.RaftFrame()
+            wants_answer = outbox.fill(frame)
             try:
-                await stream.send(frame)
-                frame = pb.RaftFrame()
+                stream.send(frame)
             except MessageTooLarge as error:
                 self._complain(error)
                 self.dropped += len(frame.messages)
-                frame.ClearField("messages")
+                continue
+            if wants_answer and self._asked_ms is None:
+                self._asked_ms = self._clock.now_ms()
+        if self.is_finishing and not len(outbox) and not self._has_finished:
+            self._has_finished = True
+            stream.finish()
 
-    async def _linger(self) -> None:
-        """Give entries the time to come along: a leader that says so much more often than needed
-        answers its clients later for it."""
-        self._wake.clear()
-        timer = asyncio.get_running_loop().call_later(NEWS_S, self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            timer.cancel()
+    # --- what comes back -----------------------------------------------------------------------
 
-    def _first_frame(self) -> pb.RaftFrame:
-        frame = pb.RaftFrame()
-        number = self._member.next_stream_number()
-        frame.introduction.CopyFrom(self._member.introduction(self.peer, stream_number=number))
-        return frame
-
-    async def _read(self, stream: FrameStream, scope: Scope) -> None:
-        me, peer, receive = self._member.me, self.peer, self._receive
-        while (frame := await stream.receive()) is not None:
-            self._asked_ms = None
-            for encoded in frame.messages:
-                message = decode_message(encoded, sender=peer, receiver=me)
-                if type(message) not in FROM_PEER:
-                    raise InvalidRequest(f"a {type(message).__name__} is no answer to a leader")
-                receive(message)
-            if not self.is_up:
-                self.is_up = True
-                self._attempts, self._complaint, self.last_error = 0, None, ""
-        if not self.is_finishing:
-            raise Lost(f"node {peer.node_id} at {self.address} ended the stream")
-        scope.cancel()
+    def _take(self, frame: pb.RaftFrame) -> None:
+        """Hand on the peer's answers; raises what is wrong with them."""
+        me, peer = self._member.me, self.peer
+        self._asked_ms = None
+        for encoded in frame.messages:
+            message = decode_message(encoded, sender=peer, receiver=me)
+            if type(message) not in FROM_PEER:
+                raise InvalidRequest(f"a {type(message).__name__} is no answer to a leader")
+            self._receive(message)
+        if not self.is_up:
+            self.is_up = True
+            self._attempts, self._complaint, self.last_error = 0, None, ""
 
     def _complain(self, error: QuorumlogError) -> None:
         """Log the first error of a kind since the peer last answered; the rest would be a storm."""
@@ -357,3 +360,8 @@ class Link:
             error.name,
             error,
         )
+
+
+def _resolve(ended: _End, error: QuorumlogError | None) -> None:
+    if not ended.done():
+        ended.set_result(error)

@@ -28,8 +28,9 @@ from .transport import TransportStatistics
 class RaftNode:
     """One member of the quorum. Make it with `open`."""
 
-    def __init__(self, runtime: Runtime, scope: Scope, driver: Driver) -> None:
+    def __init__(self, runtime: Runtime, scope: Scope, driver: Driver, *, listener: str) -> None:
         """Use open()."""
+        self._listener = listener  # "host:port" of streams
         self._clock = runtime.clock
         self._scope = scope
         self._driver = driver
@@ -61,6 +62,7 @@ class RaftNode:
                 path=error.path or METADATA_LOG_NAME,
                 position=error.position,
             ) from error
+        node_config = node_config or RaftNodeConfig()
         driver = Driver(
             runtime,
             scope,
@@ -68,9 +70,10 @@ class RaftNode:
             cluster_id=cluster_id,
             config=config,
             state_machine=state_machine,
-            node_config=node_config or RaftNodeConfig(),
+            node_config=node_config,
         )
-        return cls(runtime, scope, driver)
+        host = config.address.rpartition(":")[0] or "127.0.0.1"
+        return cls(runtime, scope, driver, listener=node_config.listener or f"{host}:0")
 
     # --- what others may know ------------------------------------------------------------------
 
@@ -145,9 +148,10 @@ class RaftNode:
         """Load the newest snapshot and run. A lone voter leads, and the log's past was delivered,
         when this returns; for others see wait_ready().
 
-        Raises SnapshotDamaged, StorageError, and of a lone voter whatever ended it.
+        Raises AddressInUse, SnapshotDamaged, StorageError, and of a lone voter whatever ended it.
         """
         assert not self._tasks, "started twice"
+        await self._driver.transport.listen(self._listener)
         if self._raft.snapshots:
             await self._driver.delivery.restore(self._raft.snapshots[-1])
         spawn = self._scope.spawn

@@ -10,6 +10,9 @@ from .links import TransportConfig
 class RaftNodeConfig:
     """Bounds of one node's shell; raises InvalidRequest. Sizes in bytes."""
 
+    # "host:port" where streams of other members are taken; port 0 picks a free one. Empty: a free
+    # one on the host of the member's own address, or on 127.0.0.1.
+    listener: str = ""
     # A snapshot is taken when the log has grown by so much since the last one.
     snapshot_every_bytes: int = 20 * 1024 * 1024  # metadata.log.max.record.bytes.between.snapshots
     # Newest batches kept in memory for followers and the delivery.

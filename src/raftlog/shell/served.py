@@ -9,74 +9,98 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
-from ...errors import Overloaded, StreamBroken, TimedOut
+from ...errors import Overloaded, QuorumlogError, StreamBroken, TimedOut
 from ...proto import raft_pb2 as pb
+from ...runtime import ByteConnection
 from ..core.messages import Message
 from ..core.voters import Voter
 from ..formats.wire import Introduction
-from .links import FrameStream, LinkKind, TransportConfig
+from .links import LinkKind, TransportConfig
 from .outbox import Outbox
+from .streams import FrameStream
 
 A = TypeVar("A")
 
 
 class ServedStream:
-    """One stream that a peer opened; answers go back on it."""
+    """One stream that somebody opened here; answers go back on it."""
 
     def __init__(
         self,
-        stream: FrameStream,
+        connection: ByteConnection,
         *,
-        introduction: Introduction,
-        kind: LinkKind,
+        take: Callable[["ServedStream", pb.RaftFrame], None],
+        ended: Callable[["ServedStream", QuorumlogError | None], None],
         config: TransportConfig,
         now_ms: int,
     ) -> None:
-        self.stream = stream
-        self.introduction = introduction
-        self.kind = kind
+        """`take` gets the frames, `ended` is told once why it is over."""
+        self.stream = FrameStream(
+            connection,
+            take=self._take,
+            room=self._write_out,
+            ended=partial(ended, self),
+        )
+        self._hand_on = take
+        self.introduction: Introduction | None = None  # not before it is proven
+        self.who = host_of(connection.peer)  # as far as it says so itself; for logs
+        self.is_settled = False  # all of its first frame was well
         self.heard_ms = now_ms
         self._outbox = Outbox(config.queue)
-        self._wake = asyncio.Event()
+        self._is_due = False  # what is queued goes out at the end of this turn
 
     @property
-    def peer(self) -> Voter:
-        """Who opened it."""
-        return self.introduction.sender
+    def key(self) -> tuple[LinkKind, Voter]:
+        """What it carries, and who opened it; of an introduced one."""
+        assert self.introduction is not None, "nobody was introduced"
+        kind = LinkKind.SNAPSHOT if self.introduction.is_snapshot else LinkKind.APPEND
+        return kind, self.introduction.sender
 
     def put(self, message: Message) -> bool:
         """Queue an answer; False: the peer reads too slowly, and the stream is broken for it."""
-        if self._outbox.put(message):
-            self._wake.set()
-            return True
-        self.stream.abort("answers are not read")
-        return False
+        if not self._outbox.put(message):
+            self.stream.abort("answers are not read")
+            return False
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._write_out)
+        return True
 
-    async def write(self) -> None:
-        """Send the answers until cancelled or broken."""
-        outbox, wake = self._outbox, self._wake
-        while True:
-            while not len(outbox):
-                wake.clear()
-                await wake.wait()
+    def _take(self, frame: pb.RaftFrame) -> None:
+        self._hand_on(self, frame)
+        if frame.is_last:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        """Send the answers, as far as the stream has room."""
+        self._is_due = False
+        while len(self._outbox) and self.stream.has_room:
             frame = pb.RaftFrame()
-            outbox.fill(frame)
-            await self.stream.send(frame)
+            self._outbox.fill(frame)
+            self.stream.send(frame)
 
 
 class ServedStreams:
-    """The streams that are listened to."""
+    """The streams that others have opened: first strangers, then listened to."""
 
     def __init__(self, config: TransportConfig) -> None:
         self._config = config
+        self._strangers: dict[ServedStream, None] = {}  # nobody was introduced yet
         self._streams: dict[tuple[LinkKind, Voter], ServedStream] = {}
         # The newest of each, also after its end: an earlier one may still arrive. Oldest first.
         self._newest: dict[tuple[LinkKind, Voter], Introduction] = {}
+        self._refused: deque[tuple[int, FrameStream]] = deque()  # when; they may read why
 
     def __len__(self) -> int:
         return len(self._streams)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to look after."""
+        return not (self._streams or self._strangers or self._refused)
 
     def find(self, kind: LinkKind, peer: Voter) -> ServedStream | None:
         """The stream to answer a peer on: of this kind, or else of the other one."""
@@ -86,11 +110,17 @@ class ServedStreams:
         other = LinkKind.SNAPSHOT if kind is LinkKind.APPEND else LinkKind.APPEND
         return self._streams.get((other, peer))
 
-    def add(self, served: ServedStream) -> None:
+    def accept(self, stranger: ServedStream) -> None:
+        """Somebody has connected; raises Overloaded when too many have and say nothing."""
+        if len(self._strangers) >= self._config.peers_max:
+            raise Overloaded(f"{len(self._strangers)} streams say nothing: wait and repeat")
+        self._strangers[stranger] = None
+
+    def introduce(self, served: ServedStream, introduction: Introduction) -> None:
         """Listen to a stream, and no longer to the one before; raises StreamBroken when a later one
         was here already, Overloaded when there are too many."""
-        key = (served.kind, served.peer)
-        introduction, newest = served.introduction, self._newest.get(key)
+        served.introduction = introduction
+        key, newest = served.key, self._newest.get(served.key)
         if (
             newest is not None
             and newest.incarnation == introduction.incarnation
@@ -104,34 +134,46 @@ class ServedStreams:
         self._newest[key] = introduction
         if len(self._newest) > 2 * self._config.peers_max:
             del self._newest[next(iter(self._newest))]
+        self._strangers.pop(served, None)
         self._streams[key] = served
         if before is not None:
-            before.stream.abort("a later stream of this node has come")
+            before.stream.refuse(StreamBroken("a later stream of this node has come"))
 
-    def is_listened_to(self, served: ServedStream) -> bool:
-        """Whether no later one has taken its place."""
-        return self._streams.get((served.kind, served.peer)) is served
-
-    def remove(self, served: ServedStream) -> None:
-        """It has ended."""
-        if self.is_listened_to(served):
-            del self._streams[(served.kind, served.peer)]
+    def ended(self, served: ServedStream, now_ms: int) -> None:
+        """It is over; the other side has the time of a silence to read why."""
+        self._strangers.pop(served, None)
+        if served.introduction is not None and self._streams.get(served.key) is served:
+            del self._streams[served.key]
+        self._refused.append((now_ms, served.stream))
+        if len(self._refused) > self._config.peers_max:
+            self._refused.popleft()[1].abort("too many are refused")
 
     def look(self, now_ms: int) -> None:
         """Break the silent ones."""
+        config = self._config
+        for stranger in list(self._strangers):
+            if now_ms - stranger.heard_ms > config.silence_ms_max:
+                stranger.stream.refuse(TimedOut("a stream was opened, and nobody was introduced"))
         for served in list(self._streams.values()):
-            if now_ms - served.heard_ms > self._config.idle_ms_max:
-                served.stream.abort(f"nothing was heard for {self._config.idle_ms_max} ms")
+            if now_ms - served.heard_ms > config.idle_ms_max:
+                served.stream.abort(f"nothing was heard for {config.idle_ms_max} ms")
+        while self._refused and now_ms - self._refused[0][0] > config.silence_ms_max:
+            self._refused.popleft()[1].abort("it was refused")
 
     def forgive(self, now_ms: int) -> None:
         """This node stood still itself: start the count anew."""
-        for served in self._streams.values():
+        for served in (*self._streams.values(), *self._strangers):
             served.heard_ms = now_ms
 
     def close(self) -> None:
         """Break them all."""
-        for served in list(self._streams.values()):
+        for served in (*self._streams.values(), *self._strangers):
             served.stream.abort("the node is stopping")
+
+
+def host_of(peer: str) -> str:
+    """The host of a caller's "host:port": its ports change from connection to connection."""
+    return peer.rpartition(":")[0]
 
 
 @dataclass(slots=True, eq=False)

@@ -1,9 +1,11 @@
 """How members of the quorum reach each other: the core's messages over the runtime's network.
 
 The leader opens a stream to each peer for entries and heartbeats, and one on a connection of its
-own for a snapshot; answers come back on the stream. A candidate asks for votes, and a node that
-looks for the leader asks an address, by calls. First comes an introduction: another cluster,
-another node or another disk is refused with a typed error, which both sides log once.
+own for a snapshot; answers come back on the stream. Streams are frames on byte connections, to a
+port that a call asks for: a remote call's message costs ten times as much. A candidate asks for
+votes, and a node that looks for the leader asks an address, by calls. First comes an introduction:
+another cluster, another node or another disk is refused with a typed error, which both sides log
+once.
 
 Decides nothing of the protocol. Nothing here is reliable but the order of what one stream delivers:
 queues are bounded and drop, streams break, and the core is told that a peer was `unreachable`.
@@ -15,11 +17,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from ...errors import InvalidRequest, QuorumlogError, Stopping, StreamBroken, TimedOut
+from ...errors import AddressInUse, InvalidRequest, QuorumlogError, Stopping, StreamBroken
 from ...ids import ClusterId
 from ...proto import raft_pb2 as pb
-from ...runtime import CallContext, Handler, Runtime, Scope
-from ...services import RAFT_APPEND, RAFT_FOLLOW, RAFT_SNAPSHOT, RAFT_VOTE
+from ...runtime import ByteConnection, CallContext, Handler, Listener, Runtime, Scope
+from ...services import RAFT_ENDPOINT, RAFT_FOLLOW, RAFT_VOTE
 from ..core.messages import (
     FollowRequest,
     FollowResponse,
@@ -43,17 +45,18 @@ from ..formats.wire import (
 from .addresses import Addresses
 from .calls import Calls
 from .complaints import Complaints
+from .endpoints import Endpoints
 from .links import (
     FROM_LEADER,
     FROM_PEER,
-    FrameStream,
     Link,
     LinkKind,
-    Member,
 )
 from .links import LinkStatistics as LinkStatistics  # a part of what this module says
 from .links import TransportConfig as TransportConfig
-from .served import Questions, ServedStream, ServedStreams
+from .members import Member
+from .served import Questions, ServedStream, ServedStreams, host_of
+from .streams import FrameStream
 
 LOOKS_PER_SILENCE: Final = 4
 
@@ -97,6 +100,12 @@ class Transport:
             next_stream_number=count(1).__next__,
         )
         self._addresses = Addresses(config.peers_max)
+        self._endpoints = Endpoints(
+            runtime.network,
+            member=self._member,
+            call_ms_max=config.connect_ms_max,
+            entries_max=config.peers_max,
+        )
         self._complaints = Complaints()
         self._links: dict[tuple[Voter, LinkKind], Link] = {}
         self._ending: dict[Link, None] = {}  # others of the same kind may be open already
@@ -114,6 +123,8 @@ class Transport:
         self._served = ServedStreams(config)
         self._votes: Questions[VoteResponse] = Questions("questions for a vote", config)
         self._follows: Questions[FollowResponse] = Questions("questions who leads", config)
+        self._listener: Listener | None = None  # of streams
+        self._listening = asyncio.Event()
         self._dropped = 0
         self._wake = asyncio.Event()  # there is something to look after
         self._link_ended = asyncio.Event()
@@ -181,6 +192,7 @@ class Transport:
             self._runtime,
             kind=kind,
             member=self._member,
+            endpoints=self._endpoints,
             peer=peer,
             address=self._addresses.find(peer),
             config=self._config,
@@ -228,79 +240,68 @@ class Transport:
 
     # --- what others open here -----------------------------------------------------------------
 
+    async def listen(self, address: str) -> None:
+        """Take streams at "host:port"; port 0 picks a free one. Others ask for it. Raises
+        AddressInUse."""
+        try:
+            self._listener = await self._runtime.network.listen_bytes(address, self._accept)
+        except OSError as error:
+            raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
+        self._listening.set()
+
     def handlers(self) -> dict[str, Handler]:
         """The calls of the internal Raft service that this answers, for Network.serve."""
         handlers = (
-            Handler(RAFT_APPEND, self._serve_append),
-            Handler(RAFT_SNAPSHOT, self._serve_snapshot),
+            Handler(RAFT_ENDPOINT, self._serve_endpoint),
             Handler(RAFT_VOTE, self._serve_vote),
             Handler(RAFT_FOLLOW, self._serve_follow),
         )
         return {handler.method.path: handler for handler in handlers}
 
-    async def _serve_append(self, stream: FrameStream, context: CallContext) -> None:
-        await self._serve(stream, LinkKind.APPEND, context)
+    async def _serve_endpoint(
+        self, call: pb.EndpointCall, context: CallContext
+    ) -> pb.EndpointResponse:
+        self._called_by(call.introduction, context)
+        await self._listening.wait()
+        assert self._listener is not None, "it listens"
+        return pb.EndpointResponse(port=int(self._listener.address.rpartition(":")[2]))
 
-    async def _serve_snapshot(self, stream: FrameStream, context: CallContext) -> None:
-        await self._serve(stream, LinkKind.SNAPSHOT, context)
-
-    async def _serve(self, stream: FrameStream, kind: LinkKind, context: CallContext) -> None:
-        """Hear a stream out; raises what is wrong with it to its caller."""
-        who = host_of(context.peer)
+    def _accept(self, connection: ByteConnection) -> FrameStream:
+        """Somebody has connected."""
+        served = ServedStream(
+            connection,
+            take=self._hear,
+            ended=self._stream_ended,
+            config=self._config,
+            now_ms=self._runtime.clock.now_ms(),
+        )
         try:
-            first = await self._first_frame(stream)
-            who = _named(context, first.introduction)
-            introduction = self._introduced(first.introduction)
-            served = ServedStream(
-                stream,
-                introduction=introduction,
-                kind=kind,
-                config=self._config,
-                now_ms=self._runtime.clock.now_ms(),
-            )
-            self._served.add(served)
-            try:
-                async with self._runtime.tasks.scope("raft.served") as scope:
-                    scope.spawn(served.write(), name="answers")
-                    await self._hear(served, first, who)
-                    scope.cancel()
-            finally:
-                self._served.remove(served)
-        except StreamBroken:
-            raise
+            self._served.accept(served)
         except QuorumlogError as error:
-            self._complaints.note("raft.stream_refused", who, error)
-            raise
+            served.stream.refuse(error)
+        self._wake.set()
+        return served.stream
 
-    async def _first_frame(self, stream: FrameStream) -> pb.RaftFrame:
-        try:
-            async with asyncio.timeout(self._config.silence_ms_max / 1000):
-                first = await stream.receive()
-        except TimeoutError:
-            raise TimedOut("the stream was opened, and nobody was introduced") from None
-        if first is None:
-            raise InvalidRequest("the stream ended before anybody was introduced")
-        return first
+    def _hear(self, served: ServedStream, frame: pb.RaftFrame) -> None:
+        """Take in a frame; raises what is wrong with it, to its sender."""
+        served.heard_ms = self._runtime.clock.now_ms()
+        if served.introduction is None:
+            served.who = _named(served.stream.peer, frame.introduction)
+            self._served.introduce(served, self._introduced(frame.introduction))
+        peer, me, receive = served.key[1], self._member.me, self._receive
+        for encoded in frame.messages:
+            message = decode_message(encoded, sender=peer, receiver=me)
+            if type(message) not in FROM_LEADER:
+                raise InvalidRequest(f"a {type(message).__name__} is nothing a leader says")
+            receive(message)
+        if not served.is_settled:
+            served.is_settled = True
+            self._complaints.settle(served.who)
 
-    async def _hear(self, served: ServedStream, first: pb.RaftFrame, who: str) -> None:
-        """Take in the frames from the first one on."""
-        peer, me, receive = served.peer, self._member.me, self._receive
-        clock = self._runtime.clock
-        is_settled = False
-        frame: pb.RaftFrame | None = first
-        while frame is not None:
-            if not self._served.is_listened_to(served):
-                raise StreamBroken("a later stream of this node has come")
-            served.heard_ms = clock.now_ms()
-            for encoded in frame.messages:
-                message = decode_message(encoded, sender=peer, receiver=me)
-                if type(message) not in FROM_LEADER:
-                    raise InvalidRequest(f"a {type(message).__name__} is nothing a leader says")
-                receive(message)
-            if not is_settled:
-                is_settled = True
-                self._complaints.settle(who)
-            frame = await served.stream.receive()
+    def _stream_ended(self, served: ServedStream, error: QuorumlogError | None) -> None:
+        self._served.ended(served, self._runtime.clock.now_ms())
+        if error is not None and not isinstance(error, StreamBroken):
+            self._complaints.note("raft.stream_refused", served.who, error)
 
     async def _serve_vote(self, call: pb.VoteCall, context: CallContext) -> pb.VoteResponse:
         introduction = self._called_by(call.introduction, context)
@@ -327,9 +328,9 @@ class Transport:
         try:
             caller = self._introduced(introduction)
         except QuorumlogError as error:
-            self._complaints.note("raft.call_refused", _named(context, introduction), error)
+            self._complaints.note("raft.call_refused", _named(context.peer, introduction), error)
             raise
-        self._complaints.settle(_named(context, introduction))
+        self._complaints.settle(_named(context.peer, introduction))
         return caller
 
     def _introduced(self, introduction: pb.Introduction) -> Introduction:
@@ -356,6 +357,8 @@ class Transport:
         for task in reversed(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._listener is not None:
+            await self._listener.close(0)
 
     async def _drain(self, grace_ms: int) -> None:
         """Return when the links that are up have ended cleanly, or after the grace."""
@@ -391,7 +394,7 @@ class Transport:
         clock, config = self._runtime.clock, self._config
         pause_ms = max(1, config.silence_ms_max // LOOKS_PER_SILENCE)
         while True:
-            while not (self._links or self._ending or len(self._served)):
+            while not (self._links or self._ending) and self._served.is_empty:
                 self._wake.clear()
                 await self._wake.wait()
             before_ms = clock.now_ms()
@@ -407,11 +410,6 @@ class Transport:
                 link.look(now_ms)
 
 
-def _named(context: CallContext, introduction: pb.Introduction) -> str:
+def _named(peer: str, introduction: pb.Introduction) -> str:
     """Who it is, as far as it says so itself."""
-    return f"{host_of(context.peer)}/{introduction.sender.node_id}"
-
-
-def host_of(peer: str) -> str:
-    """The host of a caller's "host:port": its ports change from connection to connection."""
-    return peer.rpartition(":")[0]
+    return f"{host_of(peer)}/{introduction.sender.node_id}"

@@ -14,7 +14,7 @@ for another one (`FrameWatch`), and what its disk would keep at a power cut righ
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
@@ -23,13 +23,15 @@ from ...errors import CorruptionError
 from ...ids import NodeId
 from ...proto import raft_pb2 as pb
 from ...raftlog.core.ready import HardState
+from ...raftlog.formats.framing import FrameReader
 from ...raftlog.formats.quorum_state import QUORUM_STATE_NAME, decode_quorum_state
 from ...raftlog.formats.snapshot_file import snapshot_of_name
 from ...records.batch import HEADER_SIZE, parse_header
-from ...services import RAFT_APPEND, RAFT_SNAPSHOT, RAFT_VOTE
+from ...services import RAFT_VOTE
+from ..bytes import Chunk
 from ..disk import Disk, FileBody, Folder, Write
 from ..fabric import End
-from ..frames import Data, Open, Result
+from ..frames import Open, Result
 from ..world import SimNode
 from .registers import Applied
 
@@ -237,7 +239,8 @@ class FrameWatch:
     def __init__(self, chronicle: Chronicle) -> None:
         self._chronicle = chronicle
         self._watched: dict[str, Watched] = {}  # by the machine's name
-        self._paths: dict[tuple[int, int], str] = {}  # (link, call) of the quorum's calls
+        self._votes: set[tuple[int, int]] = set()  # (link, call): membership only
+        self._readers: dict[End, FrameReader] = {}  # of what each end of a byte pipe sends
         self._committed: dict[int, int] = {}  # epoch -> the highest high watermark said
         self._voters: dict[int, frozenset[tuple[int, bytes]]] = {}  # epoch -> of the last look
         self.messages = 0
@@ -257,25 +260,31 @@ class FrameWatch:
         match frame:
             case Open():
                 self._opened(sender, frame)
-            case Data():
-                path = self._paths.get((sender.link.number, frame.call))
-                if path in (RAFT_APPEND.path, RAFT_SNAPSHOT.path):
-                    for message in pb.RaftFrame.FromString(frame.payload).messages:
+            case Chunk():
+                for sent in self._read(sender, frame.data):
+                    for message in sent.messages:
                         self._sent(sender, message)
             case Result():
-                path = self._paths.get((sender.link.number, frame.call))
-                if path == RAFT_VOTE.path and frame.response is not None:
+                is_vote = (sender.link.number, frame.call) in self._votes
+                if is_vote and frame.response is not None:
                     self._voted(sender, pb.VoteResponse.FromString(frame.response))
             case _:
                 pass
 
     def _opened(self, sender: End, frame: Open) -> None:
-        if frame.path not in (RAFT_APPEND.path, RAFT_SNAPSHOT.path, RAFT_VOTE.path):
-            return
-        self._paths[(sender.link.number, frame.call)] = frame.path
         if frame.path == RAFT_VOTE.path:
+            self._votes.add((sender.link.number, frame.call))
             assert frame.request is not None, "a vote is asked for in one message"
             self._campaigns(sender, pb.VoteCall.FromString(frame.request))
+
+    def _read(self, sender: End, data: bytes) -> Iterator[pb.RaftFrame]:
+        """The frames that these bytes of a pipe complete."""
+        reader = self._readers.setdefault(sender, FrameReader())
+        while data:
+            buffer = reader.buffer()
+            count = min(len(buffer), len(data))
+            buffer[:count], data = data[:count], data[count:]
+            yield from reader.received(count)
 
     # --- elections ---
 

@@ -156,6 +156,14 @@ def test_a_controller_without_clients_needs_no_address_for_them() -> None:
     assert config.quorum_address == "127.0.0.1:9093"
 
 
+def test_streams_of_members_are_taken_beside_the_controller_unless_said_otherwise() -> None:
+    assert NodeConfig(data_dir="/d").stream_listener == "127.0.0.1:0"
+    assert NodeConfig(data_dir="/d", controller_listener="[::1]:5").stream_listener == "[::1]:0"
+    assert NodeConfig(data_dir="/d", raft_listener="h:7").stream_listener == "h:7"
+    with pytest.raises(InvalidConfig, match=r"listeners\.raft"):
+        NodeConfig(data_dir="/d", raft_listener="nowhere")
+
+
 def test_a_lone_node_may_pick_its_port() -> None:
     config = NodeConfig(data_dir="/d", controller_listener="127.0.0.1:0")
     assert config.quorum_address == ""

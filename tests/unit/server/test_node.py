@@ -275,7 +275,7 @@ def test_a_directory_in_use_is_refused(run: Run, folder: str) -> None:
     run(main)
 
 
-@pytest.mark.parametrize("which", ["grpc_listener", "controller_listener"])
+@pytest.mark.parametrize("which", ["grpc_listener", "controller_listener", "raft_listener"])
 def test_a_port_in_use_is_refused_and_undone(run: Run, tmp_path: Path, which: str) -> None:
     async def main(runtime: Runtime) -> None:
         first = config_of(str(tmp_path / "first"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,9 @@ from typing import Any, TypeAlias, TypeVar
 import pytest
 
 from quorumlog import simulation
+from quorumlog.errors import QuorumlogError
 from quorumlog.ids import ClusterId, DirectoryId, Epoch, NodeId, Offset
+from quorumlog.proto import raft_pb2 as pb
 from quorumlog.raftlog.core.log_view import Entry, EntryKind, LogEnd
 from quorumlog.raftlog.core.messages import (
     AppendRequest,
@@ -24,9 +27,12 @@ from quorumlog.raftlog.core.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.core.voters import Voter
+from quorumlog.raftlog.formats.wire import Introduction, encode_introduction
+from quorumlog.raftlog.shell.streams import FrameStream, open_stream
 from quorumlog.raftlog.shell.transport import Transport, TransportConfig
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Listener, Runtime, Scope, real
+from quorumlog.services import RAFT_ENDPOINT
 
 M = TypeVar("M")
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
@@ -204,6 +210,7 @@ async def join(
         unreachable=member.unreachable,
         config=config,
     )
+    await member.transport.listen(f"{address.rpartition(':')[0]}:0")
     member.listener = await runtime.network.serve(address, member.transport.handlers())
     return member
 
@@ -211,6 +218,68 @@ async def join(
 async def leave(member: Member, *, grace_ms: int = 0) -> None:
     await member.transport.close(grace_ms=grace_ms)
     await member.listener.close(0)
+
+
+class Caller:
+    """Somebody who speaks frames to a member, whatever they say."""
+
+    def __init__(self) -> None:
+        self.stream: FrameStream
+        self._frames: deque[pb.RaftFrame] = deque()
+        self._end: list[QuorumlogError | None] = []
+        self._changed = asyncio.Event()
+
+    async def receive(self) -> pb.RaftFrame | None:
+        """The next frame; None at the clean end, and otherwise why it ended is raised."""
+        while not self._frames and not self._end:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._frames:
+            return self._frames.popleft()
+        if self._end[0] is not None:
+            raise self._end[0]
+        return None
+
+    def take(self, frame: pb.RaftFrame) -> None:
+        self._frames.append(frame)
+        self._changed.set()
+
+    def ended(self, error: QuorumlogError | None) -> None:
+        self._end.append(error)
+        self._changed.set()
+
+
+async def endpoint(runtime: Runtime, member: Member, introduction: pb.Introduction) -> str:
+    """Where the member takes streams."""
+    channel = runtime.network.channel(member.address)
+    call = pb.EndpointCall(introduction=introduction)
+    answer = await channel.call(RAFT_ENDPOINT, call, timeout_ms=5_000)
+    await channel.close()
+    return f"{member.address.rpartition(':')[0]}:{answer.port}"
+
+
+def introduced(
+    me: Member, *, sender: int = 9, number: int = 1, incarnation: bytes = b"8 bytes!"
+) -> pb.Introduction:
+    """What a caller says first."""
+    return encode_introduction(
+        Introduction(sender=voter(sender), incarnation=incarnation, stream_number=number),
+        cluster_id=CLUSTER,
+        receiver=me.me,
+    )
+
+
+async def call_on(runtime: Runtime, member: Member) -> Caller:
+    """A stream to a member on which nothing was said."""
+    caller = Caller()
+    caller.stream = await open_stream(
+        runtime.network,
+        await endpoint(runtime, member, introduced(member)),
+        take=caller.take,
+        room=lambda: None,
+        ended=caller.ended,
+    )
+    return caller
 
 
 @asynccontextmanager

@@ -29,29 +29,27 @@ from quorumlog.raftlog.core.messages import (
     TimeoutNow,
     VoteResponse,
 )
-from quorumlog.raftlog.formats.wire import (
-    Introduction,
-    encode_introduction,
-    encode_message,
-    encode_voter,
-)
+from quorumlog.raftlog.formats.wire import encode_message, encode_voter
 from quorumlog.raftlog.shell.transport import TransportConfig
-from quorumlog.runtime import Runtime, real
-from quorumlog.services import RAFT_APPEND, RAFT_FOLLOW, RAFT_VOTE
+from quorumlog.runtime import ByteConnection, Runtime, real
+from quorumlog.services import RAFT_FOLLOW, RAFT_VOTE
 
-from .conftest import CLUSTER, QUICK, Main, Member, batch, join, leave, members, voter
+from .conftest import (
+    CLUSTER,
+    QUICK,
+    Main,
+    Member,
+    batch,
+    call_on,
+    endpoint,
+    introduced,
+    join,
+    leave,
+    members,
+    voter,
+)
 
 Run = Callable[[Main], None]
-
-
-def introduced(
-    me: Member, *, sender: int = 9, number: int = 1, incarnation: bytes = b"8 bytes!"
-) -> pb.Introduction:
-    return encode_introduction(
-        Introduction(sender=voter(sender), incarnation=incarnation, stream_number=number),
-        cluster_id=CLUSTER,
-        receiver=me.me,
-    )
 
 
 def beat(round_: int) -> pb.RaftMessage:
@@ -64,17 +62,14 @@ def has_lost(member: Member, count: int) -> bool:
 
 async def refusal(runtime: Runtime, member: Member, *frames: pb.RaftFrame) -> QuorumlogError:
     """The typed error that ends a stream on which these frames were sent."""
-    channel = runtime.network.channel(member.address)
-    stream = await channel.stream(RAFT_APPEND, timeout_ms=0)
+    caller = await call_on(runtime, member)
     try:
         for frame in frames:
-            await stream.send(frame)
-        while await stream.receive() is not None:
+            caller.stream.send(frame)
+        while await caller.receive() is not None:
             pass
     except QuorumlogError as error:
         return error
-    finally:
-        await channel.close()
     raise AssertionError("the stream ended cleanly")
 
 
@@ -311,29 +306,27 @@ def test_who_is_not_introduced_is_not_heard(run: Run) -> None:
 def test_what_an_earlier_stream_delivers_late_is_dropped(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1) as (one,):
-            channel = runtime.network.channel(one.address)
-            early = await channel.stream(RAFT_APPEND, timeout_ms=0)
+            early = await call_on(runtime, one)
             first = pb.RaftFrame(introduction=introduced(one, number=4), messages=[beat(1)])
-            await early.send(first)
+            early.stream.send(first)
             await one.until(lambda: len(one.received) == 1)
             assert await early.receive() is not None, "the answer to it"
-            later = await channel.stream(RAFT_APPEND, timeout_ms=0)
+            later = await call_on(runtime, one)
             second = pb.RaftFrame(introduction=introduced(one, number=5), messages=[beat(2)])
-            await later.send(second)
+            later.stream.send(second)
             await one.until(lambda: len(one.received) == 2)
             async with asyncio.timeout(5):
                 with pytest.raises(StreamBroken):
                     await early.receive()  # no further answer
             late = pb.RaftFrame(introduction=introduced(one, number=3), messages=[beat(9)])
             assert isinstance(await refusal(runtime, one, late), StreamBroken)
-            await later.send(pb.RaftFrame(messages=[beat(3)]))
+            later.stream.send(pb.RaftFrame(messages=[beat(3)]))
             await one.until(lambda: len(one.received) == 3)
             assert [message.round for message in one.of(Heartbeat)] == [1, 2, 3]
-            restarted = await channel.stream(RAFT_APPEND, timeout_ms=0)
+            restarted = await call_on(runtime, one)
             fresh = introduced(one, number=1, incarnation=b"restarte")
-            await restarted.send(pb.RaftFrame(introduction=fresh, messages=[beat(4)]))
+            restarted.stream.send(pb.RaftFrame(introduction=fresh, messages=[beat(4)]))
             await one.until(lambda: len(one.received) == 4)
-            await channel.close()
 
     run(main)
 
@@ -423,5 +416,61 @@ def test_every_kind_of_message_of_a_leader_travels(run: Run) -> None:
                 TimeoutNow(sender=one.me, receiver=two.me, epoch=Epoch(3))
             )
             assert one.of(FollowResponse) == []
+
+    run(main)
+
+
+# --- the second port -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\3\0\0\0\0abc"])
+def test_who_speaks_no_frames_is_told_so_and_shut_out(run: Run, garbage: bytes) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 2) as (one, two):
+            caller = await call_on(runtime, one)
+            caller.stream._connection.write([garbage])
+            with pytest.raises((InvalidRequest, CorruptionError)):
+                await caller.receive()
+            one.heartbeat(two, 1)
+            await one.until(lambda: len(one.of(HeartbeatResponse)) == 1)
+
+    run(main)
+
+
+class Deaf:
+    """Reads nothing of what it gets, and never closes."""
+
+    def __init__(self, connection: ByteConnection) -> None:
+        self.connection = connection
+        self.end = asyncio.get_running_loop().create_future()
+
+    def buffer(self, size_hint: int) -> memoryview:
+        return memoryview(bytearray(size_hint))
+
+    def received(self, count: int) -> None:
+        pass
+
+    def sent(self) -> None:
+        pass
+
+    def closed(self, error: Exception | None) -> None:
+        self.end.set_result(None)
+
+
+def test_who_is_refused_and_does_not_go_is_cut_off(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with members(runtime, 1, config=QUICK) as (one,):
+            made: list[Deaf] = []
+
+            def make(connection: ByteConnection) -> Deaf:
+                made.append(Deaf(connection))
+                return made[0]
+
+            address = await endpoint(runtime, one, introduced(one))
+            connection = await runtime.network.connect_bytes(address, make)
+            connection.write([b"GET / HTTP/1.1"])
+            async with asyncio.timeout(5):
+                await made[0].end
+            assert one.transport.statistics().streams_served == 0
 
     run(main)

@@ -20,13 +20,11 @@ from quorumlog.raftlog.core.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.core.voters import VoterSet
-from quorumlog.raftlog.formats.wire import Introduction, encode_introduction
 from quorumlog.raftlog.shell.transport import TransportConfig
 from quorumlog.runtime import Runtime
-from quorumlog.services import RAFT_APPEND
 from quorumlog.simulation import Faults, SimWorld
 
-from .conftest import CLUSTER, QUICK, Member, batch, join, members, voter
+from .conftest import QUICK, Member, batch, call_on, introduced, join, leave, members, voter
 
 ADDRESSES = {number: f"n{number}:9093" for number in (1, 2, 3)}
 Life = Callable[[Runtime], Coroutine[Any, Any, None]]
@@ -135,20 +133,13 @@ def test_a_node_that_stood_still_itself_does_not_break_its_healthy_links() -> No
 def test_a_served_stream_on_which_nothing_is_said_ends() -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1, config=QUICK) as (one,):
-            channel = runtime.network.channel(one.address)
-            stream = await channel.stream(RAFT_APPEND, timeout_ms=0)
-            introduction = encode_introduction(
-                Introduction(sender=voter(9), incarnation=b"8 bytes!", stream_number=1),
-                cluster_id=CLUSTER,
-                receiver=one.me,
-            )
-            await stream.send(pb.RaftFrame(introduction=introduction))
+            caller = await call_on(runtime, one)
+            caller.stream.send(pb.RaftFrame(introduction=introduced(one)))
             begun_ms = runtime.clock.now_ms()
             with pytest.raises(StreamBroken):
-                await stream.receive()
+                await caller.receive()
             assert QUICK.idle_ms_max < runtime.clock.now_ms() - begun_ms < 2 * QUICK.idle_ms_max
             assert one.transport.statistics().streams_served == 0
-            await channel.close()
 
     simulation.run(main)
 
@@ -163,6 +154,29 @@ def test_idle_links_end_and_come_back_when_they_are_needed() -> None:
                 assert one.transport.statistics().links == ()
                 assert two.transport.statistics().streams_served == 0
             assert one.lost == [], "nothing was lost"
+
+    simulation.run(main)
+
+
+def test_the_new_port_of_a_peer_that_was_restarted_is_asked_for_without_a_pause() -> None:
+    async def main(runtime: Runtime) -> None:
+        hasty = TransportConfig(
+            silence_ms_max=200, idle_ms_max=1_000, backoff_ms_min=20_000, backoff_ms_max=20_000
+        )
+        async with (
+            members(runtime, 2, config=hasty) as (one, two),
+            runtime.tasks.scope("later") as scope,
+        ):
+            one.heartbeat(two, 1)
+            await asyncio.sleep(hasty.idle_ms_max * 3 / 1000)
+            assert one.transport.statistics().links == ()
+            address = two.address
+            await leave(two)
+            again = await join(runtime, scope, two.me, address=address)
+            one.heartbeat(again, 2)
+            await one.until(lambda: len(one.of(HeartbeatResponse)) == 2, within_ms=1_000)
+            assert one.lost == []
+            await leave(again)
 
     simulation.run(main)
 
