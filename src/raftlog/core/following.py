@@ -171,8 +171,7 @@ class Follower:
         self.acknowledge(replica)
 
     def on_refused(self, replica: Replica, reception: Reception) -> None:
-        """The snapshot proved bad: ask for it from the start."""
-        reception.position = 0
+        """The snapshot proved bad: ask for it where it stands now, at the start."""
         replica.send(self._received(replica, reception))
 
     def _received(self, replica: Replica, reception: Reception) -> SnapshotResponse:

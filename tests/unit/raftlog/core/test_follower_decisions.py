@@ -203,6 +203,9 @@ def test_a_snapshot_of_what_is_committed_here_is_answered_by_what_is_known_of_th
 
 def test_a_snapshot_of_entries_under_way_to_the_disk_is_answered_when_they_are_there() -> None:
     quorum = Quorum()
+    quorum.step(beat())
+    quorum.persist(3)
+    said(quorum)
     quorum.step(append(0, *(data(base, 1) for base in range(4))))
     quorum.step(piece(0, HALF))
     assert quorum[3].high_watermark == 3

@@ -177,6 +177,7 @@ def test_what_is_committed_makes_room_and_what_is_not_takes_it() -> None:
 def watched(**options: int) -> Quorum:
     """Three voters and node 4, an observer that holds everything."""
     quorum = led(**options)
+    quorum.propose(1, "x" * 100)
     quorum.observer(4)
     quorum.run(500)
     assert state_of(quorum, 4).lag == 0
@@ -409,6 +410,26 @@ def test_a_piece_that_was_lost_is_sent_again_when_a_heartbeat_behind_it_is_answe
     assert (piece.position, state_of(quorum, 3).state) == (0, "snapshot")
     quorum.step(alive(number, received=2))
     assert not sent(quorum, 3), "that one was sent behind it"
+    quorum.step(alive(beaten(quorum), received=2))
+    assert not sent(quorum, 3), "it may be slow: twice the time"
+    quorum.step(alive(beaten(quorum), received=2))
+    assert sent(quorum, 3) == [piece]
+
+
+def test_after_a_broken_stream_a_piece_is_sent_again_at_the_next_timed_heartbeats_answer() -> None:
+    quorum = sending_a_snapshot()
+    for _ in range(3):
+        quorum.step(alive(beaten(quorum), received=2))
+    quorum.flying.clear()
+    quorum.unreachable(1, 3)
+    quorum.read(1, 1)
+    (number,) = {m.round for m in quorum.flying if isinstance(m, Heartbeat)}
+    quorum.flying.clear()
+    quorum.step(alive(number, received=2))
+    assert not sent(quorum, 3), "a round for reads tells nothing of time"
+    quorum.step(alive(beaten(quorum), received=2))
+    (piece,) = sent(quorum, 3)
+    assert isinstance(piece, SnapshotChunk)
 
 
 def test_an_answer_about_another_snapshot_moves_nothing() -> None:

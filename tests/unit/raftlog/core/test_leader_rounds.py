@@ -1,13 +1,16 @@
 """Small decisions of a leader about its quorum: commits, reads, handing over, snapshots to send."""
 
+from collections.abc import Callable
+
 import pytest
 
-from quorumlog.errors import Overloaded
+from quorumlog.errors import Overloaded, VoterLagging
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.core.log_view import SnapshotId
 from quorumlog.raftlog.core.messages import (
     AppendResponse,
     Heartbeat,
+    HeartbeatResponse,
     SnapshotChunk,
     TimeoutNow,
 )
@@ -155,3 +158,42 @@ def test_reads_that_were_lost_make_room() -> None:
         reads.add(context)
     with pytest.raises(Overloaded):
         reads.add(5)
+
+
+def test_a_read_that_waited_for_a_free_round_gets_it_whatever_the_answer_tells_of_losses() -> None:
+    """The answer comes behind an acknowledgement that says more than it."""
+    quorum = led()
+    before = max(m.round for m in beats_of(quorum, lambda: quorum.tick(100, 1)))
+    quorum.flying.clear()
+    for context in range(5):
+        quorum.read(1, context)
+    assert max(m.round for m in quorum.flying if isinstance(m, Heartbeat)) == before + 4
+    quorum.unreachable(1, 2)
+    holds(quorum, 2, quorum[1].log.end_offset)
+    answer = HeartbeatResponse(
+        sender=voter(2),
+        receiver=voter(1),
+        epoch=Epoch(1),
+        round=before + 1,
+        match_end=None,
+        received_end=quorum[1].log.end_offset,
+    )
+    rounds = {m.round for m in beats_of(quorum, lambda: quorum.step(answer))}
+    assert [context for context, _ in quorum.members[1].reads] == [0]
+    assert rounds == {before + 5}
+
+
+def beats_of(quorum: Quorum, act: Callable[[], None]) -> list[Heartbeat]:
+    """The heartbeats that are sent meanwhile."""
+    sent: list[Heartbeat] = []
+    quorum.sent = lambda node_id, m: sent.append(m) if isinstance(m, Heartbeat) else None
+    act()
+    return sent
+
+
+def test_a_change_that_the_changed_voters_could_not_commit_names_who_is_silent() -> None:
+    quorum = led()
+    quorum.crash(3)
+    quorum.run(1_600)
+    with pytest.raises(VoterLagging, match=r"node 3 has not answered for 1[67]\d\d ms"):
+        quorum.remove_voter(1, 2)
