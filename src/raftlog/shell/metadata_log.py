@@ -15,6 +15,7 @@ A crash anywhere leaves the state before a call or the one after it:
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from ...errors import (
@@ -42,11 +43,11 @@ from ..formats.snapshot_file import (
     BOOTSTRAP,
     CHECKPOINT_SUFFIX,
     PART_SUFFIX,
-    SnapshotDecoder,
     SnapshotEncoder,
     checkpoint_name,
     snapshot_of_name,
 )
+from .snapshot_reading import SNAPSHOT_STEP_BYTES, SnapshotReader, admitted, prove
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """Cleaning frees whole segments."""
@@ -54,8 +55,6 @@ SCAN_BYTES: Final = 1024 * 1024
 """Bytes of the log read in one step."""
 READ_TRIES: Final = 3
 """Of one read of the log, before its failure counts."""
-SNAPSHOT_STEP_BYTES: Final = 256 * 1024
-"""Bytes of a snapshot proven, decoded or encoded in one step of the loop."""
 SNAPSHOT_SYNC_BYTES: Final = 8 * 1024 * 1024
 """Written between two syncs of a snapshot, so that none of them keeps the disk for long."""
 TEMPORARY_SUFFIX: Final = ".checkpoint.tmp"
@@ -63,49 +62,6 @@ TEMPORARY_SUFFIX: Final = ".checkpoint.tmp"
 
 _REJOIN: Final = "format a new data directory and join with it as a new voter"
 METADATA_LOG_CONFIG: Final = LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=SEGMENT_BYTES)
-
-
-class SnapshotReader:
-    """Reads the values of a snapshot in the order in which they were written."""
-
-    def __init__(self, files: SideFiles, snapshot: SnapshotId) -> None:
-        """Use MetadataLog.open_snapshot()."""
-        self.snapshot = snapshot
-        self._files = files
-        self._decoder = SnapshotDecoder(snapshot, with_values=True)
-        self._position = 0
-        self._found: list[list[bytes]] = []  # decoded and not asked for yet, last first
-
-    @property
-    def voters(self) -> VoterSet:
-        """The voters in force where the snapshot ends."""
-        assert self._decoder.voters is not None, "it is opened with its header read"
-        return self._decoder.voters
-
-    async def next(self) -> list[bytes] | None:
-        """Return the next values, None at the end; raises SnapshotDamaged when it is not whole."""
-        while not self._found:
-            if not await self._advance():
-                return None
-        return self._found.pop()
-
-    async def begin(self) -> None:
-        """Read the header."""
-        while self._decoder.voters is None:
-            await self._advance()
-
-    async def _advance(self) -> bool:
-        """Read one step; false at the end of the file, which is proven then."""
-        name = checkpoint_name(self.snapshot)
-        content = await self._files.read(name, self._position, SNAPSHOT_STEP_BYTES)
-        if content is None:
-            raise SnapshotDamaged(f"the snapshot {name} is gone", path=name)
-        self._position += len(content)
-        self._found = [*reversed(self._decoder.feed(content)), *self._found]
-        await asyncio.sleep(0)
-        if not content:
-            self._decoder.finish()
-        return bool(content)
 
 
 class MetadataLog:
@@ -272,7 +228,7 @@ class MetadataLog:
         assert received[0] == snapshot, f"{received} was received, not {snapshot}"
         await _finally(self._files.sync(name))
         try:
-            found = await _prove(self._files, snapshot, name=name)
+            found = await prove(self._files, snapshot, name=name)
             if found != voters:
                 raise SnapshotDamaged(
                     f"the snapshot {name} says other voters than its sender", path=name
@@ -339,8 +295,8 @@ class MetadataLog:
         if snapshot not in self.snapshots:
             return None
         name = checkpoint_name(snapshot)
-        size = await self._files.size(name)
-        content = await self._files.read(name, position, bytes_max)
+        size = await admitted(partial(self._files.size, name))
+        content = await admitted(partial(self._files.read, name, position, bytes_max))
         return None if size is None or content is None else (content, size)
 
     async def open_snapshot(self, snapshot: SnapshotId) -> SnapshotReader:
@@ -393,7 +349,7 @@ class _Opening:
             if snapshot is None:
                 continue
             try:
-                self._at_start[snapshot] = await _prove(self.files, snapshot, name=name)
+                self._at_start[snapshot] = await prove(self.files, snapshot, name=name)
             except SnapshotDamaged as error:
                 raise CorruptionError(
                     f"{error.message}. If other snapshots lie beside it, keep a copy of the"
@@ -482,17 +438,6 @@ def _holds_end_of(view: LogView, snapshot: SnapshotId) -> bool:
     return view.is_boundary(end) and view.epoch_before(end) == snapshot.epoch
 
 
-async def _prove(files: SideFiles, snapshot: SnapshotId, *, name: str) -> VoterSet:
-    """Read a whole snapshot file, return its voters; raises SnapshotDamaged."""
-    decoder = SnapshotDecoder(snapshot, with_values=False)
-    position = 0
-    while content := await files.read(name, position, SNAPSHOT_STEP_BYTES):
-        decoder.feed(content)
-        position += len(content)
-        await asyncio.sleep(0)
-    return decoder.finish()
-
-
 async def _remove_checkpoints(files: SideFiles, *, keep: Sequence[SnapshotId]) -> None:
     """Unlink every snapshot but these, oldest first."""
     kept = {checkpoint_name(snapshot) for snapshot in keep}
@@ -536,18 +481,22 @@ class _Reading:
         return content, batches
 
     async def _read(self, start: Offset) -> bytes:
-        """Read what is wanted, not beside a truncation, which keeps the segment's bytes back; again
-        when one came meanwhile: the bytes asked for may reach beyond what is wanted."""
+        """Read what is wanted; again when a truncation came meanwhile: the bytes asked for may
+        reach beyond what is wanted."""
         for tries_left in reversed(range(READ_TRIES)):
-            if self._uncut is not None:
-                await self._uncut.wait()
-            found = self._log.read(start, max_bytes=SCAN_BYTES, end_offset=self._end)
             try:
-                return b"" if found is None else await self._directory.read(found)
+                return await admitted(partial(self._read_once, start))
             except StorageError:
                 if not tries_left:
                     raise
         raise AssertionError("no try is left")
+
+    async def _read_once(self, start: Offset) -> bytes:
+        """Read, not beside a truncation, which keeps the segment's bytes back."""
+        if self._uncut is not None:
+            await self._uncut.wait()
+        found = self._log.read(start, max_bytes=SCAN_BYTES, end_offset=self._end)
+        return b"" if found is None else await self._directory.read(found)
 
 
 def _load_hard_state(
