@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ...errors import OffsetOutOfRange
+from ...errors import CorruptionError, OffsetOutOfRange
 from ...ids import Epoch, Offset
 from ...records.codec import decode_batch
 from ...runtime import Clock
@@ -131,7 +131,7 @@ class Delivery:
         end = min(end, self._committed_end, self._tail.start_offset)
         try:
             entries = await self._log.read_entries(self._end, end)
-        except OffsetOutOfRange:
+        except (OffsetOutOfRange, CorruptionError):
             if self._pauses == before:
                 raise
             return  # a snapshot has taken the log's place

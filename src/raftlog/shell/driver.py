@@ -8,6 +8,7 @@ machine. What the core decides is carried out here; nothing of the protocol is d
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ...errors import DiskFull, Lost, NotController, Overloaded, QuorumlogError, StorageError
@@ -345,11 +346,20 @@ class Driver:
             self._woken.set()
         return True
 
-    def _storage_failed(self, error: Exception) -> None:
+    async def guard(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run what uses the disk beside the writer: what the disk refuses it ends the node as well.
+        What a state machine says of its records is no word of the disk."""
+        try:
+            await work()
+        except (StorageError, OSError) as error:
+            self._storage_failed(error, what="read, or its snapshot written")
+
+    def _storage_failed(self, error: Exception, *, what: str = "written") -> None:
         """What is on the disk is unknown now: fail-stop."""
+        reason = f"the metadata log could not be {what}: {error}"
         _LOG.error("raft.storage_failed node=%d error=%s", self.node_id, error)
-        self.end(StorageError(f"the metadata log could not be written: {error}"))
-        self._stop_node(f"the metadata log could not be written: {error}")
+        self.end(StorageError(reason))
+        self._stop_node(reason)
 
     def end(self, error: QuorumlogError) -> None:
         """Do nothing more, and let everybody know who waits."""

@@ -154,13 +154,13 @@ class RaftNode:
         await self._driver.transport.listen(self._listener)
         if self._raft.snapshots:
             await self._driver.delivery.restore(self._raft.snapshots[-1])
-        spawn = self._scope.spawn
+        spawn, driver = self._scope.spawn, self._driver
         self._tasks = [
-            spawn(self._driver.delivery.run(), name="raftlog.delivery"),
-            spawn(self._driver.run_writer(), name="raftlog.writer"),
-            spawn(self._driver.run(), name="raftlog.driver"),
-            spawn(self._driver.sending.run(), name="raftlog.reader"),
-            spawn(self._driver.snapshotting.run(), name="raftlog.snapshots"),
+            spawn(driver.guard(driver.delivery.run), name="raftlog.delivery"),
+            spawn(driver.run_writer(), name="raftlog.writer"),
+            spawn(driver.run(), name="raftlog.driver"),
+            spawn(driver.guard(driver.sending.run), name="raftlog.reader"),
+            spawn(driver.guard(driver.snapshotting.run), name="raftlog.snapshots"),
         ]
         self._driver.learn(self.voters)
         self._driver.wake()

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from ...errors import OffsetOutOfRange
+from ...errors import CorruptionError, OffsetOutOfRange
 from ...ids import Epoch, Offset
 from ..core.log_view import Entry
 from ..core.messages import AppendRequest, SnapshotChunk
@@ -107,10 +107,11 @@ class Sending:
             self._send_entries(wanted, entries)
 
     async def _read(self, start: Offset, end: Offset) -> tuple[Entry, ...] | None:
-        """Read [start, end) from the disk; None when it was cleaned away or truncated meanwhile."""
+        """Read [start, end) from the disk; None when it was cleaned away or truncated meanwhile, or
+        a snapshot took its place."""
         try:
             return await self._log.read_entries(start, end)
-        except OffsetOutOfRange:
+        except (OffsetOutOfRange, CorruptionError):
             if self._raft.is_leader and start >= self._raft.log.start_offset:
                 raise
             return None

@@ -6,7 +6,8 @@ from collections.abc import Awaitable
 import pytest
 
 from quorumlog.errors import QuorumlogError
-from quorumlog.simulation import SimWorld
+from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
+from quorumlog.simulation import Faults, SimWorld
 
 from .quorum import Quorum
 
@@ -102,3 +103,45 @@ def test_a_member_whose_disk_fails_stops_and_the_others_go_on(victim_leads: bool
         assert ["metadata log" in reason for reason in victim.machine.stops] == [True]
         second = quorum.wait_leader(besides=victim.voter.node_id)
         quorum.propose(b"c", at=second)
+
+
+def test_a_snapshot_that_the_disk_refuses_ends_the_node_with_a_reason() -> None:
+    """It is no part of the log's writes, and says as much about the disk."""
+    with SimWorld(6) as world:
+        quorum = Quorum(world, voters=1, node_config=RaftNodeConfig(snapshot_every_bytes=2_000))
+        quorum.start()
+        leader = quorum.wait_leader()
+        leader.machine.device.fail("sync", errno.EIO, path_part="checkpoint", times=1000)
+        task = leader.machine.attach(
+            lambda _: _quiet(propose_all(leader.raft, 40)), name="proposals"
+        )
+        quorum.wait(lambda: not leader.machine.alive)
+        assert ["metadata log" in reason for reason in leader.machine.stops] == [True]
+        assert task.done() or not leader.machine.alive
+
+
+async def propose_all(node: RaftNode, count: int) -> int:
+    for number in range(count):
+        await node.propose([b"%d" % number * 100])
+    return count
+
+
+@pytest.mark.parametrize("who", ["reader", "delivery"])
+def test_what_cannot_be_read_for_others_or_the_state_ends_the_node_with_a_reason(who: str) -> None:
+    with SimWorld(7, faults=Faults(cache_miss=1.0)) as world:
+        quorum = Quorum(world, voters=3, node_config=RaftNodeConfig(tail_bytes_max=1))
+        quorum.start()
+        leader = quorum.wait_leader()
+        lagging = next(each for each in quorum.members.values() if each is not leader)
+        lagging.machine.crash()
+        for number in range(10):
+            quorum.propose(b"%d" % number * 100, at=leader)
+        victim = leader
+        if who == "delivery":
+            victim = lagging
+        quorum.start(lagging.voter.node_id)
+        quorum.wait_open(lagging)
+        victim.machine.device.fail("read", errno.EIO, path_part=LOG, times=1000)
+        leader.machine.attach(lambda _: _quiet(leader.raft.propose([b"b"])), name="pending")
+        quorum.wait(lambda: not victim.machine.alive)
+        assert ["metadata log" in reason for reason in victim.machine.stops] == [True]
