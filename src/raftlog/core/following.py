@@ -214,7 +214,7 @@ def _holds(replica: Replica, entry: Entry) -> bool:
 
 
 def _rejected(replica: Replica, request: AppendRequest) -> AppendRejected:
-    """Say where the logs may part: always below the place that was asked about."""
+    """Say where the logs may part: at the place that was asked about or below it."""
     log, prev = replica.log, request.prev
     if prev.offset > log.end_offset:
         hint = log.end_offset_for(prev.epoch)

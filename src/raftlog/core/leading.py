@@ -63,6 +63,8 @@ class Leader:
         self.uncommitted_bytes = 0  # always the sum of the sizes above
         self.transfer: Transfer | None = None
         self.is_dirty = True  # fill() may have something to send
+        self._is_all_due = True  # to any peer; else to those that were heard of since
+        self._due: dict[Voter, None] = {}  # in the order of their messages
         self._reads = Reads(reads_max=replica.config.reads_max)
         self._round = 0  # of the last heartbeat
         self._beats = 0  # how many of the rounds were due by time
@@ -107,7 +109,7 @@ class Leader:
         replica.append(entry)
         self.uncommitted.append((entry.next_offset, entry.size))
         self.uncommitted_bytes += entry.size
-        self.is_dirty = True
+        self._all_due()
         return entry
 
     @property
@@ -177,7 +179,7 @@ class Leader:
         for voter in self._replica.other_voters():
             if voter not in self.peers:
                 self.peers[voter] = Progress(self._replica.log.end_offset, now_ms)
-        self.is_dirty = True
+        self._all_due()
 
     def on_follow_request(self, request: FollowRequest, now_ms: int) -> str:
         """Lead a node that asks for it; why not, "" when it is led."""
@@ -192,7 +194,7 @@ class Leader:
             self.peers[request.sender] = progress
         if request.sender not in self._replica.voters.latest:
             progress.heard_ms = now_ms  # a voter that asks for a leader supports none
-        self.is_dirty = True
+        self._peer_due(request.sender)
         return ""
 
     # --- answers -------------------------------------------------------------------------------
@@ -218,7 +220,6 @@ class Leader:
                 return  # of an earlier question
             case ProgressState.PROBE | ProgressState.REPLICATE:
                 progress.become_probe(self._parting(response))
-        self.is_dirty = True
 
     def _parting(self, response: AppendRejected) -> Offset:
         """The highest place below the one refused where the logs may agree."""
@@ -255,7 +256,6 @@ class Leader:
             self._replicate_from(progress, received_end)
         else:
             progress.give_up_waiting(number=response.round, beat=self._beats)
-        self.is_dirty = True
 
     def _can_replicate(self, progress: Progress, received_end: Offset) -> bool:
         """Whether entries may follow: who gets a snapshot goes on with it while it is needed."""
@@ -266,15 +266,14 @@ class Leader:
         """The peer's log is this one's up to `received_end`."""
         assert received_end <= self._replica.log.end_offset, f"received {received_end}"
         progress.become_replicate(received_end)
-        self.is_dirty = True
 
     def on_snapshot_response(self, response: SnapshotResponse, now_ms: int) -> None:
         """Go on with the snapshot where the peer says."""
         progress = self._heard(response.sender, now_ms)
-        if progress is not None and progress.piece_received(
-            response.snapshot, response.position, number=self._round, beat=self._beats
-        ):
-            self.is_dirty = True
+        if progress is not None:
+            progress.piece_received(
+                response.snapshot, response.position, number=self._round, beat=self._beats
+            )
 
     def unreachable(self, peer: Voter) -> None:
         """What was sent may be lost; wait for an answer to a heartbeat before sending more."""
@@ -290,16 +289,12 @@ class Leader:
         progress = self.peers.get(sender)
         if progress is not None:
             progress.heard_ms = now_ms
+            self._peer_due(sender)
         return progress
 
     def _acknowledge(self, progress: Progress, match_end: Offset) -> Trigger | None:
         assert match_end <= self._replica.log.end_offset, f"acknowledged {match_end}"
-        if progress.acknowledge(match_end):
-            self.is_dirty = True
-            return self.maybe_commit()
-        if not progress.inflight_bytes:
-            self.is_dirty = True
-        return None
+        return self.maybe_commit() if progress.acknowledge(match_end) else None
 
     # --- commit --------------------------------------------------------------------------------
 
@@ -316,7 +311,7 @@ class Leader:
             return None
         while self.uncommitted and self.uncommitted[0][0] <= end:
             self.uncommitted_bytes -= self.uncommitted.popleft()[1]
-        self.is_dirty = True
+        self._all_due()
         self._confirm_reads()
         if not replica.is_voter and replica.voters.latest_offset < replica.high_watermark:
             return Trigger.REMOVED
@@ -351,8 +346,6 @@ class Leader:
             reverse=True,
         )
         replica.reads.extend(self._reads.confirm(rounds[replica.voters.latest.majority - 1]))
-        if self._reads.wants_round:
-            self.is_dirty = True
 
     # --- handing over --------------------------------------------------------------------------
 
@@ -461,10 +454,24 @@ class Leader:
 
     # --- sending -------------------------------------------------------------------------------
 
+    def _all_due(self) -> None:
+        """There is something for everybody."""
+        self.is_dirty = self._is_all_due = True
+
+    def _peer_due(self, peer: Voter) -> None:
+        """A peer was heard of, it may take more: an observer's answer is no reason to look at a
+        thousand others."""
+        self._due[peer] = None
+        self.is_dirty = True
+
     def fill(self) -> None:
         """Send what each peer has room for; begin a round for reads that wait."""
-        self.is_dirty = False
-        for peer, progress in self.peers.items():
+        due = self.peers
+        if not self._is_all_due:
+            due = {peer: self.peers[peer] for peer in self._due if peer in self.peers}
+        self.is_dirty = self._is_all_due = False
+        self._due.clear()
+        for peer, progress in due.items():
             match progress.state:
                 case ProgressState.PROBE:
                     self._probe(peer, progress)

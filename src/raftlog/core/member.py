@@ -289,7 +289,8 @@ class Member:
         )
 
     def _handle_follow_response(self, response: FollowResponse, now_ms: int) -> None:
-        """Ask the leader that was named, once between two deadlines."""
+        """Ask the leader that was named. No two nodes send it back and forth: whoever names another
+        one knows of it in the same epoch, and answers of earlier epochs are not taken in."""
         if self.leader is None and self._seeker.on_response(response) and now_ms > self._asked_ms:
             self._seek(now_ms)
 

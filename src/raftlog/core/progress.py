@@ -99,6 +99,14 @@ class Progress:
         self.position = self.restarts = 0
         self.was_repeated = False
 
+    def _enter(self, state: ProgressState) -> None:
+        self.state = state
+        self.inflight.clear()
+        self.inflight_bytes = 0
+        self.rounds.clear()
+        self.is_waiting, self.patience = False, 1
+        self.snapshot = None
+
     def asked(self, *, number: int, beat: int) -> None:
         """The one request of probe and snapshot leaves, behind this round and timed heartbeat."""
         self.is_waiting, self.asked_round, self.asked_beat = True, number, beat
@@ -117,8 +125,8 @@ class Progress:
 
     def piece_received(
         self, snapshot: SnapshotId, position: int, *, number: int, beat: int
-    ) -> bool:
-        """The peer goes on with the snapshot at `position`; whether the piece there may be sent.
+    ) -> None:
+        """The peer goes on with the snapshot at `position`.
 
         The piece that is out already is not sent again because an answer came twice: each such
         pair would make another one for the rest of the file. A peer that begins anew, since it was
@@ -126,28 +134,19 @@ class Progress:
         good would be sent round and round.
         """
         if snapshot != self.snapshot or 0 < position < self.position:
-            return False  # an earlier answer
+            return  # an earlier answer
         if position == self.position and self.is_waiting:
-            return False
+            return
         if position < self.position:
             self.position = 0
             self.restarts += 1
             self.patience = min(2**self.restarts, PATIENCE_MAX)
             self.asked(number=number, beat=beat)
-            return False
+            return
         if not self.was_repeated:
             self.patience = max(1, self.patience // 2)
         self.position = position
         self.is_waiting = self.was_repeated = False
-        return True
-
-    def _enter(self, state: ProgressState) -> None:
-        self.state = state
-        self.inflight.clear()
-        self.inflight_bytes = 0
-        self.rounds.clear()
-        self.is_waiting, self.patience = False, 1
-        self.snapshot = None
 
     def sent(self, end: Offset, size: int) -> None:
         """A request up to `end` is on its way."""
