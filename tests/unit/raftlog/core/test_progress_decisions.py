@@ -1,0 +1,134 @@
+"""When the one request of probe and snapshot is sent again, to the beat."""
+
+import pytest
+
+from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.core.log_view import SnapshotId
+from quorumlog.raftlog.core.progress import PATIENCE_MAX, Progress, ProgressState
+
+SNAPSHOT = SnapshotId(Offset(9), Epoch(1))
+
+
+def waiting(*, position: int = 0) -> Progress:
+    """A piece of the snapshot is out since round 5 and beat 3."""
+    progress = Progress(Offset(0), 0)
+    progress.become_snapshot(SNAPSHOT)
+    progress.position = position
+    progress.asked(number=5, beat=3)
+    return progress
+
+
+def received(progress: Progress, position: int, *, beat: int = 3) -> None:
+    progress.piece_received(SNAPSHOT, position, number=5, beat=beat)
+
+
+def given_up(progress: Progress, beat: int) -> bool:
+    """Whether the answer to a later round has the piece sent again; it is, if so."""
+    progress.give_up_waiting(number=1_000, beat=beat)
+    is_over = not progress.is_waiting
+    if is_over:
+        progress.asked(number=999, beat=beat)
+    return is_over
+
+
+def beats_waited(progress: Progress, *, since: int) -> int:
+    """After how many beats the piece is sent again."""
+    beat = since
+    while not given_up(progress, beat):
+        beat += 1
+    return beat - since
+
+
+def test_a_peer_that_is_new_has_nothing_out() -> None:
+    progress = Progress(Offset(7), 0)
+    assert (progress.asked_round, progress.asked_beat, progress.patience) == (0, 0, 1)
+    assert (progress.was_repeated, progress.restarts, progress.position) == (False, 0, 0)
+    assert progress.is_waiting is False
+
+
+@pytest.mark.parametrize(
+    ("number", "beat", "is_over"), [(5, 9, False), (4, 9, False), (6, 3, False), (6, 4, True)]
+)
+def test_only_a_later_round_at_a_later_beat_has_it_sent_again(
+    number: int, beat: int, is_over: bool
+) -> None:
+    progress = waiting()
+    progress.give_up_waiting(number=number, beat=beat)
+    assert progress.is_waiting is not is_over
+    assert progress.was_repeated is is_over
+
+
+def test_what_is_not_out_is_not_out_for_too_long() -> None:
+    progress = waiting()
+    received(progress, 8)
+    progress.give_up_waiting(number=6, beat=9)
+    assert (progress.patience, progress.was_repeated) == (1, False)
+
+
+def test_a_piece_is_sent_again_ever_more_rarely_and_a_question_is_not() -> None:
+    progress = waiting()
+    beats = 3
+    waited = []
+    for _ in range(8):
+        waited.append(beats_waited(progress, since=beats))
+        beats += waited[-1]
+    assert waited == [1, 2, 4, 8, 16, 32, PATIENCE_MAX, PATIENCE_MAX]
+    progress.become_probe(Offset(3))
+    progress.asked(number=5, beat=0)
+    assert [beats_waited(progress, since=beats) for beats in (0, 1, 2)] == [1, 1, 1]
+    assert progress.was_repeated is False or progress.state is ProgressState.PROBE
+
+
+def test_patience_is_halved_by_each_piece_that_needed_no_repetition() -> None:
+    progress = waiting()
+    for _ in range(3):
+        beats_waited(progress, since=progress.asked_beat)
+    assert (progress.patience, progress.was_repeated) == (8, True)
+    seen = []
+    for position in range(1, 7):
+        received(progress, position)
+        assert (progress.position, progress.is_waiting) == (position, False)
+        assert progress.was_repeated is False
+        seen.append(progress.patience)
+        progress.asked(number=5, beat=3)
+    assert seen == [8, 4, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("position", [1, 7])
+def test_an_earlier_answer_and_one_about_another_snapshot_change_nothing(position: int) -> None:
+    progress = waiting(position=8)
+    received(progress, position)
+    progress.piece_received(SnapshotId(Offset(8), Epoch(1)), 12, number=6, beat=4)
+    received(progress, 8)
+    assert (progress.position, progress.is_waiting, progress.restarts) == (8, True, 0)
+    assert (progress.asked_round, progress.asked_beat, progress.patience) == (5, 3, 1)
+
+
+def test_a_piece_that_was_given_up_is_answered_after_all() -> None:
+    """It is sent again, or the next one is, but the answer is taken."""
+    progress = waiting(position=8)
+    progress.give_up_waiting(number=6, beat=4)
+    received(progress, 8)
+    assert (progress.position, progress.is_waiting, progress.was_repeated) == (8, False, False)
+
+
+def test_a_peer_that_begins_anew_waits_longer_each_time() -> None:
+    progress = waiting(position=8)
+    seen = []
+    for count in range(1, 8):
+        progress.position = 8
+        received(progress, 0, beat=10 * count)
+        assert (progress.position, progress.is_waiting) == (0, True)
+        assert (progress.restarts, progress.asked_beat) == (count, 10 * count)
+        seen.append(progress.patience)
+    assert seen == [2, 4, 8, 16, 32, PATIENCE_MAX, PATIENCE_MAX]
+    progress.become_snapshot(SNAPSHOT)
+    assert (progress.restarts, progress.patience, progress.was_repeated) == (0, 1, False)
+
+
+def test_another_snapshot_was_never_repeated() -> None:
+    progress = waiting()
+    assert given_up(progress, 4)
+    assert progress.was_repeated
+    progress.become_snapshot(SnapshotId(Offset(12), Epoch(1)))
+    assert progress.was_repeated is False
