@@ -72,7 +72,6 @@ class Candidate:
     # Its own vote enters only once it is durable: a vote that a crash can take back counts for
     # nobody, its own caster included.
     granted: set[Voter] = field(default_factory=set)
-    refused: set[Voter] = field(default_factory=set)
 
     def begin(self, replica: Replica, *, is_transfer: bool) -> None:
         """Open the next epoch with the own vote; both are durable before anyone hears of them."""
@@ -83,9 +82,9 @@ class Candidate:
 
     def on_vote_response(self, replica: Replica, response: VoteResponse) -> Trigger | None:
         """Count an answer of this campaign."""
-        if response.pre_vote:
+        if response.pre_vote or not response.granted:
             return None
-        (self.granted if response.granted else self.refused).add(response.sender)
+        self.granted.add(response.sender)
         return self.outcome(replica)
 
     def on_persisted(self, replica: Replica) -> Trigger | None:

@@ -3,7 +3,7 @@
 Its own disk is one of the quorum: it writes while it sends, and counts itself only up to its
 fsynced end. Nothing commits before an entry of its own epoch does (Raft §5.4.2, figure 8). What is
 to be sent is decided in one place, `fill`, once a round: so everything proposed in between shares
-requests.
+requests. `feeding.py` says what one peer gets.
 """
 
 from collections import deque
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from ...errors import NotController, Overloaded, VoterChangePending, VoterLagging, VoterNotFound
 from ...ids import NodeId, Offset
-from .log_view import Entry, EntryKind, LogEnd
+from .feeding import feed
+from .log_view import Entry, EntryKind
 from .messages import (
     AppendRejected,
-    AppendRequest,
     AppendResponse,
     EndEpoch,
     FollowRequest,
@@ -25,7 +25,7 @@ from .messages import (
 )
 from .progress import Progress, ProgressState
 from .reads import Reads
-from .ready import HardState, SendChunk, SendEntries
+from .ready import HardState
 from .replica import Replica
 from .roles import RoleName, Trigger
 from .voters import Voter, VoterSet
@@ -472,13 +472,7 @@ class Leader:
         self.is_dirty = self._is_all_due = False
         self._due.clear()
         for peer, progress in due.items():
-            match progress.state:
-                case ProgressState.PROBE:
-                    self._probe(peer, progress)
-                case ProgressState.REPLICATE:
-                    self._replicate(peer, progress)
-                case ProgressState.SNAPSHOT:
-                    self._send_chunk(peer, progress)
+            feed(self._replica, peer, progress, number=self._round, beat=self._beats)
             is_news = progress.told_high_watermark < self._replica.high_watermark
             if is_news and progress.state is ProgressState.REPLICATE:
                 self._tell(peer, progress, 0)
@@ -486,72 +480,6 @@ class Leader:
         if self._reads.wants_round and self.has_committed:
             self._reads.begin_round(self._round + 1, self._replica.high_watermark)
             self._send_round()
-
-    def _probe(self, peer: Voter, progress: Progress) -> None:
-        """Ask whether the logs agree at one place; without entries, they may be refused."""
-        replica = self._replica
-        if progress.is_waiting:
-            return
-        if progress.next_offset < replica.log.start_offset:
-            self._begin_snapshot(peer, progress)
-            return
-        progress.asked(number=self._round, beat=self._beats)
-        replica.send(
-            AppendRequest(
-                sender=replica.me,
-                receiver=peer,
-                epoch=replica.epoch,
-                prev=self._place(progress.next_offset),
-                entries=(),
-                high_watermark=replica.high_watermark,
-            )
-        )
-
-    def _replicate(self, peer: Voter, progress: Progress) -> None:
-        replica, config = self._replica, self._replica.config
-        if progress.next_offset < replica.log.start_offset:
-            self._begin_snapshot(peer, progress)
-            return
-        while progress.next_offset < replica.log.end_offset and not progress.is_full(
-            requests_max=config.inflight_requests_max, bytes_max=config.inflight_bytes_max
-        ):
-            start = progress.next_offset
-            end, size = replica.log.range_end(start, bytes_max=config.append_bytes_max)
-            progress.sent(end, size)
-            progress.told_high_watermark = replica.high_watermark
-            replica.send(
-                SendEntries(
-                    receiver=peer,
-                    epoch=replica.epoch,
-                    prev=self._place(start),
-                    end=end,
-                    high_watermark=replica.high_watermark,
-                )
-            )
-
-    def _begin_snapshot(self, peer: Voter, progress: Progress) -> None:
-        assert self._replica.snapshots, "the log was cleaned without a snapshot"
-        progress.become_snapshot(self._replica.snapshots[-1])
-        self._send_chunk(peer, progress)
-
-    def _send_chunk(self, peer: Voter, progress: Progress) -> None:
-        replica = self._replica
-        if progress.is_waiting:
-            return
-        if progress.snapshot not in replica.snapshots:
-            progress.become_snapshot(replica.snapshots[-1])
-        assert progress.snapshot is not None, "no snapshot in state snapshot"
-        progress.asked(number=self._round, beat=self._beats)
-        replica.send(
-            SendChunk(
-                receiver=peer,
-                epoch=replica.epoch,
-                snapshot=progress.snapshot,
-                voters=replica.voters.at(progress.snapshot.end_offset),
-                position=progress.position,
-                bytes_max=replica.config.snapshot_chunk_bytes,
-            )
-        )
 
     def _maybe_hand_over(self) -> None:
         """Have the successor campaign once it holds everything (thesis 3.10)."""
@@ -562,9 +490,6 @@ class Leader:
         if progress is not None and progress.match_end == replica.log.end_offset:
             transfer.was_told = True
             replica.send(TimeoutNow(sender=replica.me, receiver=transfer.to, epoch=replica.epoch))
-
-    def _place(self, offset: Offset) -> LogEnd:
-        return LogEnd(self._replica.log.epoch_before(offset), offset)
 
     # --- invariants ----------------------------------------------------------------------------
 
