@@ -10,7 +10,7 @@ formatted unless somebody wants to read it.
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, TypeAlias
 
@@ -136,6 +136,17 @@ class Harness:
             due_us += int(self.random.random() * 3000 * self.options.heartbeat_ms)
         self._sequence += 1
         heappush(self._heap, (due_us, self._sequence, handler, member, life, argument))
+
+    def resume(self, member: Member) -> None:
+        """End a member's pause now: what was put off by it is due."""
+        until_us, member.paused_until_us = member.paused_until_us, 0
+        if until_us <= self.now_us:
+            return
+        self._heap[:] = [
+            (self.now_us, *item[1:]) if item[3] is member and item[0] == until_us else item
+            for item in self._heap
+        ]
+        heapify(self._heap)
 
     def note(self, what: What, member: Member | None = None, detail: int = 0) -> None:
         """Record something that is not an event of a running core."""

@@ -60,7 +60,7 @@ class Weather:
         harness.is_faulty = harness.network.is_faulty = False
         harness.network.end_clogs()
         for member in harness.members:
-            member.paused_until_us = 0
+            harness.resume(member)
             member.crash_in_steps = -1
 
     def isolate(self, members: list[Member]) -> None:

@@ -203,6 +203,8 @@ class UpToDateVote:
         candidate = self._oracle.member_of(vote)
         if candidate is None or candidate.raft is None or candidate.raft.epoch != raft.epoch:
             return
+        if candidate.raft.role.name not in ("candidate", "leader"):
+            return  # it was started anew: it has lost its tail, and nothing comes of this vote
         ends, needed = log_end_of(candidate.log), log_end_of(member.log)
         if ends < needed:
             raise Violation(
