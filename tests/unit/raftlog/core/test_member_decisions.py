@@ -15,6 +15,7 @@ from quorumlog.raftlog.core.messages import (
     VoteRequest,
     VoteResponse,
 )
+from quorumlog.raftlog.core.voters import VoterHistory
 
 from ....scenarios.member import SnapshotFile, address_of, data, voter, voters
 from ....scenarios.quorum import Quorum
@@ -215,3 +216,10 @@ def test_who_knows_no_leader_names_none() -> None:
     assert (quorum[1].leader, quorum[1].leader_id, quorum[1].leader_address) == (None, None, "")
     quorum.elect(1)
     assert [quorum[node_id].leader_id for node_id in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_the_voters_that_a_log_started_with_stay_whatever_is_truncated() -> None:
+    history = VoterHistory(voters(1, 2), start_offset=Offset(50))
+    history.append(Offset(60), voters(1, 2, 3))
+    assert history.truncate_to(Offset(10))
+    assert (history.latest, history.latest_offset) == (voters(1, 2), 49)
