@@ -24,6 +24,11 @@ SLICE_BYTES: Final = 128 * 1024
 """Bytes of batches that are delivered in one step of the loop, or one larger batch."""
 SLICE_MS: Final = 5
 """A step ends after the batch that makes it take so long."""
+INLINE_BYTES: Final = 16 * 1024
+"""Bytes of batches that are delivered in the very step in which they were committed: who waits for
+one commit alone need not wait for another task."""
+INLINE_MS: Final = 1
+"""As SLICE_MS, in that step."""
 
 
 class Delivery:
@@ -58,9 +63,15 @@ class Delivery:
         self._closed = False
 
     def commit(self, end: Offset) -> None:
-        """Everything below `end` is committed."""
+        """Everything below `end` is committed. A little that is in memory is delivered at once,
+        unless run() is at work on what lies before; the rest is left to run()."""
+        was_behind = self._end < self._committed_end
         self._committed_end = max(self._committed_end, end)
-        self._moved.set()
+        if not was_behind and self._is_behind() and self._end >= self._tail.start_offset:
+            following = self._tail.following(self._end)
+            self._deliver(following, bytes_max=INLINE_BYTES, ms_max=INLINE_MS)
+        if self._end < self._committed_end:
+            self._moved.set()
 
     @property
     def end(self) -> Offset:
@@ -138,7 +149,9 @@ class Delivery:
         if self._pauses == before:
             self._deliver(entries)
 
-    def _deliver(self, entries: Iterable[Entry]) -> None:
+    def _deliver(
+        self, entries: Iterable[Entry], *, bytes_max: int = SLICE_BYTES, ms_max: int = SLICE_MS
+    ) -> None:
         """Deliver one slice of contiguous committed batches."""
         begun_ms, size = self._clock.now_ms(), 0
         opened: list[Epoch] = []
@@ -152,7 +165,7 @@ class Delivery:
                 opened.append(entry.epoch)
             self._end = entry.next_offset
             size += entry.size
-            if size >= SLICE_BYTES or self._clock.now_ms() - begun_ms >= SLICE_MS:
+            if size >= bytes_max or self._clock.now_ms() - begun_ms >= ms_max:
                 break
         self._raft.applied(self._end)
         for epoch in opened:

@@ -8,7 +8,8 @@ machine. What the core decides is carried out here; nothing of the protocol is d
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from ...errors import DiskFull, Lost, NotController, Overloaded, QuorumlogError, StorageError
@@ -242,15 +243,16 @@ class Driver:
         return True
 
     def _carry_out(self, ready: Ready) -> None:
-        """One round, in the order that its fields say, except for what waits for the disk."""
+        """One round, in the order that its fields say, except for what waits for the disk: that is
+        given first, so that the disk works while this sends."""
         for event in ready.events:
             self._report(event)
-        for outgoing in ready.messages_now:
-            self.sending.send(outgoing)
         if ready.token is not None:
             assert self._write is None, "two writes in flight"
             self._write = ready
             self._write_given.set()
+        for outgoing in ready.messages_now:
+            self.sending.send(outgoing)
         if ready.clean_to is not None:
             self._clean_to = ready.clean_to
             self._write_given.set()
@@ -298,16 +300,16 @@ class Driver:
                     return
                 if self._clean_to is not None:
                     snapshot, self._clean_to = self._clean_to, None
-                    await self._writing.clean_to(snapshot)
+                    with self._fail_stop():
+                        await self._writing.clean_to(snapshot)
         except GaveUp:
-            return  # the node ended: what waited for room was not acknowledged
-        except STORAGE_FAILURES as error:
-            self._storage_failed(error)
+            return  # the node ended: what was not written was not acknowledged
 
     async def _make_durable(self, ready: Ready) -> None:
         """Persist a round and tell the core, which may hand out the next one at once."""
         assert ready.token is not None, "a write without a token"
-        is_done = await self._writing.persist(ready)
+        with self._fail_stop():
+            is_done = await self._writing.persist(ready)
         now_ms = self._clock.now_ms()
         raft = self.raft
         self._write = None
@@ -345,6 +347,16 @@ class Driver:
             self.raft.resign(self._clock.now_ms())
             self._woken.set()
         return True
+
+    @contextmanager
+    def _fail_stop(self) -> Iterator[None]:
+        """What the storage raises ends the node, and raises GaveUp. What the state machine raises
+        is no such failure."""
+        try:
+            yield
+        except STORAGE_FAILURES as error:
+            self._storage_failed(error)
+            raise GaveUp(str(error)) from error
 
     async def guard(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run what uses the disk beside the writer: what the disk refuses it ends the node as well.

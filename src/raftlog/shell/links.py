@@ -6,7 +6,7 @@ send. Its connection is fresh at each attempt: a cut one without a reset looks a
 what is asked and stays unanswered for too long breaks the link here.
 
 The task makes and mends the stream. What is sent and what arrives takes no task: it is written at
-the end of the turn in which it was queued, and handed on in the step that read it.
+once as far as there is room, and handed on in the step that read it.
 """
 
 import asyncio
@@ -144,7 +144,6 @@ class Link:
         self.is_finishing = False  # what is queued still goes out, nothing more is taken
         self._has_finished = False  # the peer knows that nothing more comes
         self._stream: FrameStream | None = None
-        self._is_due = False  # what is queued goes out at the end of this turn
         self._news: asyncio.TimerHandle | None = None  # what is queued waits for entries
         self._attempts = 0  # since the peer last answered
         self._asked_ms: int | None = None  # when the oldest unanswered question was sent
@@ -293,22 +292,18 @@ class Link:
     # --- what goes out -------------------------------------------------------------------------
 
     def _write_soon(self) -> None:
-        """Send what is queued once this turn of the loop has queued all. The news of a commit alone
-        gives entries the time to come along: a leader that says so much more often than needed
-        answers its clients later for it."""
-        loop = asyncio.get_running_loop()
+        """Send what is queued: what the connection is given in one turn of the loop leaves in one
+        write. The news of a commit alone gives entries the time to come along: a leader that says
+        so much more often than needed answers its clients later for it."""
         if self._stream is None:
             self._wake.set()
-        elif self.outbox.is_news_alone and not self.is_finishing:
-            if self._news is None:
-                self._news = loop.call_later(NEWS_S, self._write_out)
-        elif not self._is_due:
-            self._is_due = True
-            loop.call_soon(self._write_out)
+        elif not self.outbox.is_news_alone or self.is_finishing:
+            self._write_out()
+        elif self._news is None:
+            self._news = asyncio.get_running_loop().call_later(NEWS_S, self._write_out)
 
     def _write_out(self) -> None:
         """Send what is queued, as far as the stream has room."""
-        self._is_due = False
         if self._news is not None:
             self._news.cancel()
             self._news = None

@@ -40,17 +40,15 @@ class ServedStream:
         """`take` gets the frames, `ended` is told once why it is over."""
         self.stream = FrameStream(
             connection,
-            take=self._take,
+            take=partial(take, self),
             room=self._write_out,
             ended=partial(ended, self),
         )
-        self._hand_on = take
         self.introduction: Introduction | None = None  # not before it is proven
         self.who = host_of(connection.peer)  # as far as it says so itself; for logs
         self.is_settled = False  # all of its first frame was well
         self.heard_ms = now_ms
         self._outbox = Outbox(config.queue)
-        self._is_due = False  # what is queued goes out at the end of this turn
 
     @property
     def key(self) -> tuple[LinkKind, Voter]:
@@ -64,19 +62,11 @@ class ServedStream:
         if not self._outbox.put(message):
             self.stream.abort("answers are not read")
             return False
-        if not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._write_out)
+        self._write_out()
         return True
-
-    def _take(self, frame: pb.RaftFrame) -> None:
-        self._hand_on(self, frame)
-        if frame.is_last:
-            self._write_out()
 
     def _write_out(self) -> None:
         """Send the answers, as far as the stream has room."""
-        self._is_due = False
         while len(self._outbox) and self.stream.has_room:
             frame = pb.RaftFrame()
             self._outbox.fill(frame)
