@@ -394,8 +394,8 @@ class Log:
     def begin_reset(self) -> tuple[str, ...]:
         """Plan to drop every segment: their .log paths, newest first; nobody reads until then."""
         self._check_usable()
+        self.replacements += self._cut_from is None  # it may be repeated
         self._cut_from = self.log_start_offset
-        self.replacements += 1
         return tuple(segment.path for segment in reversed(list(self._segments)))
 
     def complete_reset(self, offset: int) -> None:

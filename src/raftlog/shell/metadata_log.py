@@ -88,6 +88,7 @@ class MetadataLog:
         self._directory = directory
         self._files = files
         self._received: tuple[SnapshotId, int] | None = None  # unfinished file, its bytes
+        self._published: SnapshotId | None = None  # received and named, the log is to be reset
         self._uncut = asyncio.Event()  # no truncation is under way
         self._uncut.set()
 
@@ -220,14 +221,25 @@ class MetadataLog:
         """Prove the unfinished file of a snapshot, make it durable, and have the log start, empty,
         where it ends; older snapshots go.
 
-        Raises SnapshotDamaged: the unfinished file was deleted, nothing else is changed.
+        Raises SnapshotDamaged: the unfinished file was deleted, nothing else is changed. DiskFull:
+        repeat it, nothing of the log can be read before.
         """
+        if self._published != snapshot:
+            await self._publish(snapshot, voters)
+            self._published = snapshot
+        await self._directory.reset_log(self.log, snapshot.end_offset)
+        self.snapshots = (snapshot,)
+        await _remove_checkpoints(self._files, keep=self.snapshots)
+        self._published = None
+
+    async def _publish(self, snapshot: SnapshotId, voters: VoterSet) -> None:
+        """Prove what was received, and give it its name."""
         name = checkpoint_name(snapshot, PART_SUFFIX)
         received, self._received = self._received, None
         assert received is not None, f"nothing of {snapshot} was received"
         assert received[0] == snapshot, f"{received} was received, not {snapshot}"
-        await _finally(self._files.sync(name))
         try:
+            await self._sync_received(name)
             found = await prove(self._files, snapshot, name=name)
             if found != voters:
                 raise SnapshotDamaged(
@@ -237,9 +249,12 @@ class MetadataLog:
             await self._files.remove([name])
             raise
         await _finally(self._files.publish(name, checkpoint_name(snapshot)))
-        await self._directory.reset_log(self.log, snapshot.end_offset)
-        self.snapshots = (snapshot,)
-        await _remove_checkpoints(self._files, keep=self.snapshots)
+
+    async def _sync_received(self, name: str) -> None:
+        try:
+            await self._files.sync(name)
+        except DiskFull as error:  # the next sync would not know what this one left out
+            raise SnapshotDamaged(f"the snapshot {name}: {error.message}", path=name) from error
 
     async def _drop_received(self, *, besides: SnapshotId) -> None:
         if self._received is not None and self._received[0] != besides:
@@ -261,13 +276,13 @@ class MetadataLog:
         encoder = SnapshotEncoder(snapshot, voters)
         try:
             await self._write_slices(name, encoder, slices)
+            if snapshot.end_offset < self.log.log_start_offset:
+                await self._files.remove([name])
+                return 0
+            await self._files.publish(name, checkpoint_name(snapshot))
         except QuorumlogError:
             await self._files.remove([name])
             raise
-        if snapshot.end_offset < self.log.log_start_offset:
-            await self._files.remove([name])
-            return 0
-        await self._files.publish(name, checkpoint_name(snapshot))
         self.snapshots = tuple(sorted({*self.snapshots, snapshot}))
         return encoder.size
 

@@ -95,7 +95,7 @@ class Writing:
         await self._snapshotting.hold()
         self._delivery.pause()
         try:
-            await self._log.install(snapshot, self._received_voters)
+            await self._take(deque([partial(self._log.install, snapshot, self._received_voters)]))
         except SnapshotDamaged as error:
             _LOG.warning("raft.snapshot_refused node=%d error=%s", self._node_id, error)
             self._go_on()

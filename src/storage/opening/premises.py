@@ -14,6 +14,7 @@ from ...errors import (
     DirectoryMismatch,
     DirectoryNotFormatted,
     DirectoryUnusable,
+    DiskFull,
     QuorumlogError,
     StorageError,
 )
@@ -301,21 +302,32 @@ def _remove_segments(files: "Files", folder: str) -> None:
 
 def truncate_log(
     files: "Files", path: str, points: dict[str, int], name: str, truncation: Truncation
-) -> Cut | CorruptionError:
+) -> Cut | CorruptionError | DiskFull:
     """Truncate a log; the recovery point is lowered first, so that no recovery holds what a
     truncation took to be lost. `points` is a copy of what is stored.
 
-    Returns what is wrong with a log that is too damaged to be cut; it has its batches then."""
+    Returns what is wrong with a log that is too damaged to be cut, or that there is no room for the
+    recovery point; it has its batches then."""
     try:
         cut = find_cut(truncation)
         point = 0 if cut.is_empty else cut.end_offset
         if points.get(name, 0) > point:
             points[name] = point
-            replace_file(files, path, RECOVERY_POINTS, encode_offsets(points))
+            try:
+                replace_file(files, path, RECOVERY_POINTS, encode_offsets(points))
+            except OSError as error:
+                return _no_room(path, error)
         perform_truncation(files, truncation, cut)
     except CorruptionError as error:
         return error
     return cut
+
+
+def _no_room(path: str, error: OSError) -> DiskFull:
+    """Say so; any other error is raised."""
+    if error.errno not in OUT_OF_SPACE:
+        raise error
+    return DiskFull(f"no space is left in {path}; free some, then repeat")
 
 
 def reset_log(
@@ -329,9 +341,13 @@ def reset_log(
     """Drop all of a log, newest first, each removal durable before the next.
 
     `before` lowers its recovery point, `after` stores where it starts from here on. A crash leaves
-    the log as it was, a beginning of it, or the empty log at its new start.
+    the log as it was, a beginning of it, or the empty log at its new start. Raises DiskFull where
+    nothing was dropped yet.
     """
-    before()
+    try:
+        before()
+    except OSError as error:
+        raise _no_room(folder, error) from error
     for path in log_paths:
         if files.exists(path):
             remove_segment(files, path)

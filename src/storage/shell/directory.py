@@ -341,11 +341,11 @@ class Directory:
     async def truncate(self, log: Log, offset: int) -> None:
         """Cut every batch that holds or follows `offset`, durably, after what was queued before.
 
-        Raises StorageError, CorruptionError.
+        Raises StorageError, CorruptionError, DiskFull: nothing was cut then.
         """
         begun = []
 
-        def begin() -> Callable[[], Cut | CorruptionError] | None:
+        def begin() -> Callable[[], Cut | CorruptionError | DiskFull] | None:
             truncation = log.begin_truncate(offset)
             if truncation is None:
                 return None
@@ -357,8 +357,8 @@ class Directory:
             files = self._runtime.files
             return partial(truncate_log, files, self.path, points, log.name, truncation)
 
-        def end(cut: Cut | CorruptionError | None) -> None:
-            if isinstance(cut, CorruptionError):
+        def end(cut: Cut | CorruptionError | DiskFull | None) -> None:
+            if isinstance(cut, CorruptionError | DiskFull):
                 log.cancel_truncate(begun[0][0])
                 raise cut
             if cut is not None:
@@ -377,7 +377,8 @@ class Directory:
         """Drop everything and go on, empty, at `offset`, durably, after what was queued before.
 
         What a crash leaves of it is the log as it was, a beginning of it, or the empty log: whoever
-        resets a log knows by other means that it was to be done. Raises StorageError.
+        resets a log knows by other means that it was to be done. Raises StorageError, DiskFull:
+        nothing was dropped yet, but the log cannot be read before it is repeated.
         """
 
         def begin() -> Callable[[], None]:

@@ -1,6 +1,7 @@
 """Snapshots that are received while other work of the same member is under way."""
 
 import asyncio
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -133,3 +134,22 @@ def test_no_snapshot_begins_once_the_log_is_to_be_replaced() -> None:
             await running
 
         quorum.run(member, race())
+
+
+@pytest.mark.slow
+def test_a_follower_whose_disk_is_full_takes_the_snapshot_once_there_is_room() -> None:
+    with SimWorld(2) as world:
+        quorum = snapshotting(world)
+        quorum.start()
+        leader = quorum.wait_leader()
+        lagging = follower_of(quorum, leader)
+        lagging.machine.crash()
+        for value in VALUES:
+            quorum.propose(value, at=leader)
+        quorum.start(lagging.voter.node_id)
+        quorum.wait_open(lagging)
+        lagging.machine.device.fail("write", errno.ENOSPC, path_part="recovery-point", times=5)
+        lagging.machine.device.fail("sync", errno.ENOSPC, path_part=".part", times=1)
+        quorum.wait(lambda: lagging.journal.restored)
+        assert quorum.converge(1, 2, 3) == VALUES
+        assert lagging.machine.stops == []
