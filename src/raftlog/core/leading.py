@@ -204,9 +204,10 @@ class Leader:
         progress = self._heard(response.sender, now_ms)
         if progress is None:
             return None
+        after = self._acknowledge(progress, response.match_end)
         if progress.state is not ProgressState.REPLICATE:
             self._replicate_from(progress, response.received_end)
-        return self._acknowledge(progress, response.match_end)
+        return after
 
     def on_append_rejected(self, response: AppendRejected, now_ms: int) -> None:
         """The logs part below the place asked about: go back by whole epochs (Raft §5.3)."""
@@ -237,11 +238,12 @@ class Leader:
             return None
         progress.round_acked = max(progress.round_acked, response.round)
         self._confirm_reads()
+        after = None
+        if response.match_end is not None:
+            after = self._acknowledge(progress, response.match_end)
         if response.round > 0:
             self._find_losses(progress, response)
-        if response.match_end is None:
-            return None
-        return self._acknowledge(progress, response.match_end)
+        return after
 
     def _find_losses(self, progress: Progress, response: HeartbeatResponse) -> None:
         received_end, sent_end = response.received_end, progress.sent_before(response.round)
@@ -263,9 +265,12 @@ class Leader:
         return is_in_log or progress.state is ProgressState.PROBE
 
     def _replicate_from(self, progress: Progress, received_end: Offset) -> None:
-        """The peer's log is this one's up to `received_end`."""
-        assert received_end <= self._replica.log.end_offset, f"received {received_end}"
-        progress.become_replicate(received_end)
+        """The peer's log is this one's up to `received_end`; what is durable of it was said
+        before."""
+        log = self._replica.log
+        assert received_end <= log.end_offset, f"received {received_end}"
+        unwritten_bytes = log.bytes_between(progress.match_end, received_end)
+        progress.become_replicate(received_end, unwritten_bytes=unwritten_bytes)
 
     def on_snapshot_response(self, response: SnapshotResponse, now_ms: int) -> None:
         """Go on with the snapshot where the peer says."""

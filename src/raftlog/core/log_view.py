@@ -185,6 +185,10 @@ class LogView:
             return self.end_offset, self._size - begin
         return Offset(self._bases[index]), self._positions[index] - begin
 
+    def bytes_between(self, start_offset: Offset, end_offset: Offset) -> int:
+        """Size of the batches of [start, end), both boundaries; what was cleaned away counts 0."""
+        return max(0, self._position_of(end_offset) - self._position_of(start_offset))
+
     def epoch_at(self, offset: Offset) -> Epoch:
         """Epoch of the batch that holds the offset; offset is in [start_offset, end_offset)."""
         assert self.start_offset <= offset < self.end_offset, f"offset {offset} outside the log"
@@ -221,6 +225,10 @@ class LogView:
         assert not self._bases or self._bases[-1] < self.end_offset
         assert not self._epochs or self._epochs[-1][1] < self.end_offset
         assert not self._epochs or self._epochs[0][0] >= self.start.epoch
+
+    def _position_of(self, offset: Offset) -> int:
+        index = self._index_from(offset)
+        return self._positions[index] if index < len(self._positions) else self._size
 
     def _index_from(self, offset: Offset) -> int:
         """Index of the first batch whose base is at or above the offset."""

@@ -87,10 +87,14 @@ class Progress:
         self._enter(ProgressState.PROBE)
         self.next_offset = max(next_offset, self.match_end)
 
-    def become_replicate(self, next_offset: Offset) -> None:
-        """The peer holds the own log up to here: send on from there."""
+    def become_replicate(self, received_end: Offset, *, unwritten_bytes: int = 0) -> None:
+        """The peer's log is the own one up to here: send on from there. Bytes that are not durable
+        there yet are in its memory, hence in the window."""
         self._enter(ProgressState.REPLICATE)
-        self.next_offset = max(next_offset, self.match_end)
+        self.next_offset = max(received_end, self.match_end)
+        if unwritten_bytes:
+            self.inflight.append((received_end, unwritten_bytes))
+            self.inflight_bytes = unwritten_bytes
 
     def become_snapshot(self, snapshot: SnapshotId) -> None:
         """Send the snapshot, from its start or from where the peer says."""

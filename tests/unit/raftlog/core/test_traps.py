@@ -261,3 +261,20 @@ def test_a_vote_that_was_overtaken_by_a_later_epoch_is_not_told() -> None:
     while quorum.persist(2):
         pass
     assert [message.epoch for message in quorum.flying] == [1, 3]
+
+
+# --- windows -------------------------------------------------------------------------------------
+
+
+def test_a_link_that_breaks_again_and_again_does_not_refill_the_window_of_a_slow_disk() -> None:
+    """What was received and is not durable yet waits in the follower's memory."""
+    quorum = led(inflight_bytes_max=100, append_bytes_max=50)
+    quorum.propose(1, "x" * 40)
+    for _ in range(20):
+        quorum.propose(1, "y" * 40)
+        while_disk_stands_still(quorum, 200)
+        quorum.unreachable(1, 3)
+        while_disk_stands_still(quorum, 200)
+    assert sum(entry.size for entry in quorum[3].unwritten) <= 200
+    quorum.run(2_000)
+    assert len(quorum.members[3].state) == 21
