@@ -28,6 +28,7 @@ MODULES: Final = (
     "electing",
     "following",
     "leading",
+    "feeding",
     "member",
     "writes",
     "voters",
