@@ -17,6 +17,7 @@ from ..errors import (
     InvalidRequest,
     Lost,
     NotImplementedHere,
+    NotSent,
     QuorumlogError,
     Stopping,
     TimedOut,
@@ -113,9 +114,16 @@ class Connection:
         deadline_ms: int | None = None,
         retry_on: Callable[[BaseException], bool] = is_retriable,
     ) -> R:
-        """Call whichever broker answers, repeating retriable errors until the deadline."""
+        """Call whichever broker answers, repeating retriable errors until the deadline.
+
+        Raises what a broker said last: that another one is not reached, or that the time is over,
+        says less, and the former not that nothing was done.
+        """
+        deadline_ms = self.deadline_ms(deadline_ms)
+        said: QuorumlogError | None = None
 
         async def attempt(remaining_ms: int) -> R:
+            nonlocal said
             addresses = self._any_addresses()
             address = addresses[self._next_broker % len(addresses)]
             timeout_ms = min(remaining_ms, self.config.request_timeout_ms)
@@ -129,9 +137,16 @@ class Connection:
             except QuorumlogError as error:
                 if error.retriable:
                     self._next_broker += 1
+                if not isinstance(error, NotSent) and self.runtime.clock.now_ms() < deadline_ms:
+                    said = error
                 raise
 
-        return await self._repeat(attempt, self.deadline_ms(deadline_ms), retry_on)
+        try:
+            return await self._repeat(attempt, deadline_ms, retry_on)
+        except (NotSent, TimedOut):
+            if said is None:
+                raise
+            raise said from None
 
     async def call_broker(
         self,

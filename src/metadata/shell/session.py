@@ -312,7 +312,10 @@ class BrokerSession:
             if self._closed.is_set():
                 raise Stopping("the broker is stopping")
             if left_ms <= 0:
-                raise TimedOut(f"no active controller answered within {timeout_ms} ms")
+                raise TimedOut(
+                    f"no active controller answered within {timeout_ms} ms: a majority of the "
+                    "voters must be up; see `quorumlog quorum status`, repeat"
+                )
             asked, address = self._controllers.choose()
             try:
                 return await self._channel(address).call(

@@ -176,11 +176,15 @@ class RaftNode:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._driver.readiness.reached.wait()
         except TimeoutError:
-            who = "no leader is known" if self.leader_id is None else f"node {self.leader_id} leads"
+            goal = self._driver.readiness.goal
+            lacks = (
+                "it knows no leader, for which a majority of the voters must be up"
+                if self.leader_id is None or goal is None
+                else f"node {self.leader_id} leads, {self.applied_end} of {goal} offsets are applied"
+            )
             raise TimedOut(
                 f"node {self.node_id} did not reach the quorum's state within {timeout_ms} ms:"
-                f" {who}, {self.applied_end} of {self._driver.readiness.goal} offsets are applied;"
-                " look at the other voters and at the network"
+                f" {lacks}; look at the other voters and at the network"
             ) from None
         if self._driver.ended is not None:
             raise self._driver.ended

@@ -51,6 +51,7 @@ from .validation import (
 )
 
 NAMES_MAX = 10_000  # in one DescribeTopics
+RELAY_ANSWER_MS = 500  # at most, that controllers end before the caller's deadline
 
 
 class AdminService:
@@ -154,7 +155,7 @@ class AdminService:
         """Create one topic; `usable` in the answer means that produce and fetch work at once."""
         check_topic_name(request.name)
         check_topic_id(request.topic_id)
-        return await self._relay().create_topic(request, timeout_ms=self._left_ms(context))
+        return await self._relay().create_topic(request, timeout_ms=self._relay_ms(context))
 
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest, context: CallContext
@@ -165,7 +166,7 @@ class AdminService:
             check_topic_name(request.name)
         elif not request.topic_id:
             raise InvalidRequest("name and topic_id are both empty; give one")
-        return await self._relay().delete_topic(request, timeout_ms=self._left_ms(context))
+        return await self._relay().delete_topic(request, timeout_ms=self._relay_ms(context))
 
     async def describe_configs(
         self, request: admin_pb2.DescribeConfigsRequest, context: CallContext
@@ -202,7 +203,7 @@ class AdminService:
     ) -> admin_pb2.AlterConfigsResponse:
         """Set and delete configs of one topic, all of them or none."""
         check_alteration(request)
-        return await self._relay().alter_configs(request, timeout_ms=self._left_ms(context))
+        return await self._relay().alter_configs(request, timeout_ms=self._relay_ms(context))
 
     async def describe_log_dirs(
         self, request: admin_pb2.DescribeLogDirsRequest, context: CallContext
@@ -257,6 +258,11 @@ class AdminService:
 
     def _left_ms(self, context: CallContext) -> int:
         return left_ms(context, self._runtime.clock.now_ms())
+
+    def _relay_ms(self, context: CallContext) -> int:
+        """How long the controllers may take so that the caller hears what is wrong with them."""
+        left = self._left_ms(context)
+        return left - min(left // 4, RELAY_ANSWER_MS)
 
 
 def _unknown(name: str) -> UnknownTopicOrPartition:

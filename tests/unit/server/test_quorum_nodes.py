@@ -17,6 +17,7 @@ from quorumlog.errors import (
     InconsistentClusterId,
     NotController,
     NotImplementedHere,
+    TimedOut,
     VoterNotFound,
 )
 from quorumlog.proto import controller_pb2, quorum_pb2
@@ -213,6 +214,24 @@ def test_health_checks_hear_whether_the_quorum_has_a_leader(tmp_path: Path) -> N
                 await trio.start(2)
                 while (await watch.read()).status != serving:
                     pass
+
+    real.run(main)
+
+
+def test_without_a_majority_a_change_is_refused_for_want_of_one(tmp_path: Path) -> None:
+    """Not for the addresses of dead nodes, nor for a deadline: these are what follows from it."""
+
+    async def main(runtime: Runtime) -> None:
+        async with three(runtime, tmp_path) as trio:
+            alive, *dead = trio.address(1), trio.address(2), trio.address(3)
+            await trio.stop(2, 3)
+            everywhere = ",".join((alive, *dead))
+            async with AsyncLog.open(runtime, everywhere, call_timeout_ms=1_500) as log:
+                with pytest.raises(NotController, match="a majority of the voters"):
+                    await log.admin.remove_voter(2, directory_id=bytes([2]) * 16)
+            async with AsyncLog.open(runtime, alive, call_timeout_ms=2_000) as log:
+                with pytest.raises(TimedOut, match="a majority of the voters"):
+                    await log.admin.create_topic("t")
 
     real.run(main)
 
