@@ -55,7 +55,7 @@ def first_voters(
             return Forming()
         raise InvalidRequest(
             f"node {config.node_id} is not in controller.voters: to join the quorum that there is,"
-            " say --no-initial-voters; to form one, name this node too"
+            " run `quorumlog storage format --no-initial-voters`; to form one, name this node too"
         )
     if len(entries) == 1 and config.is_alone:
         return _alone(config)

@@ -228,7 +228,7 @@ def _serve(found: Resolved, *, format_new: bool, as_json: bool) -> None:
         stop = _Stop()
         with _stopping_on_signals(stop):
             if format_new and not is_formatted(runtime, config):
-                await format_directory(runtime, config)
+                await format_directory(runtime, config, forming=first_voters(config))
             async with AsyncExitStack() as stack:
                 node = Node(runtime, config, origins=found.origins)
                 if await stop.comes_first(stack.enter_async_context(node)):

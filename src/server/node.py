@@ -54,6 +54,7 @@ from .config import NodeConfig, settings
 from .forming import Forming
 
 START_TIMEOUT_MS = 30_000  # of one step that needs the quorum
+PATIENCE_MS = 5_000  # of a start that waits for the other voters, until it says so
 QUORUM_HEALTH = "quorumlog.quorum"
 """The name under which the health service says whether the quorum has a leader."""
 
@@ -273,10 +274,13 @@ class Node:
         return member
 
     async def _wait_for_quorum(self, raft: RaftNode) -> None:
+        """Say soon that it waits, and again and again, ever less often."""
+        patience_ms = PATIENCE_MS
         while True:
             try:
-                return await raft.wait_ready(START_TIMEOUT_MS)
+                return await raft.wait_ready(patience_ms)
             except TimedOut as error:
+                patience_ms = min(2 * patience_ms, 60_000)
                 _LOG.warning("node.waits_for_quorum node=%d: %s", self._config.node_id, error)
 
     async def _open_broker(

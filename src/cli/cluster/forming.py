@@ -58,7 +58,7 @@ def check_settings(assignments: Sequence[str], environment: Mapping[str, str]) -
     for name, _, flag in flags:
         if name in OWN_SETTINGS:
             raise InvalidRequest(
-                f"{flag} {name}: every node has its own, which `quorumlog cluster up` gives it"
+                f"{flag}: every node has its own, which `quorumlog cluster up` gives it"
             )
     table = tuple(settings())
     place = Source(values={"data.dir": ("node", DEFAULT)})
@@ -71,8 +71,8 @@ def grown(cluster: LocalCluster, roles: Sequence[tuple[str, ...]]) -> LocalClust
     have = [node.roles for node in cluster.nodes]
     if list(roles[: len(have)]) != have:
         raise InvalidRequest(
-            f"{cluster.folder} holds {describe_roles(have)}, and {describe_roles(roles)} are asked "
-            "for: nodes can be added, not taken away or changed; --data-dir makes another cluster"
+            f"{cluster.folder} holds {describe_roles(have)}, not {describe_roles(roles)}: nodes "
+            "can be added, not taken away or changed; --data-dir makes another cluster"
         )
     taken = [port_of(a) for node in cluster.nodes for a in (node.grpc, node.controller) if a]
     more = roles[len(have) :]

@@ -162,3 +162,14 @@ def test_a_cluster_that_is_not_there_is_refused(
     assert result.exit_code == 1
     assert said in result.stderr
     assert not (tmp_path / "none").exists()
+
+
+def test_dev_refuses_to_form_another_quorum_than_it_is_told_of(tmp_path: Path) -> None:
+    """It would form one of its own, and say nothing."""
+    data_dir = tmp_path / "data"
+    voters = f"controller.voters=2@127.0.0.1:9:{'A' * 21}Q"
+    arguments = ("--data-dir", str(data_dir), "--controller-port", "9", "--set", voters)
+    result = invoke("dev", *arguments)
+    assert result.exit_code == 1
+    assert "node 1 is not in controller.voters" in result.stderr
+    assert not data_dir.exists()

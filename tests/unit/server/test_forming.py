@@ -56,7 +56,7 @@ def test_a_node_without_initial_voters_has_a_new_disk_also_where_it_is_listed() 
         ({}, {"no_initial_voters": True}, "set controller.bootstrap"),
         ({"controller_voters": VOTERS}, {"standalone": True}, "names others"),
         ({"controller_bootstrap": ("h:1",)}, {"standalone": True}, "names others"),
-        ({"controller_bootstrap": ("h:1",)}, {}, "say --no-initial-voters"),
+        ({"controller_bootstrap": ("h:1",)}, {}, "format --no-initial-voters"),
         ({"controller_voters": ("2@h:2",)}, {}, "node 1 is not in controller.voters"),
         (
             {"controller_voters": ("1@h:1",), "controller_bootstrap": ("h:2",)},

@@ -104,7 +104,7 @@ def test_a_cluster_neither_shrinks_nor_changes_its_nodes(
     tmp_path: Path, roles: list[tuple[str, ...]]
 ) -> None:
     cluster = new_cluster(str(tmp_path), [CONTROLLER] * 3)
-    with pytest.raises(InvalidRequest, match=r"3 controllers, and .* are asked for"):
+    with pytest.raises(InvalidRequest, match="3 controllers, not "):
         grown(cluster, roles)
 
 
