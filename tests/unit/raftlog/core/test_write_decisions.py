@@ -83,11 +83,12 @@ def test_pieces_wait_until_they_are_on_the_disk() -> None:
     writes = Writes(STATE, Offset(10))
     writes.append(data(10, 1))
     first = writes.begin(STATE, bytes_max=100)
-    assert not writes.has_chunks, "entries alone are being written"
+    waits = [writes.has_chunks]  # entries alone are being written
     writes.add_chunk(PIECE)
-    assert writes.has_chunks
+    waits.append(writes.has_chunks)
     writes.complete(first.token)
     second = writes.begin(STATE, bytes_max=100)
-    assert writes.has_chunks
+    waits.append(writes.has_chunks)
     writes.complete(second.token)
-    assert not writes.has_chunks
+    waits.append(writes.has_chunks)
+    assert waits == [False, True, True, False]
