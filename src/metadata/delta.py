@@ -3,10 +3,14 @@ cost is that of the change, whatever the cluster's size."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from ..ids import NodeId, TopicId
 from ..proto import metadata_records_pb2 as pb
 from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage, replay
+
+COMPARED_A_STEP: Final = 500
+"""Topics and partitions of a snapshot that are compared with the state before in one step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +83,7 @@ class ImageDelta:
 class DeltaBuilder:
     """Follows the log from one image on and remembers what it touches."""
 
-    __slots__ = ("_brokers", "_partitions", "_topics", "before", "image")
+    __slots__ = ("_brokers", "_partitions", "_topics", "before", "comparing", "image")
 
     def __init__(self, image: MetadataImage) -> None:
         self.before = image
@@ -88,25 +92,35 @@ class DeltaBuilder:
         self._topics: dict[TopicId, None] = {}
         self._partitions: dict[tuple[TopicId, int], None] = {}
         self._brokers: dict[NodeId, None] = {}
+        # Compares what a snapshot has replaced, a little a step; build() does what is left of it.
+        self.comparing: Iterator[None] = iter(())
 
     @classmethod
     def replacing(cls, before: MetadataImage, after: MetadataImage) -> "DeltaBuilder":
-        """A builder that has gone from one image to another by a snapshot: what differs was found
-        by comparison. The order is that of the ids, old ones first."""
+        """A builder that has gone from one image to another by a snapshot: what differs is found by
+        comparison, see `comparing`. The order is that of the ids, old ones first."""
         builder = cls(before)
         builder.image = after
+        builder.comparing = builder._compare(after)
+        return builder
+
+    def _compare(self, after: MetadataImage) -> Iterator[None]:
+        """Compare; yields after each step that may take a millisecond or two."""
+        before, seen = self.before, 0
         for topic_id in (*sorted(before.topics_by_id), *sorted(after.topics_by_id)):
             old, new = before.topics_by_id.get(topic_id), after.topics_by_id.get(topic_id)
-            if old == new:
-                continue
-            builder._topics[topic_id] = None
-            for topic in (old, new):
-                for index, _ in topic.sorted_partitions() if topic is not None else ():
-                    builder._partitions[topic_id, index] = None
+            seen += 1 + sum(len(topic.partitions) for topic in (old, new) if topic is not None)
+            if old != new:
+                self._topics[topic_id] = None
+                for topic in (old, new):
+                    for index, _ in topic.sorted_partitions() if topic is not None else ():
+                        self._partitions[topic_id, index] = None
+            if seen >= COMPARED_A_STEP:
+                seen = 0
+                yield
         for broker_id in (*sorted(before.brokers), *sorted(after.brokers)):
             if before.brokers.get(broker_id) != after.brokers.get(broker_id):
-                builder._brokers[broker_id] = None
-        return builder
+                self._brokers[broker_id] = None
 
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
         """Replay one record into the image; raises CorruptionError as `image.replay` does."""
@@ -130,7 +144,9 @@ class DeltaBuilder:
                 pass  # a no-op touches nothing, a removal did above
 
     def build(self) -> ImageDelta:
-        """Return the delta so far."""
+        """Return the delta so far, all of it compared."""
+        for _ in self.comparing:
+            continue
         return ImageDelta(
             before=self.before,
             after=self.image,

@@ -101,7 +101,7 @@ class MetadataPublisher:
             if self._is_closed():
                 return
             while self.committed_image is not self._image and not self._is_closed():
-                await self._publish(self._next_delta())
+                await self._publish(await self._next_delta())
 
     def close(self) -> None:
         """End run()."""
@@ -129,10 +129,14 @@ class MetadataPublisher:
     def _is_closed(self) -> bool:
         return self._closed
 
-    def _next_delta(self) -> ImageDelta:
-        """What was committed since the last round, up to where a delta must end."""
+    async def _next_delta(self) -> ImageDelta:
+        """What was committed since the last round, up to where a delta must end; a snapshot is
+        compared with the state before it in steps that let others run."""
         if self._earlier:
-            return self._earlier.popleft().build()
+            earlier = self._earlier.popleft()
+            for _ in earlier.comparing:
+                await asyncio.sleep(0)
+            return earlier.build()
         delta = self._builder.build()
         self._builder = DeltaBuilder(delta.after)
         return delta

@@ -4,7 +4,7 @@ import asyncio
 
 from quorumlog import simulation
 from quorumlog.ids import TopicId
-from quorumlog.metadata.delta import DeltaBuilder, ImageDelta
+from quorumlog.metadata.delta import COMPARED_A_STEP, DeltaBuilder, ImageDelta
 from quorumlog.metadata.shell import MetadataPublisher
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.runtime import Runtime
@@ -95,6 +95,14 @@ def test_a_snapshot_on_top_of_what_was_not_published_yet_skips_nothing() -> None
         ["old"],
         ["new"],
     ]
+
+
+def test_a_large_state_is_compared_in_steps_between_which_others_run() -> None:
+    many = [value for n in range(2_000) for value in topic(n.to_bytes(16), f"topic-{n}")]
+    before, source = publisher_of(), publisher_of(*many)
+    builder = DeltaBuilder.replacing(before.committed_image, source.committed_image)
+    assert len(list(builder.comparing)) >= 2_000 // COMPARED_A_STEP
+    assert len(builder.build().touched_partitions) == 2_000
 
 
 def test_what_is_equal_on_both_sides_is_not_touched() -> None:
