@@ -25,6 +25,7 @@ class Operators:
         self._weather = weather
         self._random = random
         self.changes = self.transfers = 0
+        self.slowness = CALM_LOAD  # of the clients once the faults have ended
 
     def begin(self) -> None:
         """Start to use it. Clients go on when the faults have ended."""
@@ -42,7 +43,7 @@ class Operators:
 
         def happen() -> None:
             action()  # type: ignore[operator]
-            slower = CALM_LOAD if self._weather.is_over else 1
+            slower = self.slowness if self._weather.is_over else 1
             wait_us = 1 + int(slower * 2_000_000 / per_s * self._random.random())
             harness.later(harness.now_us + wait_us, happen)
 
