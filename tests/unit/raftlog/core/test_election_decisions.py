@@ -146,3 +146,20 @@ def test_a_voter_that_just_started_asks_a_leader_that_is_named_but_not_in_its_fi
         )
     )
     assert len(asked) == count
+
+
+def test_a_pre_candidate_that_gave_its_vote_away_stops_asking() -> None:
+    """Promises that come late do not make it stand against whom it voted for."""
+    quorum = Quorum()
+    quorum.prepare(1, [])
+    quorum.members[1].disk.hard_state = HardState(Epoch(1), None)
+    quorum.restart(1)
+    quorum.campaign(1)
+    quorum.step(ASKED)
+    quorum.step(
+        VoteResponse(
+            sender=voter(3), receiver=voter(1), epoch=Epoch(1), granted=True, pre_vote=True
+        )
+    )
+    assert (quorum[1].role.name, quorum[1].epoch, quorum[1].vote) == ("unattached", 1, voter(2))
+    assert quorum[1].next_deadline_ms() == quorum.members[1].now_ms + 1_000
