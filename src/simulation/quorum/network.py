@@ -53,6 +53,9 @@ MESSAGES: Final[tuple[type[Any], ...]] = (
 )
 CODES: Final = {message: index for index, message in enumerate(MESSAGES)}
 MESSAGE_NAMES: Final = tuple(message.__name__ for message in MESSAGES)
+PIECES_COPIED: Final = 5
+"""Pieces of snapshots are so much oftener doubled than other messages, and their copies come late:
+there are few of them, and most harm is done by those of a snapshot that is no longer needed."""
 NOTICED: Final = 0.3  # of the lost messages: the sender's stream breaks for it
 STRANGER: Final = Voter(NodeId(99), DirectoryId(b"a stranger's dir"))
 
@@ -118,8 +121,9 @@ class Network:
         options, random = self._options, self._random
         if options.damage and isinstance(message, SnapshotChunk) and random() < options.damage:
             message = self._damaged(message)
-        if random() < options.duplicate:
-            late_us = int(options.duplicate_ms_max * 1000 * random() ** 4)
+        is_piece = isinstance(message, SnapshotChunk)
+        if random() < options.duplicate * (PIECES_COPIED if is_piece else 1):
+            late_us = int(options.duplicate_ms_max * 1000 * random() ** (1 if is_piece else 4))
             self._arrive(receiver, due_us + late_us, message)
         if random() < options.absurd:
             self._arrive(receiver, due_us, self._absurd(message))
