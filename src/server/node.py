@@ -41,7 +41,7 @@ from ..metadata.shell import (
 from ..raftlog import METADATA_LOG_NAME, RaftConfig
 from ..raftlog.core.voters import Voter
 from ..raftlog.shell import RaftNode, RaftNodeConfig
-from ..raftlog.shell.formatting import format_directory as format_member
+from ..raftlog.shell.disk.formatting import format_directory as format_member
 from ..runtime import CallListener, Handler, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryConfig, DirectoryMeta

@@ -136,9 +136,9 @@ def by_file(output: str) -> dict[Path, str]:
     return {Path(path): text for path, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def rows_of(paths: list[Path], **how: bool) -> list[dict[str, object]]:
+def rows_of(paths: list[Path], *, records: bool = False) -> list[dict[str, object]]:
     """What our own dump says of the same files."""
-    return [row for path in paths for row in dump_file(RealFiles(), str(path), **how)]
+    return [row for path in paths for row in dump_file(RealFiles(), str(path), records=records)]
 
 
 def size(content: object) -> int:

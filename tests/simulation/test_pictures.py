@@ -7,7 +7,14 @@ import pytest
 
 from quorumlog.simulation.pictures import draw, lay_out
 from quorumlog.simulation.pictures.stories import STORIES, Story, tell
-from quorumlog.simulation.quorum.trace import Crashed, Delivered, RoleTaken, Sent, Started
+from quorumlog.simulation.quorum.trace import (
+    Crashed,
+    Delivered,
+    RoleTaken,
+    Sent,
+    Started,
+    TraceEvent,
+)
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
@@ -39,7 +46,7 @@ def test_the_membership_shows_each_voter_set() -> None:
 
 
 def test_a_lost_message_ends_half_way_and_a_dead_process_has_no_band() -> None:
-    trace = [
+    trace: list[TraceEvent] = [
         Started(at_us=0, node=1),
         Started(at_us=0, node=2),
         RoleTaken(at_us=1_000, node=1, role="candidate", epoch=1),

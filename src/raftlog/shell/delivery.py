@@ -15,8 +15,8 @@ from ...records.codec import decode_batch
 from ...runtime import Clock
 from ..core.log_view import Entry, EntryKind, SnapshotId
 from ..core.raft import Raft
+from .disk.metadata_log import MetadataLog
 from .gathering import Gathering
-from .metadata_log import MetadataLog
 from .state_machine import StateMachine
 from .tail import Tail
 

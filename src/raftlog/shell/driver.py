@@ -24,16 +24,16 @@ from ..core.voters import Voter, VoterSet
 from ..formats.control import LeaderChange, control_batch
 from .alarm import Alarm
 from .delivery import Delivery
+from .disk.metadata_log import MetadataLog
 from .gathering import Gathering
 from .leadership import LeadershipNews, Readiness
-from .metadata_log import MetadataLog
 from .node_config import RaftNodeConfig
+from .peers.transport import Transport
 from .reading import IndexReads
 from .sending import Sending
 from .snapshotting import Snapshotting
 from .state_machine import StateMachine
 from .tail import Tail
-from .transport import Transport
 from .writing import STORAGE_FAILURES, GaveUp, Writing
 
 _LOG = logging.getLogger("quorumlog.raftlog")

@@ -17,12 +17,12 @@ from ..core.log_view import Entry
 from ..core.status import QuorumStatus
 from ..core.voters import Voter, VoterSet
 from ..formats.names import METADATA_LOG_NAME
+from .disk.metadata_log import MetadataLog
 from .driver import Driver
 from .gathering import Proposal
-from .metadata_log import MetadataLog
 from .node_config import RaftNodeConfig
+from .peers.transport import TransportStatistics
 from .state_machine import StateMachine
-from .transport import TransportStatistics
 
 
 class RaftNode:
@@ -180,7 +180,7 @@ class RaftNode:
             lacks = (
                 "it knows no leader, for which a majority of the voters must be up"
                 if self.leader_id is None or goal is None
-                else f"node {self.leader_id} leads, {self.applied_end} of {goal} offsets are applied"
+                else f"node {self.leader_id} leads, {self.applied_end} of {goal} offsets applied"
             )
             raise TimedOut(
                 f"node {self.node_id} did not reach the quorum's state within {timeout_ms} ms:"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ...errors import InvalidRequest
-from .links import TransportConfig
+from .peers.links import TransportConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from ..core.messages import AppendRequest, SnapshotChunk
 from ..core.raft import Raft
 from ..core.ready import Outgoing, SendChunk, SendEntries
 from ..core.voters import Voter
-from .metadata_log import MetadataLog
+from .disk.metadata_log import MetadataLog
+from .peers.transport import Transport
 from .tail import Tail
-from .transport import Transport
 
 QUEUE_MAX: Final = 1_000
 """Requests to one peer that wait to be read; more are dropped, the core finds out by heartbeats."""

@@ -14,7 +14,7 @@ from ...errors import DiskFull
 from ...ids import Offset
 from ..core.log_view import LogView, SnapshotId
 from ..core.raft import Raft
-from .metadata_log import MetadataLog
+from .disk.metadata_log import MetadataLog
 from .state_machine import StateMachine
 
 _LOG = logging.getLogger("quorumlog.raftlog")

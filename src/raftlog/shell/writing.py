@@ -17,7 +17,7 @@ from ..core.log_view import SnapshotId
 from ..core.ready import Ready
 from ..core.voters import VoterSet
 from .delivery import Delivery
-from .metadata_log import MetadataLog
+from .disk.metadata_log import MetadataLog
 from .snapshotting import Snapshotting
 
 _LOG = logging.getLogger("quorumlog.raftlog")

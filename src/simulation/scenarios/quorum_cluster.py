@@ -17,7 +17,7 @@ from ...ids import ClusterId, DirectoryId, NodeId, Offset
 from ...raftlog.core.config import RaftConfig
 from ...raftlog.core.voters import Voter, VoterSet
 from ...raftlog.shell import RaftNode, RaftNodeConfig
-from ...raftlog.shell.formatting import format_directory
+from ...raftlog.shell.disk.formatting import format_directory
 from ...raftlog.shell.proposals import ProposalService
 from ...runtime import Runtime
 from ...storage import DirectoryConfig

@@ -10,7 +10,7 @@ from quorumlog.raftlog.core.messages import SnapshotChunk
 from quorumlog.raftlog.core.voters import Voter, VoterSet
 from quorumlog.raftlog.formats.control import LeaderChange, control_batch
 from quorumlog.raftlog.formats.snapshot_file import SnapshotEncoder
-from quorumlog.raftlog.shell.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from quorumlog.raftlog.shell.disk.metadata_log import METADATA_LOG_CONFIG, MetadataLog
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime import Runtime

@@ -13,7 +13,7 @@ from quorumlog.raftlog.formats.control import (
     control_batch,
 )
 from quorumlog.raftlog.inspection import check, describe_controls, newest_snapshot, read_snapshot
-from quorumlog.raftlog.shell.metadata_log import MetadataLog
+from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage.inspection.dump import dump_file
 

@@ -9,7 +9,7 @@ from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
 from quorumlog.raftlog.core.log_view import LogEnd
 from quorumlog.raftlog.core.ready import HardState
 from quorumlog.raftlog.core.voters import Voter
-from quorumlog.raftlog.shell.metadata_log import MetadataLog
+from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
 from quorumlog.runtime import Runtime, real
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage.shell.directory import Directory

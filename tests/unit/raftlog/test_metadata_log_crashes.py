@@ -15,7 +15,7 @@ from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.core.log_view import LogEnd, SnapshotId
 from quorumlog.raftlog.core.ready import HardState
 from quorumlog.raftlog.core.voters import VoterSet
-from quorumlog.raftlog.shell.metadata_log import MetadataLog
+from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.simulation.disk import Disk
 from quorumlog.simulation.entropy import SimEntropy

@@ -23,9 +23,11 @@ def add(quorum: Quorum, newcomer: Member) -> None:
     """Have the leader take an observer in, once it has caught up."""
     leader = quorum.wait_leader()
     quorum.wait(
-        lambda: newcomer.lives
-        and newcomer.raft.leader_id == leader.voter.node_id
-        and newcomer.raft.applied_end == leader.raft.applied_end
+        lambda: (
+            newcomer.lives
+            and newcomer.raft.leader_id == leader.voter.node_id
+            and newcomer.raft.applied_end == leader.raft.applied_end
+        )
     )
     quorum.run(leader, leader.raft.add_voter(newcomer.voter, newcomer.address))
 

@@ -28,8 +28,8 @@ from quorumlog.raftlog.core.messages import (
 )
 from quorumlog.raftlog.core.voters import Voter
 from quorumlog.raftlog.formats.wire import Introduction, encode_introduction
-from quorumlog.raftlog.shell.streams import FrameStream, open_stream
-from quorumlog.raftlog.shell.transport import Transport, TransportConfig
+from quorumlog.raftlog.shell.peers.streams import FrameStream, open_stream
+from quorumlog.raftlog.shell.peers.transport import Transport, TransportConfig
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Listener, Runtime, Scope, real
 from quorumlog.services import RAFT_ENDPOINT

@@ -30,7 +30,7 @@ from quorumlog.raftlog.core.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.formats.wire import encode_message, encode_voter
-from quorumlog.raftlog.shell.transport import TransportConfig
+from quorumlog.raftlog.shell.peers.transport import TransportConfig
 from quorumlog.runtime import ByteConnection, Runtime, real
 from quorumlog.services import RAFT_FOLLOW, RAFT_VOTE
 

@@ -15,7 +15,7 @@ from quorumlog.raftlog.core.messages import (
     Message,
 )
 from quorumlog.raftlog.formats.wire import decode_message
-from quorumlog.raftlog.shell.outbox import Outbox, OutboxLimits
+from quorumlog.raftlog.shell.peers.outbox import Outbox, OutboxLimits
 
 from .conftest import batch, voter
 

@@ -20,7 +20,7 @@ from quorumlog.raftlog.core.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.core.voters import VoterSet
-from quorumlog.raftlog.shell.transport import TransportConfig
+from quorumlog.raftlog.shell.peers.transport import TransportConfig
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimWorld
 

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from ...errors import QuorumlogError, StreamBroken
-from ...proto import raft_pb2 as pb
-from ...runtime import ByteConnection, Network
-from ...runtime.error_detail import decode_error, encode_error
-from ..formats.framing import FrameReader, encode_frame
+from ....errors import QuorumlogError, StreamBroken
+from ....proto import raft_pb2 as pb
+from ....runtime import ByteConnection, Network
+from ....runtime.error_detail import decode_error, encode_error
+from ...formats.framing import FrameReader, encode_frame
 
 WINDOW_BYTES: Final = 64 << 10
 """Bytes that may wait for the kernel before no more are given to it; one frame may pass it."""

@@ -17,10 +17,10 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, TypeAlias
 
-from ...errors import InvalidRequest, Lost, MessageTooLarge, QuorumlogError
-from ...proto import raft_pb2 as pb
-from ...runtime import Entropy, Runtime
-from ..core.messages import (
+from ....errors import InvalidRequest, Lost, MessageTooLarge, QuorumlogError
+from ....proto import raft_pb2 as pb
+from ....runtime import Entropy, Runtime
+from ...core.messages import (
     AppendRejected,
     AppendRequest,
     AppendResponse,
@@ -32,8 +32,8 @@ from ..core.messages import (
     SnapshotResponse,
     TimeoutNow,
 )
-from ..core.voters import Voter
-from ..formats.wire import decode_message
+from ...core.voters import Voter
+from ...formats.wire import decode_message
 from .endpoints import Endpoints
 from .members import Member
 from .outbox import Outbox, OutboxLimits

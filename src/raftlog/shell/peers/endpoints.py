@@ -3,11 +3,11 @@ remembered until nobody is there any more, or somebody else."""
 
 from collections.abc import Callable
 
-from ...errors import InvalidRequest, NotSent
-from ...proto import raft_pb2 as pb
-from ...runtime import Network
-from ...services import RAFT_ENDPOINT
-from ..core.voters import Voter
+from ....errors import InvalidRequest, NotSent
+from ....proto import raft_pb2 as pb
+from ....runtime import Network
+from ....services import RAFT_ENDPOINT
+from ...core.voters import Voter
 from .members import Member
 from .streams import Ended, FrameStream, open_stream
 

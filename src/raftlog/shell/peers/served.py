@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
-from ...errors import Overloaded, QuorumlogError, StreamBroken, TimedOut
-from ...proto import raft_pb2 as pb
-from ...runtime import ByteConnection
-from ..core.messages import Message
-from ..core.voters import Voter
-from ..formats.wire import Introduction
+from ....errors import Overloaded, QuorumlogError, StreamBroken, TimedOut
+from ....proto import raft_pb2 as pb
+from ....runtime import ByteConnection
+from ...core.messages import Message
+from ...core.voters import Voter
+from ...formats.wire import Introduction
 from .links import LinkKind, TransportConfig
 from .outbox import Outbox
 from .streams import FrameStream

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message as Encoded
 
-from ...errors import Lost, QuorumlogError
-from ...proto import raft_pb2 as pb
-from ...runtime import Entropy, Method, Runtime
-from ...services import RAFT_FOLLOW, RAFT_VOTE
-from ..core.messages import FollowRequest, Message, VoteRequest
-from ..core.voters import Voter
-from ..formats.wire import (
+from ....errors import Lost, QuorumlogError
+from ....proto import raft_pb2 as pb
+from ....runtime import Entropy, Method, Runtime
+from ....services import RAFT_FOLLOW, RAFT_VOTE
+from ...core.messages import FollowRequest, Message, VoteRequest
+from ...core.voters import Voter
+from ...formats.wire import (
     decode_follow_response,
     decode_vote_response,
     encode_follow_request,

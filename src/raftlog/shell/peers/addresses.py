@@ -1,6 +1,6 @@
 """Where members of the quorum are reached: the newest word counts. Bounded; voters stay longest."""
 
-from ..core.voters import Voter
+from ...core.voters import Voter
 
 
 class Addresses:

@@ -13,9 +13,9 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...errors import InvalidRequest
-from ...proto import raft_pb2 as pb
-from ..core.messages import (
+from ....errors import InvalidRequest
+from ....proto import raft_pb2 as pb
+from ...core.messages import (
     AppendRequest,
     AppendResponse,
     Heartbeat,
@@ -23,7 +23,7 @@ from ..core.messages import (
     Message,
     SnapshotChunk,
 )
-from ..formats.wire import fill_message
+from ...formats.wire import fill_message
 
 MESSAGE_OVERHEAD: Final = 64  # bytes that a message counts for beside its content
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from ...errors import AddressInUse, InvalidRequest, QuorumlogError, Stopping, StreamBroken
-from ...ids import ClusterId
-from ...proto import raft_pb2 as pb
-from ...runtime import ByteConnection, CallContext, Handler, Listener, Runtime, Scope
-from ...services import RAFT_ENDPOINT, RAFT_FOLLOW, RAFT_VOTE
-from ..core.messages import (
+from ....errors import AddressInUse, InvalidRequest, QuorumlogError, Stopping, StreamBroken
+from ....ids import ClusterId
+from ....proto import raft_pb2 as pb
+from ....runtime import ByteConnection, CallContext, Handler, Listener, Runtime, Scope
+from ....services import RAFT_ENDPOINT, RAFT_FOLLOW, RAFT_VOTE
+from ...core.messages import (
     FollowRequest,
     FollowResponse,
     Message,
@@ -31,8 +31,8 @@ from ..core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from ..core.voters import Voter
-from ..formats.wire import (
+from ...core.voters import Voter
+from ...formats.wire import (
     INCARNATION_SIZE,
     Introduction,
     decode_follow_request,

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from ...errors import (
+from ....errors import (
     CorruptionError,
     DirectoryMismatch,
     DiskFull,
@@ -26,20 +26,20 @@ from ...errors import (
     SnapshotDamaged,
     StorageError,
 )
-from ...ids import Epoch, Offset
-from ...records.batch import BatchHeader, check_crc, iterate_batches
-from ...runtime import Runtime
-from ...storage import FlushPolicy, Log, LogConfig, Origin
-from ...storage.shell.directory import Directory
-from ...storage.shell.side_files import SideFiles
-from ..core.log_view import LOG_START, Entry, LogEnd, LogView, SnapshotId
-from ..core.messages import SnapshotChunk
-from ..core.ready import HardState
-from ..core.voters import Voter, VoterHistory, VoterSet
-from ..formats.control import entry_kind
-from ..formats.names import METADATA_LOG_NAME
-from ..formats.quorum_state import QUORUM_STATE_NAME, decode_quorum_state, encode_quorum_state
-from ..formats.snapshot_file import (
+from ....ids import Epoch, Offset
+from ....records.batch import BatchHeader, check_crc, iterate_batches
+from ....runtime import Runtime
+from ....storage import FlushPolicy, Log, LogConfig, Origin
+from ....storage.shell.directory import Directory
+from ....storage.shell.side_files import SideFiles
+from ...core.log_view import LOG_START, Entry, LogEnd, LogView, SnapshotId
+from ...core.messages import SnapshotChunk
+from ...core.ready import HardState
+from ...core.voters import Voter, VoterHistory, VoterSet
+from ...formats.control import entry_kind
+from ...formats.names import METADATA_LOG_NAME
+from ...formats.quorum_state import QUORUM_STATE_NAME, decode_quorum_state, encode_quorum_state
+from ...formats.snapshot_file import (
     BOOTSTRAP,
     CHECKPOINT_SUFFIX,
     PART_SUFFIX,

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...ids import ClusterId
-from ...proto import raft_pb2 as pb
-from ..core.voters import Voter
-from ..formats.wire import Introduction, encode_introduction
+from ....ids import ClusterId
+from ....proto import raft_pb2 as pb
+from ...core.voters import Voter
+from ...formats.wire import Introduction, encode_introduction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

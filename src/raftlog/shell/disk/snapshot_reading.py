@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from ...errors import Overloaded, SnapshotDamaged
-from ...storage.shell.side_files import SideFiles
-from ..core.log_view import SnapshotId
-from ..core.voters import VoterSet
-from ..formats.snapshot_file import SnapshotDecoder, checkpoint_name
+from ....errors import Overloaded, SnapshotDamaged
+from ....storage.shell.side_files import SideFiles
+from ...core.log_view import SnapshotId
+from ...core.voters import VoterSet
+from ...formats.snapshot_file import SnapshotDecoder, checkpoint_name
 
 READ_LATER_S: Final = 0.05
 """How long a read waits whose lane is full, of consumers' reads above all."""

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from ...errors import QuorumlogError
+from ....errors import QuorumlogError
 
 _LOG = logging.getLogger("quorumlog.raftlog")
 

@@ -1,0 +1,1 @@
+"""How members reach each other: streams of frames, calls, addresses, queues, and what breaks."""
