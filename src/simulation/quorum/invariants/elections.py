@@ -1,5 +1,6 @@
 """Who may lead: epochs, votes, and what a leader brings with it."""
 
+from ....raftlog.core.log_view import LOG_START, LogEnd
 from ....raftlog.core.messages import VoteRequest, VoteResponse
 from ....raftlog.core.ready import HardState
 from ....raftlog.core.voters import Voter
@@ -175,22 +176,26 @@ class UpToDateVote:
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self._votes: dict[tuple[Voter, int], Voter] = {}
+        # (asked, candidate, epoch): the longest log it was asked with.
+        self._asked: dict[tuple[Voter, Voter, int], LogEnd] = {}
         self.sending = {VoteResponse: self._promised}
 
+    def delivered(self, member: Member, message: object, before: Delivered) -> None:
+        if type(message) is VoteRequest:
+            key = (member.me, message.sender, message.epoch)
+            self._asked[key] = max(message.log_end, self._asked.get(key, message.log_end))
+
     def _promised(self, member: Member, response: VoteResponse) -> None:
-        """The same of a pre-vote, while its candidate still asks for it."""
+        """The same of a pre-vote, for the log that its candidate asked with: after a power cut that
+        may be shorter, and the answer to an older question helps it to an epoch, not to a vote."""
         if not response.granted or not response.pre_vote:
             return
-        candidate = self._oracle.member_of(response.receiver)
-        if candidate is None or candidate.raft is None or candidate.raft.epoch != response.epoch:
-            return
-        if candidate.raft.role.name != "pre_candidate":
-            return
-        ends, needed = log_end_of(candidate.log), log_end_of(member.log)
+        asked = self._asked.get((member.me, response.receiver, response.epoch))
+        ends, needed = asked or LOG_START, log_end_of(member.log)
         if ends < needed:
             raise Violation(
                 "UpToDateVote",
-                f"{member.name} with {needed} would vote for {candidate.name} with {ends}",
+                f"{member.name} with {needed} would vote for {response.receiver} with {ends}",
             )
 
     def settled(self, member: Member) -> None:
