@@ -153,6 +153,7 @@ def test_reads_that_were_lost_make_room() -> None:
     reads = Reads(reads_max=2)
     for context in (1, 2):
         reads.add(context)
+    assert not reads.is_asked, "no round was begun"
     assert reads.lose() == [1, 2]
     for context in (3, 4):
         reads.add(context)

@@ -223,3 +223,14 @@ def test_the_voters_that_a_log_started_with_stay_whatever_is_truncated() -> None
     history.append(Offset(60), voters(1, 2, 3))
     assert history.truncate_to(Offset(10))
     assert (history.latest, history.latest_offset) == (voters(1, 2), 49)
+
+
+def test_below_a_logs_start_the_voters_are_those_it_started_with() -> None:
+    history = VoterHistory(voters(1, 2), start_offset=Offset(50))
+    history.append(Offset(60), voters(1, 2, 3))
+    for offset in (10, 55):
+        history.clean_to(Offset(offset))
+        assert history.at(Offset(10)) == history.at(Offset(60)) == voters(1, 2)
+    history.append(Offset(70), voters(1, 2, 3, 4))
+    history.clean_to(Offset(70))
+    assert history.at(Offset(10)) == history.at(Offset(70)) == voters(1, 2, 3)

@@ -44,6 +44,23 @@ def test_a_peer_that_is_new_has_nothing_out() -> None:
     assert (progress.asked_round, progress.asked_beat, progress.patience) == (0, 0, 1)
     assert (progress.was_repeated, progress.restarts, progress.position) == (False, 0, 0)
     assert progress.is_waiting is False
+    assert (progress.round_acked, progress.told_high_watermark, progress.match_end) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("state", list(ProgressState))
+def test_heartbeats_of_before_tell_nothing_once_the_peer_is_sent_to_otherwise(
+    state: ProgressState,
+) -> None:
+    progress = Progress(Offset(7), 0)
+    progress.heartbeat_sent(5)
+    match state:
+        case ProgressState.PROBE:
+            progress.become_probe(Offset(3))
+        case ProgressState.REPLICATE:
+            progress.become_replicate(Offset(3))
+        case ProgressState.SNAPSHOT:
+            progress.become_snapshot(SNAPSHOT)
+    assert progress.sent_before(5) is None
 
 
 @pytest.mark.parametrize(

@@ -92,3 +92,17 @@ def test_pieces_wait_until_they_are_on_the_disk() -> None:
     writes.complete(second.token)
     waits.append(writes.has_chunks)
     assert waits == [False, True, True, False]
+
+
+def test_what_waited_for_the_log_before_a_snapshot_is_not_written_behind_it() -> None:
+    writes = Writes(STATE, Offset(10))
+    writes.truncate_to(Offset(9))
+    writes.append(data(9, 1))
+    writes.add_chunk(PIECE)
+    writes.install(PIECE.snapshot)
+    writes.complete(writes.begin(STATE, bytes_max=100).token)
+    writes.reset(Offset(20))
+    assert not writes.has_write(STATE)
+    writes.append(data(20, 1))
+    write = writes.begin(STATE, bytes_max=100)
+    assert (write.truncate_to, write.entries) == (None, (data(20, 1),))

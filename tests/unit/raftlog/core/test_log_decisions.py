@@ -1,0 +1,36 @@
+"""Epochs of a log that was cleaned, wherever the cleaning falls."""
+
+import pytest
+
+from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.core.log_view import LOG_START, LogEnd, LogView
+
+
+def log(*epochs: int) -> LogView:
+    """A batch of one record and ten bytes of each epoch."""
+    return LogView.of(
+        LOG_START,
+        ((Offset(base), Offset(base + 1), Epoch(epoch), 10) for base, epoch in enumerate(epochs)),
+    )
+
+
+@pytest.mark.parametrize("epochs", [(1, 1, 2, 2, 3, 3), (70, 70, 80, 80, 90, 90), (1,) * 6])
+@pytest.mark.parametrize("start", range(7))
+def test_what_is_left_of_a_cleaned_log_is_as_it_was(epochs: tuple[int, ...], start: int) -> None:
+    whole, cleaned = log(*epochs), log(*epochs)
+    place = LogEnd(whole.epoch_before(Offset(start)), Offset(start))
+    cleaned.clean_to(place)
+    cleaned.check_invariants()
+    assert (cleaned.start, cleaned.end) == (place, whole.end)
+    for offset in range(start, 6):
+        assert cleaned.epoch_at(Offset(offset)) == epochs[offset]
+    for offset in range(start, 7):
+        assert cleaned.epoch_before(Offset(offset)) == whole.epoch_before(Offset(offset))
+    for epoch in {place.epoch, *epochs[start:]}:
+        assert cleaned.end_offset_for(Epoch(epoch)) == whole.end_offset_for(Epoch(epoch))
+    assert cleaned.end_offset_for(Epoch(0)) == place
+    cleaned.append(Offset(6), Offset(7), Epoch(99), 10)
+    cleaned.truncate_to(Offset(6))
+    assert cleaned.end == whole.end
+    cleaned.truncate_to(place.offset)
+    assert cleaned.end == place
