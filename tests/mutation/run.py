@@ -3,7 +3,8 @@
 The quick tests of the core are run once, noting which of them reaches which line. Then each mutant
 gets a process of its own, forked from that one, which puts the mutant's code into the function and
 runs the tests that reach the changed lines until one fails. Nothing is written but the results and
-the page. `--again` repeats what survived the last run alone, `--no-page` leaves the page as it is.
+the page. Who changes the tree meanwhile runs it in a copy, with that copy's .pkg on PYTHONPATH.
+`--again` repeats what survived the last run alone, `--no-page` leaves the page as it is.
 """
 
 import argparse
@@ -68,6 +69,8 @@ class Run:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests once, then each mutant."""
+        if session.testsfailed:
+            raise session.Interrupted("the tests cannot be collected")
         reached = _reach(session)
         gc.collect()
         gc.freeze()
@@ -94,6 +97,8 @@ class Run:
             if number % 100 == 0:
                 left_s = (time.monotonic() - began) / number * (len(self.mutants) - number)
                 print(f"{number} of {len(self.mutants)}, {left_s:.0f} s left", flush=True)
+        if by := _hunt(None, sorted(reached.tests), reached):
+            raise SystemExit(f"{by} fails without a mutant by now: a file was changed meanwhile")
         return True
 
 
@@ -124,7 +129,7 @@ def _pairs(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item 
     return zip(items, [*items[1:], None], strict=True)
 
 
-def _hunt(mutant: Mutant, tests: list[str], reached: Reached) -> str:
+def _hunt(mutant: Mutant | None, tests: list[str], reached: Reached) -> str:
     """Run the tests in a process with the mutant; which one failed, "" when none did."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -147,8 +152,9 @@ def _hunt(mutant: Mutant, tests: list[str], reached: Reached) -> str:
     return said if status == 0 else "an error of the process"
 
 
-def _first_failure(mutant: Mutant, tests: list[str], reached: Reached) -> str:
-    infect(mutant)
+def _first_failure(mutant: Mutant | None, tests: list[str], reached: Reached) -> str:
+    if mutant is not None:
+        infect(mutant)
     items = [reached.tests[name] for name in tests]
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for item, following in _pairs(items):

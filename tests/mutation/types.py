@@ -28,6 +28,8 @@ def refused_by_types(mutants: Iterable[Mutant]) -> set[tuple[str, str]]:
             if _problem(folder):
                 refused.add((mutant.place, mutant.change))
             file.write_text(before)
+        problem = _problem(folder)
+        assert not problem, f"mypy refuses something else by now, begin again: {problem}"
     return refused
 
 
