@@ -54,7 +54,8 @@ NOT_ANSWERED = {
     "between nodes": {
         "STALE_BROKER_EPOCH",
         "DUPLICATE_BROKER_REGISTRATION",
-        "INCONSISTENT_CLUSTER_ID",
+        "SNAPSHOT_DAMAGED",
+        "VOTER_MISMATCH",
     },
 }
 
