@@ -1,6 +1,5 @@
 """Who may lead: epochs, votes, and what a leader brings with it."""
 
-from ....raftlog.core.log_view import LOG_START, LogEnd
 from ....raftlog.core.messages import VoteRequest, VoteResponse
 from ....raftlog.core.ready import HardState
 from ....raftlog.core.voters import Voter
@@ -176,26 +175,27 @@ class UpToDateVote:
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self._votes: dict[tuple[Voter, int], Voter] = {}
-        # (asked, candidate, epoch): the longest log it was asked with.
-        self._asked: dict[tuple[Voter, Voter, int], LogEnd] = {}
+        # (asked, candidate, epoch): where the candidate's log reached as far as the asked one's.
+        self._fitted: set[tuple[Voter, Voter, int]] = set()
         self.sending = {VoteResponse: self._promised}
 
     def delivered(self, member: Member, message: object, before: Delivered) -> None:
         if type(message) is VoteRequest:
-            key = (member.me, message.sender, message.epoch)
-            self._asked[key] = max(message.log_end, self._asked.get(key, message.log_end))
+            raft = member.raft
+            assert raft is not None, "a message without a process"
+            if message.log_end >= raft.log.end:
+                self._fitted.add((member.me, message.sender, message.epoch))
 
     def _promised(self, member: Member, response: VoteResponse) -> None:
-        """The same of a pre-vote, for the log that its candidate asked with: after a power cut that
-        may be shorter, and the answer to an older question helps it to an epoch, not to a vote."""
+        """The same of a pre-vote, as both logs were when its candidate asked and when it was asked:
+        one may be shorter by now, after a power cut, and the other longer."""
         if not response.granted or not response.pre_vote:
             return
-        asked = self._asked.get((member.me, response.receiver, response.epoch))
-        ends, needed = asked or LOG_START, log_end_of(member.log)
-        if ends < needed:
+        if (member.me, response.receiver, response.epoch) not in self._fitted:
             raise Violation(
                 "UpToDateVote",
-                f"{member.name} with {needed} would vote for {response.receiver} with {ends}",
+                f"{member.name} with {log_end_of(member.log)} would vote for {response.receiver},"
+                " whose log never reached as far",
             )
 
     def settled(self, member: Member) -> None:
