@@ -89,7 +89,9 @@ def _row(name: str, count: Counter[str]) -> str:
 def survivors() -> str:
     """Every survivor and why it is one."""
     lines = ["| survivor | where | why no test fails |", "|---|---|---|"]
-    for each in explanations():
+    for each in sorted(
+        explanations(), key=lambda each: MODULES.index(each.place.partition(".")[0])
+    ):
         changes = "<br>".join(f"`{change}`".replace("|", "\\|") for change in each.changes)
         lines.append(f"| {changes} | `{each.place}` | {each.why} |")
     return "\n".join(lines)

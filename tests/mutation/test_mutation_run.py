@@ -1,0 +1,67 @@
+"""The mutation run can notice something, and what it explains is still there.
+
+The run itself is `make mutate`; these tests are about the tool and its page.
+"""
+
+import pytest
+
+from quorumlog.raftlog.core.reads import Reads
+
+from .mutants import CORE, Mutant, mutants_of
+from .page import BEGIN, END, PAGE, Explanation, Outcome, explanations, survivors, table
+from .run import infect
+
+
+def one_line(text: str) -> str:
+    return " ".join(line.partition("  #")[0].strip() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("explanation", explanations(), ids=lambda each: each.place)
+def test_what_is_explained_is_in_the_core(explanation: Explanation) -> None:
+    module = explanation.place.partition(".")[0]
+    source = one_line((CORE / f"{module}.py").read_text())
+    for change in explanation.changes:
+        assert change.partition(" -> ")[0] in source
+
+
+def test_the_page_has_every_explanation() -> None:
+    section = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert survivors() in section
+
+
+def test_a_table_counts_each_end_of_a_mutant_once() -> None:
+    ends = ["", "types", "endless", "tests/x.py::test_a", "tests/x.py::test_b"]
+    outcomes = [
+        Outcome(module="reads", place="p", change=str(n), line=1, killed_by=end)
+        for n, end in enumerate(ends)
+    ]
+    assert table(outcomes).splitlines()[-1] == "| all | 5 | 3 | 1 | 1 |"
+
+
+@pytest.fixture(scope="module")
+def of_reads() -> list[Mutant]:
+    return mutants_of("reads")
+
+
+@pytest.mark.slow
+def test_functions_and_properties_are_changed_but_neither_words_nor_assertions(
+    of_reads: list[Mutant],
+) -> None:
+    changes = {(each.place, each.change) for each in of_reads}
+    assert len(changes) == len(of_reads), "each is told from the others"
+    assert ("reads.Reads.is_asked", "return bool(self._asked) -> return False") in changes
+    assert ("reads.Reads.add", "self._count += 1 -> self._count -= 1") in changes
+    assert not [each for each in of_reads if "wait for the quorum" in each.change]
+
+
+@pytest.mark.slow
+def test_a_mutants_code_is_what_runs(
+    of_reads: list[Mutant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_asked = vars(Reads)["is_asked"].fget
+    monkeypatch.setattr(is_asked, "__code__", is_asked.__code__)  # taken back afterwards
+    reads = Reads(reads_max=2)
+    assert reads.is_asked is False
+    (mutant,) = (m for m in of_reads if m.change == "return bool(self._asked) -> return True")
+    infect(mutant)
+    assert reads.is_asked is True
