@@ -71,6 +71,8 @@ class OnlyVotersCampaign:
             return
         if not request.pre_vote:
             return  # it waited for its vote to be durable, and other voters may be in force by now
+        if raft.role.name != "pre_candidate":
+            return  # it asked, and took more in before its messages were fetched
         changed = raft.voters.latest_offset
         may_lead = changed >= raft.high_watermark and member.me in raft.voters.at(changed)
         if member.me not in raft.voters.latest and not may_lead:
