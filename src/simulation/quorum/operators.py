@@ -25,7 +25,7 @@ class Operators:
         self._weather = weather
         self._random = random
         self.changes = self.transfers = 0
-        self.slowness = CALM_LOAD  # of the clients once the faults have ended
+        self.slowness = CALM_LOAD  # of proposals once the faults have ended
 
     def begin(self) -> None:
         """Start to use it. Clients go on when the faults have ended."""
@@ -43,7 +43,8 @@ class Operators:
 
         def happen() -> None:
             action()  # type: ignore[operator]
-            slower = self.slowness if self._weather.is_over else 1
+            calm = self.slowness if action == self.propose else CALM_LOAD
+            slower = calm if self._weather.is_over else 1
             wait_us = 1 + int(slower * 2_000_000 / per_s * self._random.random())
             harness.later(harness.now_us + wait_us, happen)
 
