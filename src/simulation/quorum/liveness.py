@@ -16,8 +16,8 @@ ROUNDS_MAX: Final = 60
 """Election time-outs (the longest) until the core of the cluster serves again. A split vote costs
 one; what was under way and a large snapshot cost more."""
 BACKLOG_SLOWNESS: Final = 100
-"""After a third of them clients propose so much less often: some drawn links carry less than what is
-proposed, and followers that only fall behind for that are not stuck."""
+"""After a third of them clients propose so much less often: some drawn links carry less than what
+is proposed, and followers that only fall behind for that are not stuck."""
 STABLE_ROUNDS: Final = 5
 
 
