@@ -60,11 +60,12 @@ class ReadAfterQuorum:
     def read_ready(self, member: Member, ready: ReadReady, read: Read) -> None:
         raft = member.raft
         assert raft is not None, "a read without a process"
-        voters, answers = list(raft.voters.latest), self._answers
+        # Of the epoch that it led: it may know of the next one since, in the same turn.
+        voters, answers, epoch = list(raft.voters.latest), self._answers, member.led_epoch
         heard = sum(
             1
             for voter in voters
-            if voter == member.me or answers.get((voter, raft.epoch), -1) >= read.began_us
+            if voter == member.me or answers.get((voter, epoch), -1) >= read.began_us
         )
         if heard * 2 <= len(voters):
             raise Violation(
