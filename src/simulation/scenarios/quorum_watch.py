@@ -345,6 +345,9 @@ class FrameWatch:
             for other in self._watched.values()
             if (int(other.node_id), other.directory_id) in voters
         )
+        # What a disk held that was wiped before this word was sent, nobody can tell any more.
+        disks = {(int(other.node_id), other.directory_id) for other in self._watched.values()}
+        holding += sum(voter not in disks for voter in voters)
         assert holding * 2 > len(voters), (
             f"node {watched.node_id} says {high_watermark} is committed in epoch {epoch}, which"
             f" {holding} of {len(voters)} disks hold"
