@@ -117,17 +117,18 @@ class _Parsed:
 
 
 class DurableLog:
-    """What of a node's metadata log its disk would keep, now."""
+    """What of a node's metadata log its present disk would keep, now; still told of that disk when
+    the machine has got another one."""
 
     def __init__(self, node: SimNode, data_dir: str) -> None:
-        self._node = node
+        self._disk = node.device.disk
         self._data_dir = data_dir
         self._parsed: dict[str, _Parsed] = {}  # by the segment's name
         self._state: tuple[bytes, HardState | None] = (b"", None)  # the last one read
 
     def hard_state(self) -> HardState | None:
         """Epoch and vote; None when there are none."""
-        folder = _durable_folder(self._node.device.disk, self._data_dir)
+        folder = _durable_folder(self._disk, self._data_dir)
         entry = None if folder is None else folder.durable.get(QUORUM_STATE_NAME)
         if not isinstance(entry, FileBody):
             return None
@@ -145,8 +146,7 @@ class DurableLog:
 
     def end_offset(self, *, at_least: int = 1 << 62) -> int:
         """Exclusive end of what is durable, 0 for nothing; it need not be more than `at_least`."""
-        disk = self._node.device.disk
-        folder = _durable_folder(disk, f"{self._data_dir}/{METADATA_FOLDER}")
+        folder = _durable_folder(self._disk, f"{self._data_dir}/{METADATA_FOLDER}")
         if folder is None:
             return 0
         end = self._log_end(folder)
@@ -239,6 +239,7 @@ class FrameWatch:
     def __init__(self, chronicle: Chronicle) -> None:
         self._chronicle = chronicle
         self._watched: dict[str, Watched] = {}  # by the machine's name
+        self._gone: list[Watched] = []  # whose disk was wiped since
         self._votes: set[tuple[int, int]] = set()  # (link, call): membership only
         self._readers: dict[End, FrameReader] = {}  # of what each end of a byte pipe sends
         self._committed: dict[int, int] = {}  # epoch -> the highest high watermark said
@@ -247,6 +248,9 @@ class FrameWatch:
 
     def watch(self, name: str, watched: Watched) -> None:
         """Look at what this machine sends, under this identity."""
+        before = self._watched.get(name)
+        if before is not None and before.directory_id != watched.directory_id:
+            self._gone.append(before)
         self._watched[name] = watched
 
     def on_sent(self, sender: End, frame: object) -> None:
@@ -342,12 +346,10 @@ class FrameWatch:
             return  # what was committed before was counted by other voters
         holding = sum(
             other.log.holds(high_watermark)
-            for other in self._watched.values()
+            # A disk may have been wiped between the count of the commit and this word of it.
+            for other in (*self._watched.values(), *self._gone)
             if (int(other.node_id), other.directory_id) in voters
         )
-        # What a disk held that was wiped before this word was sent, nobody can tell any more.
-        disks = {(int(other.node_id), other.directory_id) for other in self._watched.values()}
-        holding += sum(voter not in disks for voter in voters)
         assert holding * 2 > len(voters), (
             f"node {watched.node_id} says {high_watermark} is committed in epoch {epoch}, which"
             f" {holding} of {len(voters)} disks hold"
