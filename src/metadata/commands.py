@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ..ids import DirectoryId, NodeId, Offset, TopicId
-from .image import TopicImage
+from ..errors import QuorumlogError
+from ..ids import DirectoryId, Epoch, NodeId, Offset, TopicId
+from .image import PartitionImage, TopicImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,9 @@ class RegisterBroker:
     grpc_address: str
     rack: str = ""
     boot_id: str = ""
+    clean_start: bool = False  # the life before ended with the clean marker
+    replica_address: str = ""  # empty: grpc_address
+    features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,7 @@ class CreateTopic:
     replication_factor: int = 0  # 0: the default
     configs: tuple[tuple[str, str], ...] = field(default=())
     validate_only: bool = False
+    assignments: tuple[tuple[NodeId, ...], ...] = ()  # by partition; empty: to be placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +85,116 @@ class AllocateProducerIds:
     broker_epoch: Offset  # of the asking broker's registration; without one it is not looked at
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBroker:
+    """A broker is gone for good: take it out of the cluster."""
+
+    broker_id: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitions:
+    """Give one topic more partitions; as many as it has already is a success."""
+
+    topic: str
+    count: int
+    assignments: tuple[tuple[NodeId, ...], ...] = ()  # of the new ones; empty: to be placed
+    validate_only: bool = False
+    topic_id: TopicId | None = None  # None: not checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrChange:
+    """The ISR that one partition's leader asks for (KIP-497, KIP-903)."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: Epoch
+    partition_epoch: int  # what it is based on
+    isr: tuple[tuple[NodeId, Offset], ...]  # all members with the broker epoch the leader knows
+    recovered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitions:
+    """A leader asks for other in-sync replicas; each partition stands for itself."""
+
+    broker_id: NodeId
+    broker_epoch: Offset
+    changes: tuple[IsrChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """Where one partition's replicas shall be."""
+
+    topic: str
+    partition: int
+    replicas: tuple[NodeId, ...] | None  # the preferred leader first; None: cancel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReassignments:
+    """Begin or cancel moves of partitions; each stands for itself."""
+
+    reassignments: tuple[Reassignment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders:
+    """Make preferred replicas lead, or (unclean) whoever is alive where nobody can lead."""
+
+    unclean: bool = False
+    partitions: tuple[tuple[str, int], ...] = ()  # empty: all that need it (preferred only)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalanceLeaders:
+    """The controller's own round: leaderships go back to preferred replicas where the share of
+    others is above the bound (leader.imbalance.per.broker.percentage)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterClusterConfigs:
+    """Set and delete configs of the cluster, all of them or none."""
+
+    changes: tuple[tuple[str, str | None], ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureUpdate:
+    """The level that one feature shall have."""
+
+    name: str
+    level: int
+    allow_downgrade: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateFeatures:
+    """Change finalized levels, all of them or none."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
 Command: TypeAlias = (
     RegisterBroker
     | FenceBroker
     | UnfenceBroker
     | BrokerStopping
+    | UnregisterBroker
     | CreateTopic
     | DeleteTopic
+    | CreatePartitions
     | AlterConfigs
+    | AlterClusterConfigs
+    | AlterPartitions
+    | AlterReassignments
+    | ElectLeaders
+    | BalanceLeaders
+    | UpdateFeatures
     | AllocateProducerIds
 )
 
@@ -112,10 +219,55 @@ class TopicDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsCreated:
+    """The topic as it is now (or would be)."""
+
+    topic: TopicImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigsAltered:
     """The topic as it is now (or would be)."""
 
     topic: TopicImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfigsAltered:
+    """What is set now (or would be), by ascending name."""
+
+    configs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAltered:
+    """What became of each change, in the order of the command: the partition as it is now, or why
+    it was refused."""
+
+    results: tuple[PartitionImage | QuorumlogError, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOutcome:
+    """What became of one partition's reassignment or election."""
+
+    topic: str
+    partition: int
+    error: QuorumlogError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOutcomes:
+    """One outcome a partition, in the order of the command, or of those that changed."""
+
+    outcomes: tuple[PartitionOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturesUpdated:
+    """Levels as they are now (or would be), by ascending name."""
+
+    levels: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,4 +278,15 @@ class ProducerIdsAllocated:
     count: int
 
 
-Reply: TypeAlias = Done | TopicCreated | TopicDeleted | ConfigsAltered | ProducerIdsAllocated
+Reply: TypeAlias = (
+    Done
+    | TopicCreated
+    | TopicDeleted
+    | PartitionsCreated
+    | ConfigsAltered
+    | ClusterConfigsAltered
+    | PartitionsAltered
+    | PartitionOutcomes
+    | FeaturesUpdated
+    | ProducerIdsAllocated
+)

@@ -132,6 +132,8 @@ class DeltaBuilder:
                 self._brokers[NodeId(record.broker.id)] = None
             case "broker_change":
                 self._brokers[NodeId(record.broker_change.id)] = None
+            case "unregister_broker":
+                self._brokers[NodeId(record.unregister_broker.id)] = None
             case "topic":
                 self._topics[TopicId(record.topic.topic_id)] = None
             case "topic_config":

@@ -72,5 +72,5 @@ def _change(
     if leader != partition.leader:
         change.leader = leader
     if isr != partition.isr:
-        change.isr.extend(isr)
+        change.isr.ids.extend(isr)
     return pb.MetadataRecord(partition_change=change)

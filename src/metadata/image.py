@@ -8,10 +8,10 @@ that follows the log (KIP-630's image, ControllerResult's replay).
 `sorted_` methods here do.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from immutables import Map
 
@@ -34,6 +34,8 @@ class BrokerImage:
     boot_id: str
     fenced: bool
     stopping: bool  # controlled shutdown under way
+    replica_address: str = ""  # "host:port" for followers; empty: grpc_address
+    features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level, by name
 
     @property
     def is_active(self) -> bool:
@@ -46,10 +48,20 @@ class PartitionImage:
     """A partition's place and leadership."""
 
     replicas: tuple[NodeId, ...]  # the preferred leader first
-    isr: tuple[NodeId, ...]  # a subset of replicas, never empty
+    isr: tuple[NodeId, ...]  # a subset of replicas; empty: nobody leads, see elr
     leader: NodeId  # a member of isr, NO_NODE: none
     leader_epoch: Epoch  # counts the leaderships
     partition_epoch: int  # counts the changes
+    adding: tuple[NodeId, ...] = ()  # by a reassignment; a subset of replicas
+    removing: tuple[NodeId, ...] = ()  # once the added ones are in sync; a subset of replicas
+    elr: tuple[NodeId, ...] = ()  # outside the ISR, yet with everything below the frozen mark
+    last_known_elr: tuple[NodeId, ...] = ()  # the last of both, while both are empty
+    recovering: bool = False  # the leader was elected with possible loss
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +96,8 @@ class MetadataImage:
     # By collision key: names that differ only in '.' and '_' are one key.
     topics_by_key: Map[str, TopicId]
     next_producer_id: int = 0  # all ids below it are given away
+    cluster_configs: Map[str, str] = field(default_factory=Map)  # what was set for the cluster
+    features: Map[str, int] = field(default_factory=Map)  # finalized levels
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of a name."""
@@ -123,6 +137,9 @@ EMPTY_IMAGE: Final = MetadataImage(
 )
 
 
+_NODE_LISTS: Final = ("replicas", "isr", "adding", "removing", "elr", "last_known_elr")
+
+
 def replay(
     image: MetadataImage, record: pb.MetadataRecord, *, offset: int, epoch: int
 ) -> MetadataImage:
@@ -158,30 +175,18 @@ def replay_snapshot(image: MetadataImage, record: pb.MetadataRecord) -> Metadata
 
 
 def _replay_one(image: MetadataImage, record: pb.MetadataRecord, offset: Offset) -> MetadataImage:
-    match record.WhichOneof("record"):
-        case "broker":
-            return _replay_broker(image, record.broker, offset)
-        case "broker_change":
-            return _replay_broker_change(image, record.broker_change)
-        case "topic":
-            return _replay_topic(image, record.topic)
-        case "remove_topic":
-            return _replay_remove_topic(image, record.remove_topic)
-        case "partition":
-            return _replay_partition(image, record.partition)
-        case "partition_change":
-            return _replay_partition_change(image, record.partition_change)
-        case "topic_config":
-            return _replay_topic_config(image, record.topic_config)
-        case "producer_ids":
-            return _replay_producer_ids(image, record.producer_ids)
-        case "no_op":
-            return image
-        case _:
-            raise CorruptionError(
-                f"metadata record {offset} is of a kind this version does not know: it was written"
-                " by a newer one; upgrade this node"
-            )
+    kind = record.WhichOneof("record")
+    if kind in _WITHOUT_EFFECT:
+        return image
+    if kind == "broker":
+        return _replay_broker(image, record.broker, offset)
+    step = _REPLAY.get(kind or "")
+    if step is None:
+        raise CorruptionError(
+            f"metadata record {offset} is of a kind this version does not know: it was written"
+            " by a newer one; upgrade this node"
+        )
+    return step(image, getattr(record, kind))
 
 
 def _replay_broker(image: MetadataImage, record: pb.BrokerRecord, offset: Offset) -> MetadataImage:
@@ -195,8 +200,35 @@ def _replay_broker(image: MetadataImage, record: pb.BrokerRecord, offset: Offset
         boot_id=record.boot_id,
         fenced=record.fenced,
         stopping=record.stopping,
+        replica_address=record.replica_address,
+        features=tuple((each.name, each.level_min, each.level_max) for each in record.features),
     )
     return replace(image, brokers=image.brokers.set(broker.id, broker))
+
+
+def _replay_unregister(image: MetadataImage, record: pb.UnregisterBrokerRecord) -> MetadataImage:
+    broker = image.broker(record.id)
+    if broker is None or broker.epoch != record.broker_epoch:
+        raise CorruptionError(f"broker {record.id} has no registration {record.broker_epoch}")
+    return replace(image, brokers=image.brokers.delete(broker.id))
+
+
+def _replay_cluster_config(image: MetadataImage, record: pb.ClusterConfigRecord) -> MetadataImage:
+    configs = image.cluster_configs
+    if record.HasField("value"):
+        configs = configs.set(record.name, record.value)
+    elif record.name in configs:
+        configs = configs.delete(record.name)
+    return replace(image, cluster_configs=configs)
+
+
+def _replay_feature_level(image: MetadataImage, record: pb.FeatureLevelRecord) -> MetadataImage:
+    features = image.features
+    if record.level:
+        features = features.set(record.name, record.level)
+    elif record.name in features:
+        features = features.delete(record.name)
+    return replace(image, features=features)
 
 
 def _replay_broker_change(image: MetadataImage, record: pb.BrokerChangeRecord) -> MetadataImage:
@@ -239,11 +271,16 @@ def _replay_partition(image: MetadataImage, record: pb.PartitionRecord) -> Metad
     if record.partition in topic.partitions:
         raise CorruptionError(f"partition {topic.name}-{record.partition} is created twice")
     partition = PartitionImage(
-        replicas=tuple(NodeId(node) for node in record.replicas),
-        isr=tuple(NodeId(node) for node in record.isr),
+        replicas=_nodes(record.replicas),
+        isr=_nodes(record.isr),
         leader=NodeId(record.leader),
         leader_epoch=Epoch(record.leader_epoch),
         partition_epoch=record.partition_epoch,
+        adding=_nodes(record.adding),
+        removing=_nodes(record.removing),
+        elr=_nodes(record.elr),
+        last_known_elr=_nodes(record.last_known_elr),
+        recovering=record.recovering,
     )
     return _with_partition(image, topic, record.partition, partition)
 
@@ -255,16 +292,19 @@ def _replay_partition_change(
     partition = topic.partitions.get(record.partition)
     if partition is None:
         raise CorruptionError(f"partition {topic.name}-{record.partition} does not exist")
-    isr = tuple(NodeId(node) for node in record.isr) or partition.isr
     leader, leader_epoch = partition.leader, partition.leader_epoch
     if record.HasField("leader"):
         leader, leader_epoch = NodeId(record.leader), Epoch(leader_epoch + 1)
+    lists: dict[str, Any] = {
+        name: _nodes(getattr(record, name).ids) for name in _NODE_LISTS if record.HasField(name)
+    }
     changed = replace(
         partition,
-        isr=isr,
         leader=leader,
         leader_epoch=leader_epoch,
         partition_epoch=partition.partition_epoch + 1,
+        recovering=record.recovering if record.HasField("recovering") else partition.recovering,
+        **lists,
     )
     return _with_partition(image, topic, record.partition, changed)
 
@@ -289,6 +329,10 @@ def _replay_producer_ids(image: MetadataImage, record: pb.ProducerIdsRecord) -> 
     return replace(image, next_producer_id=record.next_producer_id)
 
 
+def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
+    return tuple(NodeId(node) for node in ids)
+
+
 def _topic(image: MetadataImage, topic_id: bytes) -> TopicImage:
     topic = image.topic_of_id(topic_id)
     if topic is None:
@@ -305,8 +349,32 @@ def _with_partition(
 ) -> MetadataImage:
     if partition.leader != NO_NODE and partition.leader not in partition.isr:
         raise CorruptionError(f"{topic.name}-{index}: leader {partition.leader} is not in its ISR")
-    if not partition.isr or any(node not in partition.replicas for node in partition.isr):
+    for name in _NODE_LISTS:
+        nodes = getattr(partition, name)
+        if any(node not in partition.replicas for node in nodes):
+            raise CorruptionError(
+                f"{topic.name}-{index}: {name} {nodes} is not among replicas {partition.replicas}"
+            )
+    if set(partition.isr) & set(partition.elr):
         raise CorruptionError(
-            f"{topic.name}-{index}: ISR {partition.isr} is not among replicas {partition.replicas}"
+            f"{topic.name}-{index}: ISR {partition.isr} and ELR {partition.elr} overlap"
         )
     return _with_topic(image, replace(topic, partitions=topic.partitions.set(index, partition)))
+
+
+_REPLAY: Final[Mapping[str, Callable[[MetadataImage, Any], MetadataImage]]] = {
+    "broker_change": _replay_broker_change,
+    "unregister_broker": _replay_unregister,
+    "topic": _replay_topic,
+    "remove_topic": _replay_remove_topic,
+    "partition": _replay_partition,
+    "partition_change": _replay_partition_change,
+    "topic_config": _replay_topic_config,
+    "cluster_config": _replay_cluster_config,
+    "feature_level": _replay_feature_level,
+    "producer_ids": _replay_producer_ids,
+}
+# Whoever follows the log keeps what was begun back until its end.
+_WITHOUT_EFFECT: Final = frozenset(
+    ("no_op", "begin_transaction", "end_transaction", "abort_transaction")
+)

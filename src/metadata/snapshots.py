@@ -68,6 +68,10 @@ def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord]:
         yield pb.MetadataRecord(broker=_broker(broker))
     for topic in image.sorted_topics():
         yield from _topic(topic)
+    for name, value in sorted(image.cluster_configs.items(), key=itemgetter(0)):
+        yield pb.MetadataRecord(cluster_config=pb.ClusterConfigRecord(name=name, value=value))
+    for name, level in sorted(image.features.items(), key=itemgetter(0)):
+        yield pb.MetadataRecord(feature_level=pb.FeatureLevelRecord(name=name, level=level))
     if image.next_producer_id:
         ids = pb.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
@@ -86,6 +90,11 @@ def _broker(broker: BrokerImage) -> pb.BrokerRecord:
         fenced=broker.fenced,
         broker_epoch=broker.epoch,
         stopping=broker.stopping,
+        replica_address=broker.replica_address,
+        features=[
+            pb.SupportedFeature(name=name, level_min=low, level_max=high)
+            for name, low, high in broker.features
+        ],
     )
 
 
@@ -105,5 +114,10 @@ def _topic(topic: TopicImage) -> Iterator[pb.MetadataRecord]:
                 leader=partition.leader,
                 leader_epoch=partition.leader_epoch,
                 partition_epoch=partition.partition_epoch,
+                adding=partition.adding,
+                removing=partition.removing,
+                elr=partition.elr,
+                last_known_elr=partition.last_known_elr,
+                recovering=partition.recovering,
             )
         )

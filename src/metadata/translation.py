@@ -9,11 +9,16 @@ from ..runtime import Entropy
 from .commands import (
     AllocateProducerIds,
     AlterConfigs,
+    ClusterConfigsAltered,
     Command,
     ConfigsAltered,
     CreateTopic,
     DeleteTopic,
     Done,
+    FeaturesUpdated,
+    PartitionOutcomes,
+    PartitionsAltered,
+    PartitionsCreated,
     ProducerIdsAllocated,
     Reply,
     TopicCreated,
@@ -69,8 +74,15 @@ def response_of(reply: Reply, *, offset: Offset, applied: bool) -> controller_pb
                     producer_id_start=start, producer_id_len=count
                 )
             )
-        case Done():
-            raise AssertionError("no relayed command is answered with nothing")
+        case (
+            Done()
+            | PartitionsCreated()
+            | ClusterConfigsAltered()
+            | PartitionsAltered()
+            | PartitionOutcomes()
+            | FeaturesUpdated()
+        ):
+            raise AssertionError(f"no relayed command is answered with {reply}")
     assert_never(reply)
 
 
@@ -87,6 +99,11 @@ def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
                 partition_epoch=partition.partition_epoch,
                 replicas=partition.replicas,
                 isr=partition.isr,
+                elr=partition.elr,
+                last_known_elr=partition.last_known_elr,
+                adding=partition.adding,
+                removing=partition.removing,
+                recovering=partition.recovering,
             )
             for index, partition in topic.sorted_partitions()
         ],

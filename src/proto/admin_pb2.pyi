@@ -16,12 +16,21 @@ class ConfigSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONFIG_SOURCE_FILE: _ClassVar[ConfigSource]
     CONFIG_SOURCE_ENVIRONMENT: _ClassVar[ConfigSource]
     CONFIG_SOURCE_FLAG: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_CLUSTER: _ClassVar[ConfigSource]
+
+class ElectionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ELECTION_KIND_PREFERRED: _ClassVar[ElectionKind]
+    ELECTION_KIND_UNCLEAN: _ClassVar[ElectionKind]
 CONFIG_SOURCE_UNSPECIFIED: ConfigSource
 CONFIG_SOURCE_DEFAULT: ConfigSource
 CONFIG_SOURCE_TOPIC: ConfigSource
 CONFIG_SOURCE_FILE: ConfigSource
 CONFIG_SOURCE_ENVIRONMENT: ConfigSource
 CONFIG_SOURCE_FLAG: ConfigSource
+CONFIG_SOURCE_CLUSTER: ConfigSource
+ELECTION_KIND_PREFERRED: ElectionKind
+ELECTION_KIND_UNCLEAN: ElectionKind
 
 class DescribeClusterRequest(_message.Message):
     __slots__ = ("min_metadata_offset",)
@@ -42,34 +51,44 @@ class DescribeClusterResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class BrokerDescription(_message.Message):
-    __slots__ = ("id", "grpc_address", "rack", "fenced", "broker_epoch")
+    __slots__ = ("id", "grpc_address", "rack", "fenced", "broker_epoch", "stopping")
     ID_FIELD_NUMBER: _ClassVar[int]
     GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STOPPING_FIELD_NUMBER: _ClassVar[int]
     id: int
     grpc_address: str
     rack: str
     fenced: bool
     broker_epoch: int
-    def __init__(self, id: _Optional[int] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+    stopping: bool
+    def __init__(self, id: _Optional[int] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "topic_id", "partitions", "replication_factor", "configs", "validate_only")
+    __slots__ = ("name", "topic_id", "partitions", "replication_factor", "configs", "validate_only", "assignments")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     CONFIGS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: bytes
     partitions: int
     replication_factor: int
     configs: _containers.RepeatedCompositeFieldContainer[ConfigEntry]
     validate_only: bool
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., configs: _Optional[_Iterable[_Union[ConfigEntry, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    assignments: _containers.RepeatedCompositeFieldContainer[ReplicaAssignment]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., configs: _Optional[_Iterable[_Union[ConfigEntry, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ..., assignments: _Optional[_Iterable[_Union[ReplicaAssignment, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ReplicaAssignment(_message.Message):
+    __slots__ = ("replicas",)
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ConfigEntry(_message.Message):
     __slots__ = ("name", "value")
@@ -156,7 +175,7 @@ class TopicDescription(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping[str, object]]]] = ..., configs: _Optional[_Iterable[_Union[ConfigEntry, _Mapping[str, object]]]] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
-    __slots__ = ("partition", "leader", "leader_epoch", "partition_epoch", "replicas", "isr", "elr")
+    __slots__ = ("partition", "leader", "leader_epoch", "partition_epoch", "replicas", "isr", "elr", "last_known_elr", "adding", "removing", "recovering")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -164,6 +183,10 @@ class PartitionDescription(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     ISR_FIELD_NUMBER: _ClassVar[int]
     ELR_FIELD_NUMBER: _ClassVar[int]
+    LAST_KNOWN_ELR_FIELD_NUMBER: _ClassVar[int]
+    ADDING_FIELD_NUMBER: _ClassVar[int]
+    REMOVING_FIELD_NUMBER: _ClassVar[int]
+    RECOVERING_FIELD_NUMBER: _ClassVar[int]
     partition: int
     leader: int
     leader_epoch: int
@@ -171,7 +194,11 @@ class PartitionDescription(_message.Message):
     replicas: _containers.RepeatedScalarFieldContainer[int]
     isr: _containers.RepeatedScalarFieldContainer[int]
     elr: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., elr: _Optional[_Iterable[int]] = ...) -> None: ...
+    last_known_elr: _containers.RepeatedScalarFieldContainer[int]
+    adding: _containers.RepeatedScalarFieldContainer[int]
+    removing: _containers.RepeatedScalarFieldContainer[int]
+    recovering: bool
+    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., elr: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., adding: _Optional[_Iterable[int]] = ..., removing: _Optional[_Iterable[int]] = ..., recovering: _Optional[bool] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
     __slots__ = ("name", "topic_id")
@@ -192,12 +219,14 @@ class DeleteTopicResponse(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ..., applied: _Optional[bool] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class ConfigResource(_message.Message):
-    __slots__ = ("topic", "broker")
+    __slots__ = ("topic", "broker", "cluster")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     broker: int
-    def __init__(self, topic: _Optional[str] = ..., broker: _Optional[int] = ...) -> None: ...
+    cluster: bool
+    def __init__(self, topic: _Optional[str] = ..., broker: _Optional[int] = ..., cluster: _Optional[bool] = ...) -> None: ...
 
 class DescribeConfigsRequest(_message.Message):
     __slots__ = ("resources", "min_metadata_offset")
@@ -358,3 +387,239 @@ class DeleteRecordsResult(_message.Message):
     log_start_offset: int
     error: _errors_pb2.Error
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+
+class CreatePartitionsRequest(_message.Message):
+    __slots__ = ("topic", "count", "assignments", "validate_only", "topic_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    count: int
+    assignments: _containers.RepeatedCompositeFieldContainer[ReplicaAssignment]
+    validate_only: bool
+    topic_id: bytes
+    def __init__(self, topic: _Optional[str] = ..., count: _Optional[int] = ..., assignments: _Optional[_Iterable[_Union[ReplicaAssignment, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
+
+class CreatePartitionsResponse(_message.Message):
+    __slots__ = ("topic", "usable", "metadata_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    USABLE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: TopicDescription
+    usable: bool
+    metadata_offset: int
+    def __init__(self, topic: _Optional[_Union[TopicDescription, _Mapping[str, object]]] = ..., usable: _Optional[bool] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class TopicPartition(_message.Message):
+    __slots__ = ("topic", "partition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class AlterReassignmentsRequest(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionReassignment]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionReassignment, _Mapping[str, object]]]] = ...) -> None: ...
+
+class PartitionReassignment(_message.Message):
+    __slots__ = ("topic", "partition", "target")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    target: ReplicaAssignment
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., target: _Optional[_Union[ReplicaAssignment, _Mapping[str, object]]] = ...) -> None: ...
+
+class AlterReassignmentsResponse(_message.Message):
+    __slots__ = ("results", "metadata_offset")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionOutcome]
+    metadata_offset: int
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class PartitionOutcome(_message.Message):
+    __slots__ = ("topic", "partition", "error")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    error: _errors_pb2.Error
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+
+class ListReassignmentsRequest(_message.Message):
+    __slots__ = ("topics", "min_metadata_offset")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    MIN_METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    min_metadata_offset: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., min_metadata_offset: _Optional[int] = ...) -> None: ...
+
+class ListReassignmentsResponse(_message.Message):
+    __slots__ = ("reassignments", "metadata_offset")
+    REASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    reassignments: _containers.RepeatedCompositeFieldContainer[ReassignmentDescription]
+    metadata_offset: int
+    def __init__(self, reassignments: _Optional[_Iterable[_Union[ReassignmentDescription, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class ReassignmentDescription(_message.Message):
+    __slots__ = ("topic", "partition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: PartitionDescription
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[_Union[PartitionDescription, _Mapping[str, object]]] = ...) -> None: ...
+
+class ElectLeadersRequest(_message.Message):
+    __slots__ = ("kind", "partitions")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    kind: ElectionKind
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    def __init__(self, kind: _Optional[_Union[ElectionKind, str]] = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ElectLeadersResponse(_message.Message):
+    __slots__ = ("results", "metadata_offset")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionOutcome]
+    metadata_offset: int
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class AlterClusterConfigsRequest(_message.Message):
+    __slots__ = ("changes", "validate_only")
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[ConfigChange]
+    validate_only: bool
+    def __init__(self, changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class AlterClusterConfigsResponse(_message.Message):
+    __slots__ = ("configs", "metadata_offset")
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    configs: _containers.RepeatedCompositeFieldContainer[ConfigEntry]
+    metadata_offset: int
+    def __init__(self, configs: _Optional[_Iterable[_Union[ConfigEntry, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DescribeFeaturesRequest(_message.Message):
+    __slots__ = ("min_metadata_offset",)
+    MIN_METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    min_metadata_offset: int
+    def __init__(self, min_metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DescribeFeaturesResponse(_message.Message):
+    __slots__ = ("features", "metadata_offset")
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    features: _containers.RepeatedCompositeFieldContainer[FeatureDescription]
+    metadata_offset: int
+    def __init__(self, features: _Optional[_Iterable[_Union[FeatureDescription, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class FeatureDescription(_message.Message):
+    __slots__ = ("name", "level", "level_min", "level_max", "doc")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_MIN_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_MAX_FIELD_NUMBER: _ClassVar[int]
+    DOC_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    level: int
+    level_min: int
+    level_max: int
+    doc: str
+    def __init__(self, name: _Optional[str] = ..., level: _Optional[int] = ..., level_min: _Optional[int] = ..., level_max: _Optional[int] = ..., doc: _Optional[str] = ...) -> None: ...
+
+class UpdateFeaturesRequest(_message.Message):
+    __slots__ = ("updates", "validate_only")
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    updates: _containers.RepeatedCompositeFieldContainer[FeatureUpdate]
+    validate_only: bool
+    def __init__(self, updates: _Optional[_Iterable[_Union[FeatureUpdate, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class FeatureUpdate(_message.Message):
+    __slots__ = ("name", "level", "allow_downgrade")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_DOWNGRADE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    level: int
+    allow_downgrade: bool
+    def __init__(self, name: _Optional[str] = ..., level: _Optional[int] = ..., allow_downgrade: _Optional[bool] = ...) -> None: ...
+
+class UpdateFeaturesResponse(_message.Message):
+    __slots__ = ("features", "metadata_offset")
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    features: _containers.RepeatedCompositeFieldContainer[FeatureDescription]
+    metadata_offset: int
+    def __init__(self, features: _Optional[_Iterable[_Union[FeatureDescription, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class UnregisterBrokerRequest(_message.Message):
+    __slots__ = ("broker",)
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    def __init__(self, broker: _Optional[int] = ...) -> None: ...
+
+class UnregisterBrokerResponse(_message.Message):
+    __slots__ = ("metadata_offset",)
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    metadata_offset: int
+    def __init__(self, metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DescribeReplicasRequest(_message.Message):
+    __slots__ = ("partitions", "min_metadata_offset")
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MIN_METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    min_metadata_offset: int
+    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping[str, object]]]] = ..., min_metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DescribeReplicasResponse(_message.Message):
+    __slots__ = ("partitions", "broker", "metadata_offset")
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[ReplicasDescription]
+    broker: int
+    metadata_offset: int
+    def __init__(self, partitions: _Optional[_Iterable[_Union[ReplicasDescription, _Mapping[str, object]]]] = ..., broker: _Optional[int] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class ReplicasDescription(_message.Message):
+    __slots__ = ("topic", "partition", "error", "high_watermark", "min_isr", "replicas")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    MIN_ISR_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    error: _errors_pb2.Error
+    high_watermark: int
+    min_isr: int
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaDescription]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., high_watermark: _Optional[int] = ..., min_isr: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaDescription, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ReplicaDescription(_message.Message):
+    __slots__ = ("broker", "log_end_offset", "caught_up_ms_ago", "in_sync", "reason")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CAUGHT_UP_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    log_end_offset: int
+    caught_up_ms_ago: int
+    in_sync: bool
+    reason: str
+    def __init__(self, broker: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., caught_up_ms_ago: _Optional[int] = ..., in_sync: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...

@@ -23,31 +23,43 @@ _sym_db = _symbol_database.Default()
 
 
 from . import admin_pb2 as quorumlog_dot_v1_dot_admin__pb2
+from . import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
+from . import metadata_records_pb2 as quorumlog_dot_v1_dot_metadata__records__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dquorumlog/v1/controller.proto\x12\x0cquorumlog.v1\x1a\x18quorumlog/v1/admin.proto\"\x8d\x01\n\x14\x42rokerSessionRequest\x12\x38\n\x0cregistration\x18\x01 \x01(\x0b\x32 .quorumlog.v1.BrokerRegistrationH\x00\x12\x32\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.quorumlog.v1.BrokerHeartbeatH\x00\x42\x07\n\x05\x65vent\"\xb3\x01\n\x12\x42rokerRegistration\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x14\n\x0c\x64irectory_id\x18\x04 \x01(\x0c\x12\x14\n\x0cgrpc_address\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12\x13\n\x0b\x63lean_start\x18\x08 \x01(\x08\"R\n\x0f\x42rokerHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x16\n\x0e\x61pplied_offset\x18\x02 \x01(\x03\x12\x15\n\rwant_shutdown\x18\x03 \x01(\x08\"i\n\x15\x42rokerSessionResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x18\n\x10shutdown_granted\x18\x04 \x01(\x08\"\xbb\x02\n\x0cRelayRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x38\n\x0c\x63reate_topic\x18\x03 \x01(\x0b\x32 .quorumlog.v1.CreateTopicRequestH\x00\x12\x38\n\x0c\x64\x65lete_topic\x18\x04 \x01(\x0b\x32 .quorumlog.v1.DeleteTopicRequestH\x00\x12:\n\ralter_configs\x18\x05 \x01(\x0b\x32!.quorumlog.v1.AlterConfigsRequestH\x00\x12I\n\x15\x61llocate_producer_ids\x18\x06 \x01(\x0b\x32(.quorumlog.v1.AllocateProducerIdsRequestH\x00\x42\t\n\x07\x63ommand\"\x97\x02\n\rRelayResponse\x12\x39\n\x0c\x63reate_topic\x18\x01 \x01(\x0b\x32!.quorumlog.v1.CreateTopicResponseH\x00\x12\x39\n\x0c\x64\x65lete_topic\x18\x02 \x01(\x0b\x32!.quorumlog.v1.DeleteTopicResponseH\x00\x12;\n\ralter_configs\x18\x03 \x01(\x0b\x32\".quorumlog.v1.AlterConfigsResponseH\x00\x12J\n\x15\x61llocate_producer_ids\x18\x04 \x01(\x0b\x32).quorumlog.v1.AllocateProducerIdsResponseH\x00\x42\x07\n\x05reply\"2\n\x1a\x41llocateProducerIdsRequest\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x03\"Q\n\x1b\x41llocateProducerIdsResponse\x12\x19\n\x11producer_id_start\x18\x01 \x01(\x03\x12\x17\n\x0fproducer_id_len\x18\x02 \x01(\x05\x32\xac\x01\n\nController\x12\\\n\rBrokerSession\x12\".quorumlog.v1.BrokerSessionRequest\x1a#.quorumlog.v1.BrokerSessionResponse(\x01\x30\x01\x12@\n\x05Relay\x12\x1a.quorumlog.v1.RelayRequest\x1a\x1b.quorumlog.v1.RelayResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dquorumlog/v1/controller.proto\x12\x0cquorumlog.v1\x1a\x18quorumlog/v1/admin.proto\x1a\x19quorumlog/v1/errors.proto\x1a#quorumlog/v1/metadata_records.proto\"\x8d\x01\n\x14\x42rokerSessionRequest\x12\x38\n\x0cregistration\x18\x01 \x01(\x0b\x32 .quorumlog.v1.BrokerRegistrationH\x00\x12\x32\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.quorumlog.v1.BrokerHeartbeatH\x00\x42\x07\n\x05\x65vent\"\xfe\x01\n\x12\x42rokerRegistration\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x03 \x01(\x0c\x12\x14\n\x0c\x64irectory_id\x18\x04 \x01(\x0c\x12\x14\n\x0cgrpc_address\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12\x13\n\x0b\x63lean_start\x18\x08 \x01(\x08\x12\x17\n\x0freplica_address\x18\t \x01(\t\x12\x30\n\x08\x66\x65\x61tures\x18\n \x03(\x0b\x32\x1e.quorumlog.v1.SupportedFeature\"R\n\x0f\x42rokerHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x16\n\x0e\x61pplied_offset\x18\x02 \x01(\x03\x12\x15\n\rwant_shutdown\x18\x03 \x01(\x08\"i\n\x15\x42rokerSessionResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x18\n\x10shutdown_granted\x18\x04 \x01(\x08\"\xd2\x05\n\x0cRelayRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x38\n\x0c\x63reate_topic\x18\x03 \x01(\x0b\x32 .quorumlog.v1.CreateTopicRequestH\x00\x12\x38\n\x0c\x64\x65lete_topic\x18\x04 \x01(\x0b\x32 .quorumlog.v1.DeleteTopicRequestH\x00\x12:\n\ralter_configs\x18\x05 \x01(\x0b\x32!.quorumlog.v1.AlterConfigsRequestH\x00\x12I\n\x15\x61llocate_producer_ids\x18\x06 \x01(\x0b\x32(.quorumlog.v1.AllocateProducerIdsRequestH\x00\x12\x42\n\x11\x63reate_partitions\x18\x07 \x01(\x0b\x32%.quorumlog.v1.CreatePartitionsRequestH\x00\x12\x46\n\x13\x61lter_reassignments\x18\x08 \x01(\x0b\x32\'.quorumlog.v1.AlterReassignmentsRequestH\x00\x12:\n\relect_leaders\x18\t \x01(\x0b\x32!.quorumlog.v1.ElectLeadersRequestH\x00\x12I\n\x15\x61lter_cluster_configs\x18\n \x01(\x0b\x32(.quorumlog.v1.AlterClusterConfigsRequestH\x00\x12>\n\x0fupdate_features\x18\x0b \x01(\x0b\x32#.quorumlog.v1.UpdateFeaturesRequestH\x00\x12\x42\n\x11unregister_broker\x18\x0c \x01(\x0b\x32%.quorumlog.v1.UnregisterBrokerRequestH\x00\x42\t\n\x07\x63ommand\"\xb4\x05\n\rRelayResponse\x12\x39\n\x0c\x63reate_topic\x18\x01 \x01(\x0b\x32!.quorumlog.v1.CreateTopicResponseH\x00\x12\x39\n\x0c\x64\x65lete_topic\x18\x02 \x01(\x0b\x32!.quorumlog.v1.DeleteTopicResponseH\x00\x12;\n\ralter_configs\x18\x03 \x01(\x0b\x32\".quorumlog.v1.AlterConfigsResponseH\x00\x12J\n\x15\x61llocate_producer_ids\x18\x04 \x01(\x0b\x32).quorumlog.v1.AllocateProducerIdsResponseH\x00\x12\x43\n\x11\x63reate_partitions\x18\x05 \x01(\x0b\x32&.quorumlog.v1.CreatePartitionsResponseH\x00\x12G\n\x13\x61lter_reassignments\x18\x06 \x01(\x0b\x32(.quorumlog.v1.AlterReassignmentsResponseH\x00\x12;\n\relect_leaders\x18\x07 \x01(\x0b\x32\".quorumlog.v1.ElectLeadersResponseH\x00\x12J\n\x15\x61lter_cluster_configs\x18\x08 \x01(\x0b\x32).quorumlog.v1.AlterClusterConfigsResponseH\x00\x12?\n\x0fupdate_features\x18\t \x01(\x0b\x32$.quorumlog.v1.UpdateFeaturesResponseH\x00\x12\x43\n\x11unregister_broker\x18\n \x01(\x0b\x32&.quorumlog.v1.UnregisterBrokerResponseH\x00\x42\x07\n\x05reply\"2\n\x1a\x41llocateProducerIdsRequest\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x03\"Q\n\x1b\x41llocateProducerIdsResponse\x12\x19\n\x11producer_id_start\x18\x01 \x01(\x03\x12\x17\n\x0fproducer_id_len\x18\x02 \x01(\x05\"\x87\x01\n\x16\x41lterPartitionsRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x30\n\npartitions\x18\x04 \x03(\x0b\x32\x1c.quorumlog.v1.AlterPartition\"\x9d\x01\n\x0e\x41lterPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12$\n\x03isr\x18\x05 \x03(\x0b\x32\x17.quorumlog.v1.IsrMember\x12\x11\n\trecovered\x18\x06 \x01(\x08\"4\n\tIsrMember\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"N\n\x17\x41lterPartitionsResponse\x12\x33\n\x07results\x18\x01 \x03(\x0b\x32\".quorumlog.v1.AlterPartitionResult\"\xab\x01\n\x14\x41lterPartitionResult\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\x12\x17\n\x0fpartition_epoch\x18\x07 \x01(\x05\x32\x8c\x02\n\nController\x12\\\n\rBrokerSession\x12\".quorumlog.v1.BrokerSessionRequest\x1a#.quorumlog.v1.BrokerSessionResponse(\x01\x30\x01\x12@\n\x05Relay\x12\x1a.quorumlog.v1.RelayRequest\x1a\x1b.quorumlog.v1.RelayResponse\x12^\n\x0f\x41lterPartitions\x12$.quorumlog.v1.AlterPartitionsRequest\x1a%.quorumlog.v1.AlterPartitionsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.controller_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BROKERSESSIONREQUEST']._serialized_start=74
-  _globals['_BROKERSESSIONREQUEST']._serialized_end=215
-  _globals['_BROKERREGISTRATION']._serialized_start=218
-  _globals['_BROKERREGISTRATION']._serialized_end=397
-  _globals['_BROKERHEARTBEAT']._serialized_start=399
-  _globals['_BROKERHEARTBEAT']._serialized_end=481
-  _globals['_BROKERSESSIONRESPONSE']._serialized_start=483
-  _globals['_BROKERSESSIONRESPONSE']._serialized_end=588
-  _globals['_RELAYREQUEST']._serialized_start=591
-  _globals['_RELAYREQUEST']._serialized_end=906
-  _globals['_RELAYRESPONSE']._serialized_start=909
-  _globals['_RELAYRESPONSE']._serialized_end=1188
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=1190
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=1240
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=1242
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=1323
-  _globals['_CONTROLLER']._serialized_start=1326
-  _globals['_CONTROLLER']._serialized_end=1498
+  _globals['_BROKERSESSIONREQUEST']._serialized_start=138
+  _globals['_BROKERSESSIONREQUEST']._serialized_end=279
+  _globals['_BROKERREGISTRATION']._serialized_start=282
+  _globals['_BROKERREGISTRATION']._serialized_end=536
+  _globals['_BROKERHEARTBEAT']._serialized_start=538
+  _globals['_BROKERHEARTBEAT']._serialized_end=620
+  _globals['_BROKERSESSIONRESPONSE']._serialized_start=622
+  _globals['_BROKERSESSIONRESPONSE']._serialized_end=727
+  _globals['_RELAYREQUEST']._serialized_start=730
+  _globals['_RELAYREQUEST']._serialized_end=1452
+  _globals['_RELAYRESPONSE']._serialized_start=1455
+  _globals['_RELAYRESPONSE']._serialized_end=2147
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=2149
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=2199
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=2201
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=2282
+  _globals['_ALTERPARTITIONSREQUEST']._serialized_start=2285
+  _globals['_ALTERPARTITIONSREQUEST']._serialized_end=2420
+  _globals['_ALTERPARTITION']._serialized_start=2423
+  _globals['_ALTERPARTITION']._serialized_end=2580
+  _globals['_ISRMEMBER']._serialized_start=2582
+  _globals['_ISRMEMBER']._serialized_end=2634
+  _globals['_ALTERPARTITIONSRESPONSE']._serialized_start=2636
+  _globals['_ALTERPARTITIONSRESPONSE']._serialized_end=2714
+  _globals['_ALTERPARTITIONRESULT']._serialized_start=2717
+  _globals['_ALTERPARTITIONRESULT']._serialized_end=2888
+  _globals['_CONTROLLER']._serialized_start=2891
+  _globals['_CONTROLLER']._serialized_end=3159
 # @@protoc_insertion_point(module_scope)

@@ -1,7 +1,10 @@
 from . import admin_pb2 as _admin_pb2
+from . import errors_pb2 as _errors_pb2
+from . import metadata_records_pb2 as _metadata_records_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -15,7 +18,7 @@ class BrokerSessionRequest(_message.Message):
     def __init__(self, registration: _Optional[_Union[BrokerRegistration, _Mapping[str, object]]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping[str, object]]] = ...) -> None: ...
 
 class BrokerRegistration(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "incarnation_id", "directory_id", "grpc_address", "rack", "boot_id", "clean_start")
+    __slots__ = ("cluster_id", "broker_id", "incarnation_id", "directory_id", "grpc_address", "rack", "boot_id", "clean_start", "replica_address", "features")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +27,8 @@ class BrokerRegistration(_message.Message):
     RACK_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     CLEAN_START_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: int
     incarnation_id: bytes
@@ -32,7 +37,9 @@ class BrokerRegistration(_message.Message):
     rack: str
     boot_id: str
     clean_start: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., boot_id: _Optional[str] = ..., clean_start: _Optional[bool] = ...) -> None: ...
+    replica_address: str
+    features: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.SupportedFeature]
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., boot_id: _Optional[str] = ..., clean_start: _Optional[bool] = ..., replica_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[_metadata_records_pb2.SupportedFeature, _Mapping[str, object]]]] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
     __slots__ = ("sequence", "applied_offset", "want_shutdown")
@@ -57,32 +64,56 @@ class BrokerSessionResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., shutdown_granted: _Optional[bool] = ...) -> None: ...
 
 class RelayRequest(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids")
+    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ALTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
     ALLOCATE_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ALTER_REASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    ALTER_CLUSTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: int
     create_topic: _admin_pb2.CreateTopicRequest
     delete_topic: _admin_pb2.DeleteTopicRequest
     alter_configs: _admin_pb2.AlterConfigsRequest
     allocate_producer_ids: AllocateProducerIdsRequest
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping[str, object]]] = ...) -> None: ...
+    create_partitions: _admin_pb2.CreatePartitionsRequest
+    alter_reassignments: _admin_pb2.AlterReassignmentsRequest
+    elect_leaders: _admin_pb2.ElectLeadersRequest
+    alter_cluster_configs: _admin_pb2.AlterClusterConfigsRequest
+    update_features: _admin_pb2.UpdateFeaturesRequest
+    unregister_broker: _admin_pb2.UnregisterBrokerRequest
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsRequest, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsRequest, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersRequest, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsRequest, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesRequest, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerRequest, _Mapping[str, object]]] = ...) -> None: ...
 
 class RelayResponse(_message.Message):
-    __slots__ = ("create_topic", "delete_topic", "alter_configs", "allocate_producer_ids")
+    __slots__ = ("create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker")
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ALTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
     ALLOCATE_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ALTER_REASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    ALTER_CLUSTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     create_topic: _admin_pb2.CreateTopicResponse
     delete_topic: _admin_pb2.DeleteTopicResponse
     alter_configs: _admin_pb2.AlterConfigsResponse
     allocate_producer_ids: AllocateProducerIdsResponse
-    def __init__(self, create_topic: _Optional[_Union[_admin_pb2.CreateTopicResponse, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicResponse, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsResponse, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping[str, object]]] = ...) -> None: ...
+    create_partitions: _admin_pb2.CreatePartitionsResponse
+    alter_reassignments: _admin_pb2.AlterReassignmentsResponse
+    elect_leaders: _admin_pb2.ElectLeadersResponse
+    alter_cluster_configs: _admin_pb2.AlterClusterConfigsResponse
+    update_features: _admin_pb2.UpdateFeaturesResponse
+    unregister_broker: _admin_pb2.UnregisterBrokerResponse
+    def __init__(self, create_topic: _Optional[_Union[_admin_pb2.CreateTopicResponse, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicResponse, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsResponse, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsResponse, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsResponse, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersResponse, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsResponse, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesResponse, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerResponse, _Mapping[str, object]]] = ...) -> None: ...
 
 class AllocateProducerIdsRequest(_message.Message):
     __slots__ = ("broker_epoch",)
@@ -97,3 +128,63 @@ class AllocateProducerIdsResponse(_message.Message):
     producer_id_start: int
     producer_id_len: int
     def __init__(self, producer_id_start: _Optional[int] = ..., producer_id_len: _Optional[int] = ...) -> None: ...
+
+class AlterPartitionsRequest(_message.Message):
+    __slots__ = ("cluster_id", "broker_id", "broker_epoch", "partitions")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    broker_id: int
+    broker_epoch: int
+    partitions: _containers.RepeatedCompositeFieldContainer[AlterPartition]
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[AlterPartition, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AlterPartition(_message.Message):
+    __slots__ = ("topic_id", "partition", "leader_epoch", "partition_epoch", "isr", "recovered")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: _containers.RepeatedCompositeFieldContainer[IsrMember]
+    recovered: bool
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[_Union[IsrMember, _Mapping[str, object]]]] = ..., recovered: _Optional[bool] = ...) -> None: ...
+
+class IsrMember(_message.Message):
+    __slots__ = ("broker_id", "broker_epoch")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    broker_epoch: int
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class AlterPartitionsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[AlterPartitionResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[AlterPartitionResult, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AlterPartitionResult(_message.Message):
+    __slots__ = ("topic_id", "partition", "error", "leader", "leader_epoch", "isr", "partition_epoch")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition: int
+    error: _errors_pb2.Error
+    leader: int
+    leader_epoch: int
+    isr: _containers.RepeatedScalarFieldContainer[int]
+    partition_epoch: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., partition_epoch: _Optional[int] = ...) -> None: ...

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MetadataRecord(_message.Message):
-    __slots__ = ("broker", "broker_change", "topic", "remove_topic", "partition", "partition_change", "topic_config", "no_op", "producer_ids")
+    __slots__ = ("broker", "broker_change", "topic", "remove_topic", "partition", "partition_change", "topic_config", "no_op", "producer_ids", "unregister_broker", "cluster_config", "feature_level", "begin_transaction", "end_transaction", "abort_transaction")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_CHANGE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,12 @@ class MetadataRecord(_message.Message):
     TOPIC_CONFIG_FIELD_NUMBER: _ClassVar[int]
     NO_OP_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
+    UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    END_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    ABORT_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     broker: BrokerRecord
     broker_change: BrokerChangeRecord
     topic: TopicRecord
@@ -26,10 +32,16 @@ class MetadataRecord(_message.Message):
     topic_config: TopicConfigRecord
     no_op: NoOpRecord
     producer_ids: ProducerIdsRecord
-    def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ...) -> None: ...
+    unregister_broker: UnregisterBrokerRecord
+    cluster_config: ClusterConfigRecord
+    feature_level: FeatureLevelRecord
+    begin_transaction: BeginTransactionRecord
+    end_transaction: EndTransactionRecord
+    abort_transaction: AbortTransactionRecord
+    def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[UnregisterBrokerRecord, _Mapping[str, object]]] = ..., cluster_config: _Optional[_Union[ClusterConfigRecord, _Mapping[str, object]]] = ..., feature_level: _Optional[_Union[FeatureLevelRecord, _Mapping[str, object]]] = ..., begin_transaction: _Optional[_Union[BeginTransactionRecord, _Mapping[str, object]]] = ..., end_transaction: _Optional[_Union[EndTransactionRecord, _Mapping[str, object]]] = ..., abort_transaction: _Optional[_Union[AbortTransactionRecord, _Mapping[str, object]]] = ...) -> None: ...
 
 class BrokerRecord(_message.Message):
-    __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id", "broker_epoch", "stopping")
+    __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id", "broker_epoch", "stopping", "replica_address", "features")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +51,8 @@ class BrokerRecord(_message.Message):
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STOPPING_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation_id: bytes
     directory_id: bytes
@@ -48,7 +62,65 @@ class BrokerRecord(_message.Message):
     boot_id: str
     broker_epoch: int
     stopping: bool
-    def __init__(self, id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., boot_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ...) -> None: ...
+    replica_address: str
+    features: _containers.RepeatedCompositeFieldContainer[SupportedFeature]
+    def __init__(self, id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., boot_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ..., replica_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[SupportedFeature, _Mapping[str, object]]]] = ...) -> None: ...
+
+class SupportedFeature(_message.Message):
+    __slots__ = ("name", "level_min", "level_max")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_MIN_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_MAX_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    level_min: int
+    level_max: int
+    def __init__(self, name: _Optional[str] = ..., level_min: _Optional[int] = ..., level_max: _Optional[int] = ...) -> None: ...
+
+class UnregisterBrokerRecord(_message.Message):
+    __slots__ = ("id", "broker_epoch")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    broker_epoch: int
+    def __init__(self, id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class ClusterConfigRecord(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class FeatureLevelRecord(_message.Message):
+    __slots__ = ("name", "level")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    level: int
+    def __init__(self, name: _Optional[str] = ..., level: _Optional[int] = ...) -> None: ...
+
+class BeginTransactionRecord(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class EndTransactionRecord(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AbortTransactionRecord(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Nodes(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BrokerChangeRecord(_message.Message):
     __slots__ = ("id", "broker_epoch", "fenced", "stopping")
@@ -77,7 +149,7 @@ class RemoveTopicRecord(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ...) -> None: ...
 
 class PartitionRecord(_message.Message):
-    __slots__ = ("topic_id", "partition", "replicas", "isr", "leader", "leader_epoch", "partition_epoch")
+    __slots__ = ("topic_id", "partition", "replicas", "isr", "leader", "leader_epoch", "partition_epoch", "adding", "removing", "elr", "last_known_elr", "recovering")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +157,11 @@ class PartitionRecord(_message.Message):
     LEADER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ADDING_FIELD_NUMBER: _ClassVar[int]
+    REMOVING_FIELD_NUMBER: _ClassVar[int]
+    ELR_FIELD_NUMBER: _ClassVar[int]
+    LAST_KNOWN_ELR_FIELD_NUMBER: _ClassVar[int]
+    RECOVERING_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
@@ -92,19 +169,36 @@ class PartitionRecord(_message.Message):
     leader: int
     leader_epoch: int
     partition_epoch: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+    adding: _containers.RepeatedScalarFieldContainer[int]
+    removing: _containers.RepeatedScalarFieldContainer[int]
+    elr: _containers.RepeatedScalarFieldContainer[int]
+    last_known_elr: _containers.RepeatedScalarFieldContainer[int]
+    recovering: bool
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., adding: _Optional[_Iterable[int]] = ..., removing: _Optional[_Iterable[int]] = ..., elr: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., recovering: _Optional[bool] = ...) -> None: ...
 
 class PartitionChangeRecord(_message.Message):
-    __slots__ = ("topic_id", "partition", "leader", "isr")
+    __slots__ = ("topic_id", "partition", "leader", "isr", "replicas", "adding", "removing", "elr", "last_known_elr", "recovering")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     ISR_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ADDING_FIELD_NUMBER: _ClassVar[int]
+    REMOVING_FIELD_NUMBER: _ClassVar[int]
+    ELR_FIELD_NUMBER: _ClassVar[int]
+    LAST_KNOWN_ELR_FIELD_NUMBER: _ClassVar[int]
+    RECOVERING_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     leader: int
-    isr: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ...) -> None: ...
+    isr: Nodes
+    replicas: Nodes
+    adding: Nodes
+    removing: Nodes
+    elr: Nodes
+    last_known_elr: Nodes
+    recovering: bool
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader: _Optional[int] = ..., isr: _Optional[_Union[Nodes, _Mapping[str, object]]] = ..., replicas: _Optional[_Union[Nodes, _Mapping[str, object]]] = ..., adding: _Optional[_Union[Nodes, _Mapping[str, object]]] = ..., removing: _Optional[_Union[Nodes, _Mapping[str, object]]] = ..., elr: _Optional[_Union[Nodes, _Mapping[str, object]]] = ..., last_known_elr: _Optional[_Union[Nodes, _Mapping[str, object]]] = ..., recovering: _Optional[bool] = ...) -> None: ...
 
 class TopicConfigRecord(_message.Message):
     __slots__ = ("topic_id", "name", "value")

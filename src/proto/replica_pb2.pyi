@@ -8,10 +8,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FollowRequest(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "broker_epoch", "max_wait_ms", "max_bytes", "partitions", "forgotten")
+    __slots__ = ("cluster_id", "broker_id", "broker_epoch", "leader_id", "max_wait_ms", "max_bytes", "partitions", "forgotten")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -19,11 +20,12 @@ class FollowRequest(_message.Message):
     cluster_id: str
     broker_id: int
     broker_epoch: int
+    leader_id: int
     max_wait_ms: int
     max_bytes: int
     partitions: _containers.RepeatedCompositeFieldContainer[FollowPartition]
     forgotten: _containers.RepeatedCompositeFieldContainer[FollowedPartition]
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[FollowPartition, _Mapping[str, object]]]] = ..., forgotten: _Optional[_Iterable[_Union[FollowedPartition, _Mapping[str, object]]]] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[FollowPartition, _Mapping[str, object]]]] = ..., forgotten: _Optional[_Iterable[_Union[FollowedPartition, _Mapping[str, object]]]] = ...) -> None: ...
 
 class FollowedPartition(_message.Message):
     __slots__ = ("topic_id", "partition")
@@ -34,7 +36,7 @@ class FollowedPartition(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class FollowPartition(_message.Message):
-    __slots__ = ("topic_id", "partition", "log_end_offset", "flushed_end_offset", "log_start_offset", "last_epoch", "leader_epoch")
+    __slots__ = ("topic_id", "partition", "log_end_offset", "flushed_end_offset", "log_start_offset", "last_epoch", "leader_epoch", "high_watermark", "max_bytes")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +44,8 @@ class FollowPartition(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     log_end_offset: int
@@ -49,7 +53,9 @@ class FollowPartition(_message.Message):
     log_start_offset: int
     last_epoch: int
     leader_epoch: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., last_epoch: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+    high_watermark: int
+    max_bytes: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., last_epoch: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class FollowResponse(_message.Message):
     __slots__ = ("results",)
@@ -58,24 +64,32 @@ class FollowResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[FollowResult, _Mapping[str, object]]]] = ...) -> None: ...
 
 class FollowResult(_message.Message):
-    __slots__ = ("topic_id", "partition", "high_watermark", "log_start_offset", "records", "diverging_end_offset", "diverging_epoch", "error")
+    __slots__ = ("topic_id", "partition", "leader_epoch", "high_watermark", "log_start_offset", "records", "diverging", "error")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
-    DIVERGING_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    DIVERGING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIVERGING_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
+    leader_epoch: int
     high_watermark: int
     log_start_offset: int
     records: bytes
-    diverging_end_offset: int
-    diverging_epoch: int
+    diverging: EpochEnd
     error: _errors_pb2.Error
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., diverging_end_offset: _Optional[int] = ..., diverging_epoch: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping[str, object]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+
+class EpochEnd(_message.Message):
+    __slots__ = ("epoch", "end_offset")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    end_offset: int
+    def __init__(self, epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class EpochEndOffsetsRequest(_message.Message):
     __slots__ = ("cluster_id", "partitions")

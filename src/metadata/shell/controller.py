@@ -35,7 +35,8 @@ from ..commands import (
     Reply,
     UnfenceBroker,
 )
-from ..controller import ControllerConfig, decide
+from ..controller import decide
+from ..decision import ControllerConfig, Decision
 from ..image import EMPTY_IMAGE, MetadataImage, replay_batch
 from ..sessions import BrokerSessions
 from ..translation import command_of, response_of
@@ -181,6 +182,7 @@ class ControllerShell:
         """Decide on the newest image and append; one step of the loop."""
         node = self._active_node()
         decision = decide(self._image, command, self._config.decisions)
+        assert isinstance(decision, Decision), "no decision takes several steps yet"
         if decision.records:
             values = [r.SerializeToString(deterministic=True) for r in decision.records]
             proposal = node.propose_nowait(values)

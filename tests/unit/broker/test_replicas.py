@@ -244,7 +244,7 @@ def test_a_lost_leadership_refuses_wakes_and_comes_back_with_the_same_log() -> N
                 poll = scope.spawn(b.fetch(offset=1, max_wait_ms=60_000), name="poll")
                 await asyncio.sleep(0.01)
                 isr = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=OTHER)
-                isr.isr.extend([ME, OTHER])
+                isr.isr.ids.extend([ME, OTHER])
                 b.apply(pb.MetadataRecord(partition_change=isr))
                 (outcome,) = await poll
                 assert isinstance(outcome.error, NotLeaderOrFollower)
@@ -253,7 +253,7 @@ def test_a_lost_leadership_refuses_wakes_and_comes_back_with_the_same_log() -> N
             (outcome,) = await b.fetch(epoch=0)
             assert isinstance(outcome.error, FencedLeaderEpoch)
             change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=ME)
-            change.isr.append(ME)
+            change.isr.ids.append(ME)
             b.apply(pb.MetadataRecord(partition_change=change))
             assert await b.append(b"second") == 1
             (outcome,) = await b.fetch(epoch=2)
@@ -301,7 +301,7 @@ def test_an_error_that_is_kept_collects_no_frames_of_those_it_is_told_to() -> No
             b.apply(*topic("t", T, replicas=(ME, OTHER), isr=(ME,)))
             await b.append(b"a")
             change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=OTHER)
-            change.isr.extend([ME, OTHER])
+            change.isr.ids.extend([ME, OTHER])
             b.apply(pb.MetadataRecord(partition_change=change))
             depths = []
             for _ in range(20):

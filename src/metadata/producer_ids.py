@@ -1,0 +1,33 @@
+"""Producer ids are given away in blocks. Decisions, pure."""
+
+from typing import Final
+
+from ..errors import UnknownServerError
+from ..ids import NO_NODE
+from ..proto import metadata_records_pb2 as pb
+from .brokers import registered
+from .commands import AllocateProducerIds, ProducerIdsAllocated
+from .decision import Decision
+from .image import MetadataImage
+
+PRODUCER_IDS_IN_BLOCK: Final = 1_000
+"""Ids that one allocation gives away, as in Kafka: one in a thousand new producers waits for the
+quorum."""
+PRODUCER_ID_END: Final = 2**63 - 1
+"""Ids are below it: batches carry them in 63 bits."""
+
+
+def allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) -> Decision:
+    """The counter never goes back: a block whose answer was lost is lost with it."""
+    if command.broker_id != NO_NODE:
+        registered(image, command.broker_id, command.broker_epoch)
+    start, end = image.next_producer_id, image.next_producer_id + PRODUCER_IDS_IN_BLOCK
+    if end > PRODUCER_ID_END:
+        raise UnknownServerError(f"all producer ids up to {start} are given away: none is left")
+    record = pb.ProducerIdsRecord(
+        broker_id=command.broker_id, broker_epoch=command.broker_epoch, next_producer_id=end
+    )
+    return Decision(
+        records=(pb.MetadataRecord(producer_ids=record),),
+        reply=ProducerIdsAllocated(start=start, count=PRODUCER_IDS_IN_BLOCK),
+    )
