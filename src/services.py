@@ -60,6 +60,51 @@ ADMIN_DELETE_RECORDS = Method(
     admin_pb2.DeleteRecordsRequest,
     admin_pb2.DeleteRecordsResponse,
 )
+ADMIN_CREATE_PARTITIONS = Method(
+    "/quorumlog.v1.Admin/CreatePartitions",
+    admin_pb2.CreatePartitionsRequest,
+    admin_pb2.CreatePartitionsResponse,
+)
+ADMIN_ALTER_REASSIGNMENTS = Method(
+    "/quorumlog.v1.Admin/AlterReassignments",
+    admin_pb2.AlterReassignmentsRequest,
+    admin_pb2.AlterReassignmentsResponse,
+)
+ADMIN_LIST_REASSIGNMENTS = Method(
+    "/quorumlog.v1.Admin/ListReassignments",
+    admin_pb2.ListReassignmentsRequest,
+    admin_pb2.ListReassignmentsResponse,
+)
+ADMIN_ELECT_LEADERS = Method(
+    "/quorumlog.v1.Admin/ElectLeaders",
+    admin_pb2.ElectLeadersRequest,
+    admin_pb2.ElectLeadersResponse,
+)
+ADMIN_ALTER_CLUSTER_CONFIGS = Method(
+    "/quorumlog.v1.Admin/AlterClusterConfigs",
+    admin_pb2.AlterClusterConfigsRequest,
+    admin_pb2.AlterClusterConfigsResponse,
+)
+ADMIN_DESCRIBE_FEATURES = Method(
+    "/quorumlog.v1.Admin/DescribeFeatures",
+    admin_pb2.DescribeFeaturesRequest,
+    admin_pb2.DescribeFeaturesResponse,
+)
+ADMIN_UPDATE_FEATURES = Method(
+    "/quorumlog.v1.Admin/UpdateFeatures",
+    admin_pb2.UpdateFeaturesRequest,
+    admin_pb2.UpdateFeaturesResponse,
+)
+ADMIN_UNREGISTER_BROKER = Method(
+    "/quorumlog.v1.Admin/UnregisterBroker",
+    admin_pb2.UnregisterBrokerRequest,
+    admin_pb2.UnregisterBrokerResponse,
+)
+ADMIN_DESCRIBE_REPLICAS = Method(
+    "/quorumlog.v1.Admin/DescribeReplicas",
+    admin_pb2.DescribeReplicasRequest,
+    admin_pb2.DescribeReplicasResponse,
+)
 
 CONTROLLER_BROKER_SESSION = Method(
     "/quorumlog.v1.Controller/BrokerSession",
@@ -69,6 +114,11 @@ CONTROLLER_BROKER_SESSION = Method(
 )
 CONTROLLER_RELAY = Method(
     "/quorumlog.v1.Controller/Relay", controller_pb2.RelayRequest, controller_pb2.RelayResponse
+)
+CONTROLLER_ALTER_PARTITIONS = Method(
+    "/quorumlog.v1.Controller/AlterPartitions",
+    controller_pb2.AlterPartitionsRequest,
+    controller_pb2.AlterPartitionsResponse,
 )
 
 QUORUM_DESCRIBE = Method(
