@@ -85,10 +85,10 @@ def scenario_of(level: str) -> Play:
             from .scenarios.broker import play as play_broker
 
             return play_broker
-        case "node":
-            from .scenarios.node import play as play_node
+        case "quorum":
+            from .scenarios.quorum import play as play_quorum
 
-            return play_node
+            return play_quorum
         case "clients":
             from .scenarios.clients import play as play_clients
 
@@ -105,4 +105,4 @@ def scenario_of(level: str) -> Play:
             raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
 
 
-LEVELS: Final = ("core", "broker", "node", "clients", "evil", "storage", "mini")
+LEVELS: Final = ("core", "broker", "quorum", "clients", "evil", "storage", "mini")

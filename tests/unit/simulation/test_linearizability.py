@@ -323,7 +323,7 @@ def test_ten_thousand_operations_are_judged_without_a_long_search(keys: int) -> 
 
 
 def test_hundreds_of_writes_at_once_that_nobody_saw_are_no_long_search() -> None:
-    """Found by simulation (level node, seed 80): no verdict after two million states."""
+    """Found by simulation (level quorum, seed 80): no verdict after two million states."""
     for last, is_right in ((b"200", True), (b"100", False)):
         lines: list[tuple[Hashable, Hashable, int, int | None]] = [
             (Write(f"{number}".encode()), DONE, number, 1_000 + number) for number in range(200)

@@ -10,7 +10,7 @@ from .quorum import Quorum
 
 
 def test_a_leader_that_stops_with_a_read_under_way_refuses_it_and_ends_in_order() -> None:
-    """Its resignation tells of reads that were refused already. Found by simulation (level node,
+    """Its resignation tells of reads that were refused already. Found by simulation (level quorum,
     seed 23): the orderly stop died of it."""
     with SimWorld(1) as world:
         quorum = Quorum(world, voters=3)

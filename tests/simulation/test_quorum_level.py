@@ -1,19 +1,18 @@
-"""Level `node`: whole quorums hold, what is left out on purpose is found, past failures are mended.
-`make simulate LEVEL=node` plays more seeds, each under two hash seeds."""
+"""Level `quorum`: whole quorums hold, what is left out on purpose is found.
+`make simulate LEVEL=quorum` plays more seeds, each under two hash seeds."""
 
 from functools import partial
 
 import pytest
 
 from quorumlog.simulation.runs import play_seed
-from quorumlog.simulation.scenarios.node import play
+from quorumlog.simulation.scenarios.quorum import play
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3, 7, 10])
 def test_a_quorum_lives_through_a_minute_of_faults(seed: int) -> None:
-    """3: closed with a read under way; cleaned away a snapshot that had only just got its name."""
-    outcome = play_seed("node", seed, play)
+    outcome = play_seed("quorum", seed, play)
     assert not outcome.failure, outcome.failure
     assert outcome.virtual_ms >= 60_000
 
@@ -29,7 +28,7 @@ def test_a_quorum_lives_through_a_minute_of_faults(seed: int) -> None:
 )
 def test_what_is_left_out_on_purpose_is_found(bug: str, sign: str) -> None:
     for seed in range(5):
-        failure = play_seed("node", seed, partial(play, bug=bug)).failure
+        failure = play_seed("quorum", seed, partial(play, bug=bug)).failure
         if failure:
             assert sign in failure, failure
             return
