@@ -25,11 +25,16 @@ from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset
 from ...proto import controller_pb2 as pb
 from ...raftlog.shell import Proposal, RaftNode
 from ...runtime import CallContext, Handler, Runtime, Stream
-from ...services import CONTROLLER_BROKER_SESSION, CONTROLLER_RELAY
+from ...services import (
+    CONTROLLER_ALTER_PARTITIONS,
+    CONTROLLER_BROKER_SESSION,
+    CONTROLLER_RELAY,
+)
 from ..commands import (
     BrokerStopping,
     Command,
     FenceBroker,
+    PartitionsAltered,
     ProducerIdsAllocated,
     RegisterBroker,
     Reply,
@@ -38,6 +43,7 @@ from ..commands import (
 from ..controller import decide
 from ..decision import ControllerConfig, Decision
 from ..image import EMPTY_IMAGE, MetadataImage, replay_batch
+from ..isr_messages import alter_partitions_of, altered_response
 from ..sessions import BrokerSessions
 from ..translation import command_of, response_of
 from .applied import AppliedWaiters
@@ -210,6 +216,7 @@ class ControllerShell:
         handlers = (
             Handler(CONTROLLER_BROKER_SESSION, self._broker_session),
             Handler(CONTROLLER_RELAY, self._relay),
+            Handler(CONTROLLER_ALTER_PARTITIONS, self._alter_partitions),
         )
         return {handler.method.path: handler for handler in handlers}
 
@@ -223,6 +230,15 @@ class ControllerShell:
         await self._applied.wait(connected, outcome.offset, self._config.applied_wait_ms)
         applied = all(self._sessions.applied_offset(b) >= outcome.offset for b in concerned)
         return response_of(outcome.reply, offset=outcome.offset, applied=applied)
+
+    async def _alter_partitions(
+        self, request: pb.AlterPartitionsRequest, context: CallContext
+    ) -> pb.AlterPartitionsResponse:
+        """Answer once the changes are committed; each partition stands for itself."""
+        self._check_cluster(request.cluster_id)
+        outcome = await self.submit(alter_partitions_of(request))
+        assert isinstance(outcome.reply, PartitionsAltered)
+        return altered_response(request, outcome.reply)
 
     async def _broker_session(self, stream: SessionStream, context: CallContext) -> None:
         """Register the broker, then answer its heartbeats until the stream ends."""

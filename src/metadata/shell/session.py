@@ -7,22 +7,21 @@ again with it changes nothing at the controller.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import (
     InconsistentClusterId,
     Lost,
     NotController,
-    NotSent,
     QuorumlogError,
-    Stopping,
-    TimedOut,
 )
 from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset
 from ...proto import admin_pb2
 from ...proto import controller_pb2 as pb
-from ...runtime import Channel, Runtime, Scope, Stream
-from ...services import CONTROLLER_BROKER_SESSION, CONTROLLER_RELAY
+from ...runtime import Runtime, Scope, Stream
+from ...services import CONTROLLER_BROKER_SESSION
+from .controller_calls import ControllerCalls
 from .controllers import Controllers
 from .publisher import MetadataPublisher
 
@@ -71,7 +70,14 @@ class BrokerSession:
         self._is_counted_on = False  # the controller's last word
         self.broker_epoch = Offset(-1)  # of the present registration, -1: never registered
         self._controllers = controllers
-        self._channels: dict[str, Channel] = {}  # by address; as many as there were voters
+        self._calls = ControllerCalls(
+            runtime,
+            cluster_id=config.cluster_id,
+            broker_id=config.broker_id,
+            controllers=controllers,
+            backoff_ms_min=config.backoff_ms_min,
+            backoff_ms_max=config.backoff_ms_max,
+        )
         self._asked = NO_NODE  # the controller that the session talks to, or did last
         self._wake = asyncio.Event()  # there is something to report
         self._want_shutdown = False
@@ -89,11 +95,14 @@ class BrokerSession:
         """The controller that the session talks to."""
         return self._asked
 
-    def is_lapsed(self, now_ms: int) -> bool:
+    def is_lapsed(self) -> bool:
         """Whether the controller may have given this broker up: the newest heartbeat that was
-        answered was sent longer ago than the session time-out."""
-        answered_ms = self._answered_ms
-        return answered_ms is None or now_ms - answered_ms > self._config.session_timeout_ms
+        answered was sent longer ago than the session time-out. Looked up now, so that it holds
+        after a stall of this process too."""
+        if self._answered_ms is None:
+            return True
+        silent_ms = self._runtime.clock.now_ms() - self._answered_ms
+        return silent_ms > self._config.session_timeout_ms
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -119,7 +128,7 @@ class BrokerSession:
                 _LOG.log(level, "broker.session_ended id=%d: %s", self._config.broker_id, error)
                 attempt = 0 if self.unfenced.is_set() else attempt + 1
             self._heard(is_counted_on=False)
-            await self._pause(attempt)
+            await self._calls.pause(attempt)
 
     async def shutdown(self, timeout_ms: int) -> bool:
         """Ask for leave to stop: leaderships move away first. Return whether it was granted within
@@ -141,22 +150,13 @@ class BrokerSession:
     def close(self) -> None:
         """End run() and the present connection."""
         self._closed.set()
+        self._calls.close()
         self._wake.set()
         if self._scope is not None:
             self._scope.cancel()
 
     def _is_over(self) -> bool:
         return self._closed.is_set() or self._granted.is_set()
-
-    async def _pause(self, attempt: int) -> None:
-        config = self._config
-        longest = min(config.backoff_ms_min * 2 ** min(attempt, 10), config.backoff_ms_max)
-        delay_ms = longest * self._entropy.uniform(0.5, 1.0)
-        try:
-            async with asyncio.timeout(delay_ms / 1000):
-                await self._closed.wait()
-        except TimeoutError:
-            return
 
     # --- one connection ------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class BrokerSession:
 
     async def _talk(self, scope: Scope) -> None:
         self._asked, address = self._controllers.choose()
-        channel = self._channel(address)
+        channel = self._calls.channel(address)
         stream = await channel.stream(CONTROLLER_BROKER_SESSION, timeout_ms=0)
         try:
             await stream.send(pb.BrokerSessionRequest(registration=self._registration()))
@@ -255,12 +255,6 @@ class BrokerSession:
             clean_start=config.clean_start,
         )
 
-    def _channel(self, address: str) -> Channel:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = self._runtime.network.channel(address)
-        return channel
-
     # --- changes that clients ask for ----------------------------------------------------------
 
     async def create_topic(
@@ -273,7 +267,7 @@ class BrokerSession:
         if not request.topic_id:
             request.topic_id = self._entropy.token(16)
         relayed = pb.RelayRequest(create_topic=request)
-        response = await self._relay(relayed, timeout_ms=timeout_ms, repeatable=True)
+        response = await self._calls.relay(relayed, timeout_ms=timeout_ms, repeatable=True)
         return response.create_topic
 
     async def delete_topic(
@@ -282,7 +276,7 @@ class BrokerSession:
         """Have the active controller delete a topic; raises its typed errors, TimedOut, or
         Lost."""
         relayed = pb.RelayRequest(delete_topic=request)
-        response = await self._relay(relayed, timeout_ms=timeout_ms, repeatable=False)
+        response = await self._calls.relay(relayed, timeout_ms=timeout_ms, repeatable=False)
         return response.delete_topic
 
     async def alter_configs(
@@ -295,39 +289,33 @@ class BrokerSession:
         take effect at any moment until it is answered, also behind another's.
         """
         relayed = pb.RelayRequest(alter_configs=request)
-        response = await self._relay(relayed, timeout_ms=timeout_ms, repeatable=True)
+        response = await self._calls.relay(relayed, timeout_ms=timeout_ms, repeatable=True)
         return response.alter_configs
 
-    async def _relay(
+    async def relay(
         self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
     ) -> pb.RelayResponse:
-        """Call the active controller, trying again what was certainly not done, and what may be
-        repeated."""
-        request.cluster_id = self._config.cluster_id
-        request.broker_id = self._config.broker_id
-        deadline_ms = self._runtime.clock.now_ms() + timeout_ms
-        attempt = 0
-        while True:
-            left_ms = deadline_ms - self._runtime.clock.now_ms()
-            if self._closed.is_set():
-                raise Stopping("the broker is stopping")
-            if left_ms <= 0:
-                raise TimedOut(
-                    f"no active controller answered within {timeout_ms} ms: a majority of the "
-                    "voters must be up; see `quorumlog quorum status`, repeat"
-                )
-            asked, address = self._controllers.choose()
-            try:
-                return await self._channel(address).call(
-                    CONTROLLER_RELAY, request, timeout_ms=left_ms
-                )
-            except NotController as error:
-                self._controllers.failed(asked, hint=error.leader_id)
-            except NotSent:
-                self._controllers.failed(asked)
-            except Lost:
-                self._controllers.failed(asked)
-                if not repeatable:
-                    raise
-            attempt += 1
-            await self._pause(attempt)
+        """Have the active controller carry out the request's command; cluster and broker are filled
+        in here.
+
+        What was certainly not done is asked again, at whoever leads by then; with `repeatable`
+        also what may have been done. Raises the controller's typed errors, TimedOut, Stopping, and
+        Lost: the outcome is unknown, and the command is not repeatable.
+        """
+        return await self._calls.relay(request, timeout_ms=timeout_ms, repeatable=repeatable)
+
+    async def alter_partitions(
+        self, partitions: Sequence[pb.AlterPartition], *, timeout_ms: int
+    ) -> pb.AlterPartitionsResponse:
+        """Ask the active controller, once, for other in-sync replicas of what this broker leads.
+
+        The answer has a result for each partition, in order, and comes once they are committed.
+        Raises NotController and NotSent: nothing was done; Lost and TimedOut: unknown;
+        StaleBrokerEpoch: the present registration is another one; Overloaded, Stopping.
+        """
+        if self.broker_epoch < 0:
+            raise NotController("the broker is not registered with any controller yet: repeat")
+        request = pb.AlterPartitionsRequest(partitions=partitions)
+        return await self._calls.alter_partitions(
+            request, broker_epoch=self.broker_epoch, timeout_ms=timeout_ms
+        )

@@ -249,7 +249,7 @@ class AdminService:
 
     def _controller_id(self) -> NodeId:
         session = self._session
-        if session is None or session.is_lapsed(self._runtime.clock.now_ms()):
+        if session is None or session.is_lapsed():
             return NO_NODE
         return session.controller_id
 

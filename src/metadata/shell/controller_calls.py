@@ -1,0 +1,112 @@
+"""What a broker asks of the active controller besides its session: unary calls, each to whoever
+leads as far as is known."""
+
+import asyncio
+
+from ...errors import Lost, NotController, NotSent, Stopping, TimedOut
+from ...ids import NO_NODE, ClusterId, NodeId, Offset
+from ...proto import controller_pb2 as pb
+from ...runtime import Channel, Runtime
+from ...services import CONTROLLER_ALTER_PARTITIONS, CONTROLLER_RELAY
+from .controllers import Controllers
+
+
+class ControllerCalls:
+    """The channels to the controllers, and the calls over them; one object a node."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        cluster_id: ClusterId,
+        broker_id: NodeId,
+        controllers: Controllers,
+        backoff_ms_min: int = 50,
+        backoff_ms_max: int = 500,
+    ) -> None:
+        """`backoff_ms_*` bound the pause between two attempts."""
+        self._runtime = runtime
+        self._cluster_id = cluster_id
+        self._broker_id = broker_id
+        self._controllers = controllers
+        self._backoff_ms = (backoff_ms_min, backoff_ms_max)
+        self._entropy = runtime.entropy.stream(f"metadata.calls.{runtime.clock.now_ms()}")
+        self._channels: dict[str, Channel] = {}  # by address; as many as there were voters
+        self._closed = asyncio.Event()
+
+    def channel(self, address: str) -> Channel:
+        """The way to a controller."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = self._runtime.network.channel(address)
+        return channel
+
+    async def relay(
+        self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
+    ) -> pb.RelayResponse:
+        """Call the active controller, trying again what was certainly not done, and what may be
+        repeated. Raises its typed errors, TimedOut, Lost, Stopping."""
+        request.cluster_id = self._cluster_id
+        request.broker_id = self._broker_id
+        deadline_ms = self._runtime.clock.now_ms() + timeout_ms
+        attempt = 0
+        while True:
+            left_ms = deadline_ms - self._runtime.clock.now_ms()
+            if self._closed.is_set():
+                raise Stopping("the broker is stopping")
+            if left_ms <= 0:
+                raise TimedOut(
+                    f"no active controller answered within {timeout_ms} ms: a majority of the "
+                    "voters must be up; see `quorumlog quorum status`, repeat"
+                )
+            asked, address = self._controllers.choose()
+            try:
+                return await self.channel(address).call(
+                    CONTROLLER_RELAY, request, timeout_ms=left_ms
+                )
+            except NotController as error:
+                self._controllers.failed(asked, hint=error.leader_id)
+            except NotSent:
+                self._controllers.failed(asked)
+            except Lost:
+                self._controllers.failed(asked)
+                if not repeatable:
+                    raise
+            attempt += 1
+            await self.pause(attempt)
+
+    async def alter_partitions(
+        self, request: pb.AlterPartitionsRequest, *, broker_epoch: Offset, timeout_ms: int
+    ) -> pb.AlterPartitionsResponse:
+        """Ask the active controller once; see BrokerSession.alter_partitions."""
+        if self._closed.is_set():
+            raise Stopping("the broker is stopping")
+        request.cluster_id = self._cluster_id
+        request.broker_id = self._broker_id
+        request.broker_epoch = broker_epoch
+        asked, address = self._controllers.choose()
+        try:
+            return await self.channel(address).call(
+                CONTROLLER_ALTER_PARTITIONS, request, timeout_ms=timeout_ms
+            )
+        except NotController as error:
+            self._controllers.failed(asked, hint=error.leader_id)
+            raise
+        except Lost:
+            self._controllers.failed(asked, hint=NO_NODE)
+            raise
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before the next attempt, ever longer up to a bound, or until close()."""
+        shortest, bound = self._backoff_ms
+        longest = min(shortest * 2 ** min(attempt, 10), bound)
+        delay_ms = longest * self._entropy.uniform(0.5, 1.0)
+        try:
+            async with asyncio.timeout(delay_ms / 1000):
+                await self._closed.wait()
+        except TimeoutError:
+            return
+
+    def close(self) -> None:
+        """No more attempts."""
+        self._closed.set()
