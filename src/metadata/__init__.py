@@ -60,7 +60,7 @@ from .topic_configs import (
     effective_configs,
 )
 from .topic_names import check_topic_name
-from .translation import describe_topic
+from .translation import describe_partition, describe_topic
 
 __all__ = [
     "AllocateProducerIds",
@@ -114,6 +114,7 @@ __all__ = [
     "check_config",
     "check_topic_name",
     "decide",
+    "describe_partition",
     "describe_topic",
     "effective_configs",
     "replay",

@@ -24,7 +24,7 @@ from .commands import (
     TopicCreated,
     TopicDeleted,
 )
-from .image import TopicImage
+from .image import PartitionImage, TopicImage
 
 
 def command_of(request: controller_pb2.RelayRequest, entropy: Entropy) -> Command:
@@ -91,23 +91,25 @@ def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
     return admin_pb2.TopicDescription(
         name=topic.name,
         topic_id=topic.id,
-        partitions=[
-            admin_pb2.PartitionDescription(
-                partition=index,
-                leader=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                partition_epoch=partition.partition_epoch,
-                replicas=partition.replicas,
-                isr=partition.isr,
-                elr=partition.elr,
-                last_known_elr=partition.last_known_elr,
-                adding=partition.adding,
-                removing=partition.removing,
-                recovering=partition.recovering,
-            )
-            for index, partition in topic.sorted_partitions()
-        ],
+        partitions=[describe_partition(*entry) for entry in topic.sorted_partitions()],
         configs=_config_entries(topic),
+    )
+
+
+def describe_partition(index: int, partition: PartitionImage) -> admin_pb2.PartitionDescription:
+    """Return a partition as admin clients see it."""
+    return admin_pb2.PartitionDescription(
+        partition=index,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        replicas=partition.replicas,
+        isr=partition.isr,
+        elr=partition.elr,
+        last_known_elr=partition.last_known_elr,
+        adding=partition.adding,
+        removing=partition.removing,
+        recovering=partition.recovering,
     )
 
 
