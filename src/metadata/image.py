@@ -8,7 +8,7 @@ that follows the log (KIP-630's image, ControllerResult's replay).
 `sorted_` methods here do.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Final
@@ -18,6 +18,7 @@ from immutables import Map
 from ..errors import CorruptionError
 from ..ids import NO_EPOCH, NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
 from ..proto import metadata_records_pb2 as pb
+from .partition_set import NO_PARTITIONS, PartitionSet
 from .topic_names import collision_key
 
 
@@ -63,6 +64,12 @@ class PartitionImage:
         """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)
 
+    @property
+    def replication_factor(self) -> int:
+        """Replicas without those that come or go, whichever is fewer: what min.insync.replicas
+        may count on while a reassignment is under way."""
+        return len(self.replicas) - max(len(self.adding), len(self.removing))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicImage:
@@ -81,7 +88,7 @@ class TopicImage:
     def replication_factor(self) -> int:
         """Replicas of partition 0; every partition of a topic is created with as many."""
         first = self.partitions.get(0)
-        return len(first.replicas) if first is not None else 0
+        return first.replication_factor if first is not None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +105,10 @@ class MetadataImage:
     next_producer_id: int = 0  # all ids below it are given away
     cluster_configs: Map[str, str] = field(default_factory=Map)  # what was set for the cluster
     features: Map[str, int] = field(default_factory=Map)  # finalized levels
+    # Found from the partitions, so that what concerns few of them costs as little.
+    placed: Map[NodeId, PartitionSet] = field(default_factory=Map)  # by each of its replicas
+    moving: PartitionSet = NO_PARTITIONS  # under reassignment
+    led_elsewhere: PartitionSet = NO_PARTITIONS  # not led by the first replica; by nobody counts
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of a name."""
@@ -112,6 +123,15 @@ class MetadataImage:
         """A partition of a topic."""
         topic = self.topics_by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(index)
+
+    def partitions_on(self, node_id: NodeId) -> Iterator[tuple[TopicId, int]]:
+        """The partitions of which a node holds a replica, by ascending topic id and index; the
+        first ones come without a walk over all."""
+        return iter(self.placed.get(node_id, NO_PARTITIONS))
+
+    def replica_count(self, node_id: NodeId) -> int:
+        """How many replicas a node holds."""
+        return len(self.placed.get(node_id, NO_PARTITIONS))
 
     def broker(self, node_id: int) -> BrokerImage | None:
         """The broker of a node id."""
@@ -258,11 +278,17 @@ def _replay_topic(image: MetadataImage, record: pb.TopicRecord) -> MetadataImage
 
 def _replay_remove_topic(image: MetadataImage, record: pb.RemoveTopicRecord) -> MetadataImage:
     topic = _topic(image, record.topic_id)
+    placed = image.placed
+    for node in {node for each in topic.partitions.values() for node in each.replicas}:
+        placed = _with_placed(placed, node, placed[node].discard_topic(topic.id))
     return replace(
         image,
         topics_by_id=image.topics_by_id.delete(topic.id),
         topics_by_name=image.topics_by_name.delete(topic.name),
         topics_by_key=image.topics_by_key.delete(collision_key(topic.name)),
+        placed=placed,
+        moving=image.moving.discard_topic(topic.id),
+        led_elsewhere=image.led_elsewhere.discard_topic(topic.id),
     )
 
 
@@ -347,6 +373,8 @@ def _with_topic(image: MetadataImage, topic: TopicImage) -> MetadataImage:
 def _with_partition(
     image: MetadataImage, topic: TopicImage, index: int, partition: PartitionImage
 ) -> MetadataImage:
+    if not partition.replicas:
+        raise CorruptionError(f"{topic.name}-{index} has no replica")
     if partition.leader != NO_NODE and partition.leader not in partition.isr:
         raise CorruptionError(f"{topic.name}-{index}: leader {partition.leader} is not in its ISR")
     for name in _NODE_LISTS:
@@ -359,7 +387,42 @@ def _with_partition(
         raise CorruptionError(
             f"{topic.name}-{index}: ISR {partition.isr} and ELR {partition.elr} overlap"
         )
-    return _with_topic(image, replace(topic, partitions=topic.partitions.set(index, partition)))
+    return replace(
+        _with_topic(image, replace(topic, partitions=topic.partitions.set(index, partition))),
+        placed=_placed_with(image, topic, index, partition),
+        moving=_with_claim(image.moving, topic.id, index, partition.is_moving),
+        led_elsewhere=_with_claim(
+            image.led_elsewhere, topic.id, index, partition.leader != partition.replicas[0]
+        ),
+    )
+
+
+def _placed_with(
+    image: MetadataImage, topic: TopicImage, index: int, partition: PartitionImage
+) -> Map[NodeId, PartitionSet]:
+    """Return `placed` once the partition is as given."""
+    placed, before = image.placed, topic.partitions.get(index)
+    old = before.replicas if before is not None else ()
+    if old == partition.replicas:
+        return placed
+    for node in old:
+        if node not in partition.replicas:
+            placed = _with_placed(placed, node, placed[node].discard(topic.id, index))
+    for node in partition.replicas:
+        placed = placed.set(node, placed.get(node, NO_PARTITIONS).add(topic.id, index))
+    return placed
+
+
+def _with_placed(
+    placed: Map[NodeId, PartitionSet], node: NodeId, partitions: PartitionSet
+) -> Map[NodeId, PartitionSet]:
+    return placed.set(node, partitions) if partitions else placed.delete(node)
+
+
+def _with_claim(
+    partitions: PartitionSet, topic_id: TopicId, index: int, holds: bool
+) -> PartitionSet:
+    return partitions.add(topic_id, index) if holds else partitions.discard(topic_id, index)
 
 
 _REPLAY: Final[Mapping[str, Callable[[MetadataImage, Any], MetadataImage]]] = {

@@ -276,10 +276,9 @@ _ROWS: Final = (
     TopicConfig(
         name="unclean.leader.election.enable",
         type=ConfigType.SWITCH,
-        default="false",
+        default="",
         doc="Whether a replica outside the ISR may lead when no other is left, at the price of"
-        " acknowledged records.",
-        planned=("true",),
+        " acknowledged records. Default: what is set for the cluster, else false.",
     ),
 )
 
@@ -291,7 +290,12 @@ def check_config(name: str, value: str) -> str:
     """Return the value in canonical form; raises InvalidConfig for an unknown name (naming the
     nearest) and for a value it does not take (naming what it does). Units are taken where the row
     has one that knows them: "7d", "1GiB"."""
-    row = known_config(name)
+    return check_row(known_config(name), value)
+
+
+def check_row(row: TopicConfig, value: str) -> str:
+    """Return a value of a row in canonical form; raises InvalidConfig as `check_config`."""
+    name = row.name
     if len(value) > TEXT_MAX:
         raise InvalidConfig(f"{name} has {len(value)} characters; give {row.takes}")
     text = value.strip()
@@ -361,15 +365,32 @@ def check_changes(
     return dict(sorted(checked.items()))
 
 
-def effective_configs(configs: Mapping[str, str], *, replication_factor: int) -> dict[str, str]:
+def effective_min_isr(configs: Mapping[str, str], *, replication_factor: int) -> int:
+    """Return how many in-sync replicas a partition needs: what was set or the default, and never
+    more than it has replicas (but at least 1)."""
+    value = configs.get("min.insync.replicas")
+    wanted = int(value) if value else 2 if replication_factor >= 3 else 1
+    return max(1, min(wanted, replication_factor))
+
+
+def effective_configs(
+    configs: Mapping[str, str],
+    *,
+    replication_factor: int,
+    cluster_configs: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """Return every config of the table with its value for a topic, by ascending name: what was
-    set, else the default."""
+    set, else what was set for the cluster where that has a config of this name, else the
+    default."""
     values = {name: configs.get(name, row.default) for name, row in TOPIC_CONFIGS.items()}
     if not values["min.insync.replicas"]:
         values["min.insync.replicas"] = "2" if replication_factor >= 3 else "1"
     if not values["flush.policy"]:
         copies = min(replication_factor, int(values["min.insync.replicas"]))
         values["flush.policy"] = "fsync" if copies == 1 else "replicated"
+    if not values["unclean.leader.election.enable"]:
+        of_cluster = (cluster_configs or {}).get("unclean.leader.election.enable")
+        values["unclean.leader.election.enable"] = of_cluster or "false"
     return values
 
 

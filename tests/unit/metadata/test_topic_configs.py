@@ -66,8 +66,7 @@ def test_values_come_back_in_canonical_form() -> None:
         ("min.cleanable.dirty.ratio", "nan", "'nan'; give a number from 0 to 1"),
         ("min.cleanable.dirty.ratio", "1e-1", "'1e-1'; give a number from 0 to 1"),
         ("min.cleanable.dirty.ratio", "", "give a number from 0 to 1"),
-        ("unclean.leader.election.enable", "yes", "is 'yes'; give false"),
-        ("unclean.leader.election.enable", "TRUE", "not implemented yet: give false"),
+        ("unclean.leader.election.enable", "yes", "is 'yes'; give true or false"),
     ],
 )
 def test_bad_configs_are_refused_with_the_reason(name: str, value: str, why: str) -> None:
