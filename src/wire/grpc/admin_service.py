@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 
 from ...broker import DeletionSpec
 from ...broker.shell.replicas import ReplicaManager
-from ...errors import InvalidRequest, NotController, UnknownTopicOrPartition
-from ...ids import NO_NODE, ClusterId, NodeId
+from ...errors import InvalidRequest, UnknownTopicOrPartition
+from ...ids import ClusterId, NodeId
 from ...metadata import check_topic_name, describe_topic
 from ...metadata.shell.publisher import MetadataPublisher
 from ...metadata.shell.session import BrokerSession
-from ...proto import admin_pb2
+from ...proto import admin_pb2, controller_pb2
 from ...runtime import CallContext, Handler, Runtime
 from ...services import (
+    ADMIN_ALTER_CLUSTER_CONFIGS,
     ADMIN_ALTER_CONFIGS,
     ADMIN_CREATE_TOPIC,
     ADMIN_DELETE_RECORDS,
@@ -26,14 +27,19 @@ from ...services import (
     ADMIN_DESCRIBE_LOG_DIRS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
+    ADMIN_UNREGISTER_BROKER,
+    ADMIN_UPDATE_FEATURES,
 )
 from .configs import (
     NodeSetting,
     check_alteration,
+    check_changes,
     check_resources,
     describe_node_settings,
     describe_topic_configs,
 )
+from .metadata_access import MetadataAccess
+from .partition_admin import PartitionAdmin
 from .translation import (
     broker_description,
     deletion_result,
@@ -43,15 +49,14 @@ from .translation import (
 )
 from .validation import (
     ANSWER_MS,
+    NAMES_MAX,
+    check_assignments,
     check_before_offset,
+    check_feature_updates,
     check_partition,
     check_places,
     check_topic_id,
-    left_ms,
 )
-
-NAMES_MAX = 10_000  # in one DescribeTopics
-RELAY_ANSWER_MS = 500  # at most, that controllers end before the caller's deadline
 
 
 class AdminService:
@@ -68,21 +73,20 @@ class AdminService:
         data_dir: str,
         settings: Sequence[NodeSetting],
     ) -> None:
-        self._runtime = runtime
-        self._metadata = metadata
+        self._metadata = MetadataAccess(runtime, metadata)
+        self._partitions = PartitionAdmin(self._metadata)
         self._replicas = replicas
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._data_dir = data_dir
         self._settings = settings
-        self._session: BrokerSession | None = None
 
     def attach(self, session: BrokerSession) -> None:
         """Relay changes through this session from now on.
 
         It comes later than the handlers, since it registers the address they are served on.
         """
-        self._session = session
+        self._metadata.attach(session)
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the table that `Network.serve` takes."""
@@ -96,18 +100,21 @@ class AdminService:
             Handler(ADMIN_ALTER_CONFIGS, self.alter_configs),
             Handler(ADMIN_DESCRIBE_LOG_DIRS, self.describe_log_dirs),
             Handler(ADMIN_DELETE_RECORDS, self.delete_records),
+            Handler(ADMIN_ALTER_CLUSTER_CONFIGS, self.alter_cluster_configs),
+            Handler(ADMIN_UPDATE_FEATURES, self.update_features),
+            Handler(ADMIN_UNREGISTER_BROKER, self.unregister_broker),
         )
-        return {handler.method.path: handler for handler in table}
+        own = {handler.method.path: handler for handler in table}
+        return {**own, **self._partitions.handlers()}
 
     async def describe_cluster(
         self, request: admin_pb2.DescribeClusterRequest, context: CallContext
     ) -> admin_pb2.DescribeClusterResponse:
         """Name the cluster, its active controller and its brokers."""
-        await self._reach(request.min_metadata_offset, context)
-        image = self._metadata.image
+        image = await self._metadata.reach(request.min_metadata_offset, context)
         return admin_pb2.DescribeClusterResponse(
             cluster_id=self._cluster_id,
-            controller_id=self._controller_id(),
+            controller_id=self._metadata.controller_id,
             brokers=[broker_description(broker) for broker in image.sorted_brokers()],
             metadata_offset=image.offset,
         )
@@ -116,8 +123,7 @@ class AdminService:
         self, request: admin_pb2.ListTopicsRequest, context: CallContext
     ) -> admin_pb2.ListTopicsResponse:
         """Name every topic with its size, by ascending name."""
-        await self._reach(request.min_metadata_offset, context)
-        image = self._metadata.image
+        image = await self._metadata.reach(request.min_metadata_offset, context)
         return admin_pb2.ListTopicsResponse(
             topics=[topic_listing(topic) for topic in image.sorted_topics()],
             metadata_offset=image.offset,
@@ -129,8 +135,7 @@ class AdminService:
         """Describe the topics asked for; an unknown one is an error in its place."""
         if not 1 <= len(request.names) <= NAMES_MAX:
             raise InvalidRequest(f"names has {len(request.names)} entries; give 1..{NAMES_MAX}")
-        await self._reach(request.min_metadata_offset, context)
-        image = self._metadata.image
+        image = await self._metadata.reach(request.min_metadata_offset, context)
         response = admin_pb2.DescribeTopicsResponse(metadata_offset=image.offset)
         named: set[NodeId] = set()
         for name in request.names:
@@ -155,7 +160,9 @@ class AdminService:
         """Create one topic; `usable` in the answer means that produce and fetch work at once."""
         check_topic_name(request.name)
         check_topic_id(request.topic_id)
-        return await self._relay().create_topic(request, timeout_ms=self._relay_ms(context))
+        check_assignments(request.assignments)
+        timeout_ms = self._metadata.relay_ms(context)
+        return await self._metadata.session.create_topic(request, timeout_ms=timeout_ms)
 
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest, context: CallContext
@@ -166,15 +173,15 @@ class AdminService:
             check_topic_name(request.name)
         elif not request.topic_id:
             raise InvalidRequest("name and topic_id are both empty; give one")
-        return await self._relay().delete_topic(request, timeout_ms=self._relay_ms(context))
+        timeout_ms = self._metadata.relay_ms(context)
+        return await self._metadata.session.delete_topic(request, timeout_ms=timeout_ms)
 
     async def describe_configs(
         self, request: admin_pb2.DescribeConfigsRequest, context: CallContext
     ) -> admin_pb2.DescribeConfigsResponse:
         """Tell every config of topics and every setting of this node, and who set it."""
         check_resources(request.resources)
-        await self._reach(request.min_metadata_offset, context)
-        image = self._metadata.image
+        image = await self._metadata.reach(request.min_metadata_offset, context)
         response = admin_pb2.DescribeConfigsResponse(metadata_offset=image.offset)
         for resource in request.resources:
             result = response.results.add(resource=resource)
@@ -203,7 +210,8 @@ class AdminService:
     ) -> admin_pb2.AlterConfigsResponse:
         """Set and delete configs of one topic, all of them or none."""
         check_alteration(request)
-        return await self._relay().alter_configs(request, timeout_ms=self._relay_ms(context))
+        timeout_ms = self._metadata.relay_ms(context)
+        return await self._metadata.session.alter_configs(request, timeout_ms=timeout_ms)
 
     async def describe_log_dirs(
         self, request: admin_pb2.DescribeLogDirsRequest, context: CallContext
@@ -215,7 +223,7 @@ class AdminService:
             check_topic_name(name)
             if self._metadata.image.topic(name) is None:
                 raise _unknown(name)
-        left_ms = self._left_ms(context) - ANSWER_MS
+        left_ms = self._metadata.left_ms(context) - ANSWER_MS
         sizes = await self._replicas.log_sizes(frozenset(request.topics), timeout_ms=left_ms)
         directory = admin_pb2.LogDirDescription(
             path=self._data_dir, logs=[log_description(size) for size in sizes]
@@ -235,34 +243,37 @@ class AdminService:
             specs.append(
                 DeletionSpec(part.topic, part.partition, part.before_offset, part.topic_id)
             )
-        await self._reach(request.min_metadata_offset, context)
+        await self._metadata.reach(request.min_metadata_offset, context)
         outcomes = await self._replicas.delete_records(specs)
         return admin_pb2.DeleteRecordsResponse(
             results=[deletion_result(outcome) for outcome in outcomes],
             metadata_offset=self._metadata.image.offset,
         )
 
-    def _relay(self) -> BrokerSession:
-        if self._session is None:
-            raise NotController("the broker is starting and has no controller yet; repeat")
-        return self._session
+    async def alter_cluster_configs(
+        self, request: admin_pb2.AlterClusterConfigsRequest, context: CallContext
+    ) -> admin_pb2.AlterClusterConfigsResponse:
+        """Set and delete configs of the whole cluster, all of them or none."""
+        check_changes(request.changes)
+        relayed = controller_pb2.RelayRequest(alter_cluster_configs=request)
+        return (await self._metadata.relay(relayed, context)).alter_cluster_configs
 
-    def _controller_id(self) -> NodeId:
-        session = self._session
-        if session is None or session.is_lapsed():
-            return NO_NODE
-        return session.controller_id
+    async def update_features(
+        self, request: admin_pb2.UpdateFeaturesRequest, context: CallContext
+    ) -> admin_pb2.UpdateFeaturesResponse:
+        """Change finalized levels, all of them or none."""
+        check_feature_updates(request.updates)
+        relayed = controller_pb2.RelayRequest(update_features=request)
+        return (await self._metadata.relay(relayed, context)).update_features
 
-    async def _reach(self, offset: int, context: CallContext) -> None:
-        await self._metadata.wait_applied(offset, timeout_ms=self._left_ms(context))
-
-    def _left_ms(self, context: CallContext) -> int:
-        return left_ms(context, self._runtime.clock.now_ms())
-
-    def _relay_ms(self, context: CallContext) -> int:
-        """How long the controllers may take so that the caller hears what is wrong with them."""
-        left = self._left_ms(context)
-        return left - min(left // 4, RELAY_ANSWER_MS)
+    async def unregister_broker(
+        self, request: admin_pb2.UnregisterBrokerRequest, context: CallContext
+    ) -> admin_pb2.UnregisterBrokerResponse:
+        """Take a broker that is gone for good out of the cluster."""
+        if request.broker < 0:
+            raise InvalidRequest(f"broker is {request.broker}; give a node id, 0 or more")
+        relayed = controller_pb2.RelayRequest(unregister_broker=request)
+        return (await self._metadata.relay(relayed, context)).unregister_broker
 
 
 def _unknown(name: str) -> UnknownTopicOrPartition:

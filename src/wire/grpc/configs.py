@@ -11,7 +11,7 @@ from ...proto import admin_pb2 as pb
 from ...settings import Origin, Setting
 
 RESOURCES_MAX: Final = 1_000  # in one DescribeConfigs: each is answered with a whole table
-CHANGES_MAX: Final = 1_000  # in one AlterConfigs
+CHANGES_MAX: Final = 1_000  # in one request
 
 _SOURCES: Final = {
     "default": pb.CONFIG_SOURCE_DEFAULT,
@@ -105,10 +105,14 @@ def check_resources(resources: Sequence[pb.ConfigResource]) -> None:
 def check_alteration(request: pb.AlterConfigsRequest) -> None:
     """Refuse a change of nothing, or of too much; the controller checks the rest."""
     check_topic_name(request.topic)
-    if not 1 <= len(request.changes) <= CHANGES_MAX:
+    check_changes(request.changes, topic=request.topic)
+
+
+def check_changes(changes: Sequence[pb.ConfigChange], *, topic: str = "") -> None:
+    """Refuse a change of nothing, or of too much."""
+    if not 1 <= len(changes) <= CHANGES_MAX:
         raise InvalidRequest(
-            f"changes has {len(request.changes)} entries; give 1..{CHANGES_MAX}",
-            topic=request.topic,
+            f"changes has {len(changes)} entries; give 1..{CHANGES_MAX}", topic=topic
         )
 
 

@@ -116,6 +116,7 @@ def broker_description(broker: BrokerImage) -> admin_pb2.BrokerDescription:
         rack=broker.rack,
         fenced=broker.fenced,
         broker_epoch=broker.epoch,
+        stopping=broker.stopping,
     )
 
 

@@ -4,11 +4,11 @@ Each function raises InvalidRequest (or the finer error of the field) whose mess
 what it was and what it may be. Limits that depend on the node come in as arguments.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from ...broker import EARLIEST, LATEST, MAX_TIMESTAMP, Acks
-from ...errors import InvalidRequest
+from ...errors import InvalidReplicaAssignment, InvalidRequest
 from ...metadata import check_topic_name
 from ...proto import admin_pb2, log_pb2
 from ...runtime import CallContext
@@ -18,6 +18,9 @@ TIMEOUT_MS_MAX: Final = 600_000
 MAX_WAIT_MS_MAX: Final = 60_000
 PARTITION_BYTES_DEFAULT: Final = 1 << 20
 PARTITIONS_MAX: Final = 10_000  # in one request
+NAMES_MAX: Final = 10_000  # topics named in one request
+REPLICAS_MAX: Final = 100  # of one partition
+FEATURES_MAX: Final = 100  # in one request
 ANSWER_MS: Final = 50  # what an answer may take on its way: long polls end that much earlier
 TOPIC_ID_SIZE: Final = 16
 RECORDS_MAX: Final = 10_000  # in one Publish: building the batch must not stall the loop
@@ -81,6 +84,37 @@ def check_places(field: str, parts: Iterable[HasPlace]) -> None:
         raise InvalidRequest(f"{field} is empty; name at least one partition")
     if count > PARTITIONS_MAX:
         raise InvalidRequest(f"{field} names {count} partitions; at most {PARTITIONS_MAX}")
+
+
+def check_assignments(assignments: Iterable[admin_pb2.ReplicaAssignment]) -> None:
+    """Refuse lists of brokers that cannot be one; the controller knows which brokers there are.
+
+    Raises InvalidReplicaAssignment, and InvalidRequest for too many lists.
+    """
+    lists = [list(each.replicas) for each in assignments]
+    if len(lists) > PARTITIONS_MAX:
+        raise InvalidRequest(f"there are {len(lists)} assignments; give at most {PARTITIONS_MAX}")
+    for nodes in lists:
+        if not 1 <= len(nodes) <= REPLICAS_MAX:
+            raise InvalidReplicaAssignment(
+                f"an assignment names {len(nodes)} brokers; give 1..{REPLICAS_MAX}"
+            )
+        if min(nodes) < 0 or len(set(nodes)) < len(nodes):
+            raise InvalidReplicaAssignment(
+                f"an assignment is {nodes}; give node ids of 0 or more, each once"
+            )
+
+
+def check_feature_updates(updates: Sequence[admin_pb2.FeatureUpdate]) -> None:
+    """Refuse a change of nothing, of too much, or of one feature twice."""
+    if not 1 <= len(updates) <= FEATURES_MAX:
+        raise InvalidRequest(f"updates has {len(updates)} entries; give 1..{FEATURES_MAX}")
+    names = [update.name for update in updates]
+    for update in updates:
+        if names.count(update.name) > 1:
+            raise InvalidRequest(f"updates names {update.name!r} twice; give each feature once")
+        if update.level < 0:
+            raise InvalidRequest(f"level of {update.name!r} is {update.level}; give 0 or more")
 
 
 def read_acks(value: int) -> Acks:

@@ -1,0 +1,141 @@
+"""The part of the service `Admin` that says where partitions are and who leads them: more
+partitions, moves, elections.
+
+Changes are relayed to the active controller. Lists are answered from this broker's image in steps,
+so that a cluster of many partitions holds nobody up.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final
+
+from ...errors import InvalidRequest, UnknownTopicOrPartition
+from ...metadata import (
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    check_topic_name,
+    describe_partition,
+)
+from ...proto import admin_pb2 as pb
+from ...proto import controller_pb2
+from ...runtime import CallContext, Handler
+from ...services import (
+    ADMIN_ALTER_REASSIGNMENTS,
+    ADMIN_CREATE_PARTITIONS,
+    ADMIN_ELECT_LEADERS,
+    ADMIN_LIST_REASSIGNMENTS,
+)
+from .metadata_access import MetadataAccess
+from .validation import (
+    NAMES_MAX,
+    check_assignments,
+    check_partition,
+    check_places,
+    check_topic_id,
+)
+
+STEP: Final = 1_000  # partitions looked at in one step of the loop
+
+
+class PartitionAdmin:
+    """Handlers of a part of `quorumlog.v1.Admin`."""
+
+    def __init__(self, metadata: MetadataAccess) -> None:
+        self._metadata = metadata
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the table that `Network.serve` takes."""
+        table = (
+            Handler(ADMIN_CREATE_PARTITIONS, self.create_partitions),
+            Handler(ADMIN_ALTER_REASSIGNMENTS, self.alter_reassignments),
+            Handler(ADMIN_LIST_REASSIGNMENTS, self.list_reassignments),
+            Handler(ADMIN_ELECT_LEADERS, self.elect_leaders),
+        )
+        return {handler.method.path: handler for handler in table}
+
+    async def create_partitions(
+        self, request: pb.CreatePartitionsRequest, context: CallContext
+    ) -> pb.CreatePartitionsResponse:
+        """Give one topic more partitions; as many as it has is a success."""
+        check_topic_name(request.topic)
+        check_topic_id(request.topic_id)
+        if request.count < 1:
+            raise InvalidRequest(f"count is {request.count}; give 1 or more", topic=request.topic)
+        check_assignments(request.assignments)
+        relayed = controller_pb2.RelayRequest(create_partitions=request)
+        return (await self._metadata.relay(relayed, context)).create_partitions
+
+    async def alter_reassignments(
+        self, request: pb.AlterReassignmentsRequest, context: CallContext
+    ) -> pb.AlterReassignmentsResponse:
+        """Move partitions, or cancel moves; what is refused does not stop the rest."""
+        check_places("partitions", request.partitions)
+        for part in request.partitions:
+            check_partition(part.topic, part.partition)
+        check_assignments(each.target for each in request.partitions if each.HasField("target"))
+        relayed = controller_pb2.RelayRequest(alter_reassignments=request)
+        return (await self._metadata.relay(relayed, context)).alter_reassignments
+
+    async def list_reassignments(
+        self, request: pb.ListReassignmentsRequest, context: CallContext
+    ) -> pb.ListReassignmentsResponse:
+        """Tell which partitions are being moved."""
+        check_names(request.topics)
+        image = await self._metadata.reach(request.min_metadata_offset, context)
+        response = pb.ListReassignmentsResponse(metadata_offset=image.offset)
+        async for topic, index, partition in partitions_of(image, request.topics):
+            if partition.is_moving:
+                response.reassignments.add(
+                    topic=topic.name, partition=describe_partition(index, partition)
+                )
+        return response
+
+    async def elect_leaders(
+        self, request: pb.ElectLeadersRequest, context: CallContext
+    ) -> pb.ElectLeadersResponse:
+        """Make other replicas lead, where that is possible."""
+        if request.kind not in pb.ElectionKind.values():
+            raise InvalidRequest(
+                f"kind is {request.kind}; give ELECTION_KIND_PREFERRED or ELECTION_KIND_UNCLEAN"
+            )
+        if request.partitions:
+            check_places("partitions", request.partitions)
+        elif request.kind == pb.ELECTION_KIND_UNCLEAN:
+            raise InvalidRequest(
+                "partitions is empty: an unclean election may lose records, so name each one"
+            )
+        for part in request.partitions:
+            check_partition(part.topic, part.partition)
+        relayed = controller_pb2.RelayRequest(elect_leaders=request)
+        return (await self._metadata.relay(relayed, context)).elect_leaders
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse too many names, and what cannot be one."""
+    if len(names) > NAMES_MAX:
+        raise InvalidRequest(f"topics has {len(names)} entries; give 0..{NAMES_MAX}")
+    for name in names:
+        check_topic_name(name)
+
+
+async def partitions_of(
+    image: MetadataImage, names: Iterable[str]
+) -> AsyncIterator[tuple[TopicImage, int, PartitionImage]]:
+    """Give the partitions of topics, of all when none is named, by ascending topic and index;
+    others have their turn in between. Raises UnknownTopicOrPartition."""
+    topics = [_known(image, name) for name in sorted(set(names))] or image.sorted_topics()
+    seen = 0
+    for topic in topics:
+        for index, partition in topic.sorted_partitions():
+            yield topic, index, partition
+            seen += 1
+            if seen % STEP == 0:
+                await asyncio.sleep(0)
+
+
+def _known(image: MetadataImage, name: str) -> TopicImage:
+    topic = image.topic(name)
+    if topic is None:
+        raise UnknownTopicOrPartition("no such topic here; check the name", topic=name)
+    return topic

@@ -1,0 +1,142 @@
+"""The calls of the service `Admin` about where partitions are and who leads them, by raw calls."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.errors import (
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    InvalidTopic,
+    QuorumlogError,
+    UnknownTopicOrPartition,
+)
+from quorumlog.proto import admin_pb2 as pb
+from quorumlog.runtime import Method, Runtime
+from quorumlog.services import (
+    ADMIN_ALTER_CLUSTER_CONFIGS,
+    ADMIN_ALTER_REASSIGNMENTS,
+    ADMIN_CREATE_PARTITIONS,
+    ADMIN_CREATE_TOPIC,
+    ADMIN_ELECT_LEADERS,
+    ADMIN_LIST_REASSIGNMENTS,
+    ADMIN_UNREGISTER_BROKER,
+    ADMIN_UPDATE_FEATURES,
+)
+
+from .served_node import WAIT_MS, serving
+
+PLACE = {"topic": "t", "partition": 0}
+REFUSED: list[tuple[Method[Any, Any], Any, type[QuorumlogError], str]] = [
+    (
+        ADMIN_CREATE_TOPIC,
+        pb.CreateTopicRequest(name="t", assignments=[{"replicas": []}]),
+        InvalidReplicaAssignment,
+        "an assignment names 0 brokers; give 1",
+    ),
+    (
+        ADMIN_CREATE_PARTITIONS,
+        pb.CreatePartitionsRequest(topic="t", count=0),
+        InvalidRequest,
+        "count is 0; give 1 or more",
+    ),
+    (ADMIN_CREATE_PARTITIONS, pb.CreatePartitionsRequest(topic="t/", count=2), InvalidTopic, "t/"),
+    (
+        ADMIN_CREATE_PARTITIONS,
+        pb.CreatePartitionsRequest(topic="t", count=2, assignments=[{"replicas": [1, 1]}]),
+        InvalidReplicaAssignment,
+        r"an assignment is \[1, 1\]; give node ids of 0 or more, each once",
+    ),
+    (
+        ADMIN_CREATE_PARTITIONS,
+        pb.CreatePartitionsRequest(topic="t", count=2, topic_id=b"short"),
+        InvalidRequest,
+        "topic_id has 5 bytes; give 16",
+    ),
+    (
+        ADMIN_ALTER_REASSIGNMENTS,
+        pb.AlterReassignmentsRequest(),
+        InvalidRequest,
+        "partitions is empty",
+    ),
+    (
+        ADMIN_ALTER_REASSIGNMENTS,
+        pb.AlterReassignmentsRequest(partitions=[PLACE, PLACE]),
+        InvalidRequest,
+        "names this partition twice",
+    ),
+    (
+        ADMIN_ALTER_REASSIGNMENTS,
+        pb.AlterReassignmentsRequest(partitions=[{**PLACE, "target": {"replicas": [2, -1]}}]),
+        InvalidReplicaAssignment,
+        r"an assignment is \[2, -1\]",
+    ),
+    (
+        ADMIN_ELECT_LEADERS,
+        pb.ElectLeadersRequest(kind=pb.ELECTION_KIND_UNCLEAN),
+        InvalidRequest,
+        "partitions is empty: an unclean election may lose records, so name each one",
+    ),
+    (
+        ADMIN_ELECT_LEADERS,
+        pb.ElectLeadersRequest(partitions=[{"topic": "t", "partition": -1}]),
+        InvalidRequest,
+        "partition is -1; give 0 or more",
+    ),
+    (ADMIN_ELECT_LEADERS, pb.ElectLeadersRequest(kind=7), InvalidRequest, "kind is 7; give"),
+    (
+        ADMIN_LIST_REASSIGNMENTS,
+        pb.ListReassignmentsRequest(topics=["nope"]),
+        UnknownTopicOrPartition,
+        "nope",
+    ),
+    (
+        ADMIN_ALTER_CLUSTER_CONFIGS,
+        pb.AlterClusterConfigsRequest(),
+        InvalidRequest,
+        "changes has 0 entries; give 1",
+    ),
+    (
+        ADMIN_UPDATE_FEATURES,
+        pb.UpdateFeaturesRequest(updates=[{"name": "f", "level": 1}, {"name": "f", "level": 2}]),
+        InvalidRequest,
+        "updates names 'f' twice",
+    ),
+    (
+        ADMIN_UPDATE_FEATURES,
+        pb.UpdateFeaturesRequest(updates=[{"name": "f", "level": -1}]),
+        InvalidRequest,
+        "level of 'f' is -1; give 0 or more",
+    ),
+    (
+        ADMIN_UNREGISTER_BROKER,
+        pb.UnregisterBrokerRequest(broker=-3),
+        InvalidRequest,
+        "broker is -3; give a node id",
+    ),
+]
+
+
+def test_what_cannot_be_meant_is_refused_before_the_controller_is_asked(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            for method, request, kind, why in REFUSED:
+                with pytest.raises(kind, match=why):
+                    await channel.call(method, request, timeout_ms=WAIT_MS)
+
+    simulation.run(main)
+
+
+def test_nothing_is_moved_in_a_quiet_cluster(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            created = await channel.call(
+                ADMIN_CREATE_TOPIC, pb.CreateTopicRequest(name="t"), timeout_ms=WAIT_MS
+            )
+            request = pb.ListReassignmentsRequest(min_metadata_offset=created.metadata_offset)
+            listed = await channel.call(ADMIN_LIST_REASSIGNMENTS, request, timeout_ms=WAIT_MS)
+            assert list(listed.reassignments) == []
+            assert listed.metadata_offset >= created.metadata_offset
+
+    simulation.run(main)
