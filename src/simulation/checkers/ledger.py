@@ -1,10 +1,6 @@
-"""What a history of produce calls allows the log to hold, checked against what it holds. Pure.
+"""What one application's word allows a log to hold, checked against what it holds.
 
-Anomalies by the names that the field gives them: *lost write* (acknowledged and not there),
-*vanished* (seen by a consumer and not there), *inconsistent offset* (another record where this one
-was acknowledged), *gap* (offsets are not contiguous), *phantom* (never sent), *duplicate* (stored
-more often than it was sent), *reordered* (one producer's records of a partition in another order
-than it sent them).
+A record may be stored as often as it was sent: this is the book for producers that may repeat.
 """
 
 from collections import Counter
@@ -31,19 +27,19 @@ class Ledger:
 
     def ask(self, producer: str, value: bytes) -> None:
         """The application hands a record to its producer."""
-        assert value not in self.asked, f"{_short(value)} is not unique"
+        assert value not in self.asked, f"{short(value)} is not unique"
         self.asked[value] = producer
 
     def acknowledge(self, value: bytes, place: Place, offset: int) -> None:
         """The producer said where the record is."""
-        assert value not in self.acknowledged, f"{_short(value)} acknowledged twice"
+        assert value not in self.acknowledged, f"{short(value)} acknowledged twice"
         self.acknowledged[value] = (place, offset)
 
     def see(self, place: Place, offset: int, value: bytes) -> None:
         """A consumer got a record; what it got before at that offset must be the same."""
         before = self.seen.setdefault((place, offset), value)
         assert before == value, (
-            f"{_where(place, offset)} was {_short(before)} and is now {_short(value)}"
+            f"{where(place, offset)} was {short(before)} and is now {short(value)}"
         )
 
 
@@ -66,12 +62,11 @@ def _lost(ledger: Ledger, stored: Stored) -> list[str]:
     for value, (place, offset) in ledger.acknowledged.items():
         there = by_place.get(place, {}).get(offset)
         if there is None:
-            found.append(f"lost write: {_short(value)} was acknowledged at {_where(place, offset)}")
+            found.append(f"lost write: {short(value)} was acknowledged at {where(place, offset)}")
         elif there != value:
-            where = _where(place, offset)
             found.append(
-                f"inconsistent offset: {_short(value)} was acknowledged at {where}, "
-                f"which holds {_short(there)}"
+                f"inconsistent offset: {short(value)} was acknowledged at {where(place, offset)}, "
+                f"which holds {short(there)}"
             )
     return found
 
@@ -79,7 +74,7 @@ def _lost(ledger: Ledger, stored: Stored) -> list[str]:
 def _vanished(ledger: Ledger, stored: Stored) -> list[str]:
     by_place = {place: dict(records) for place, records in stored.items()}
     return [
-        f"vanished: a consumer saw {_short(value)} at {_where(place, offset)}"
+        f"vanished: a consumer saw {short(value)} at {where(place, offset)}"
         for (place, offset), value in ledger.seen.items()
         if by_place.get(place, {}).get(offset) != value
     ]
@@ -91,13 +86,13 @@ def _gaps(stored: Stored) -> list[str]:
         offsets = [offset for offset, _ in records]
         if offsets != list(range(len(offsets))):
             first = next(at for at, offset in enumerate(offsets) if offset != at)
-            found.append(f"gap: {_where(place, first)} is followed by offset {offsets[first]}")
+            found.append(f"gap: {where(place, first)} is followed by offset {offsets[first]}")
     return found
 
 
 def _phantoms(ledger: Ledger, stored: Stored) -> list[str]:
     return [
-        f"phantom: {_where(place, offset)} holds {_short(value)}, which nobody sent"
+        f"phantom: {where(place, offset)} holds {short(value)}, which nobody sent"
         for place, records in stored.items()
         for offset, value in records
         if value not in ledger.asked
@@ -107,7 +102,7 @@ def _phantoms(ledger: Ledger, stored: Stored) -> list[str]:
 def _duplicates(ledger: Ledger, stored: Stored) -> list[str]:
     seen = Counter(value for records in stored.values() for _, value in records)
     return [
-        f"duplicate: {_short(value)} was sent {ledger.sent[value]} times, is stored {times} times"
+        f"duplicate: {short(value)} was sent {ledger.sent[value]} times, is stored {times} times"
         for value, times in seen.items()
         if value in ledger.asked and times > ledger.sent[value]
     ]
@@ -127,15 +122,19 @@ def _reordered(ledger: Ledger, stored: Stored) -> list[str]:
             producer = ledger.asked[value]
             before = last.get(producer)
             if before is not None and before[0] > order[value]:
-                where = _where(place, offset)
-                found.append(f"reordered: {_short(value)} at {where} after {_short(before[1])}")
+                found.append(
+                    f"reordered: {short(value)} at {where(place, offset)} after {short(before[1])}"
+                )
             last[producer] = (order[value], value)
     return found
 
 
-def _short(value: bytes) -> str:
+def short(value: bytes) -> str:
+    """A value as it is shown in a sentence."""
     return repr(value) if len(value) <= 24 else f"{value[:20]!r}... ({len(value)} bytes)"
 
 
-def _where(place: Place, offset: int) -> str:
-    return f"{place[0]}-{place[1]} offset {offset}"
+def where(place: Place, offset: int | None = None) -> str:
+    """A partition, or an offset of it, as it is shown in a sentence."""
+    name = f"{place[0]}-{place[1]}"
+    return name if offset is None else f"{name} offset {offset}"

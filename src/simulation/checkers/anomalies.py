@@ -1,0 +1,279 @@
+"""Each anomaly of a history, looked for by a function of its own.
+
+Names and meanings are those of Jepsen's workload for Kafka (jepsen.tests.kafka), as far as there
+are no transactions. Each function takes the history's index and yields what it found; `check` runs
+all of them. Linear in the records of the history.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain, pairwise
+
+from .history import History, Outcome, Poll
+from .ledger import ANOMALIES_SHOWN, Place, Stored, short, where
+
+
+class AnomalyKind(StrEnum):
+    """The worst first."""
+
+    LOST_WRITE = "lost write"
+    INCONSISTENT_OFFSET = "inconsistent offset"
+    VANISHED = "vanished"
+    ABORTED_READ = "aborted read"
+    PHANTOM = "phantom"
+    DUPLICATE = "duplicate"
+    UNSEEN = "unseen"
+    REORDERED = "reordered"
+    GAP = "gap"
+    SKIPPED_POLL = "skipped poll"
+    NONMONOTONIC_POLL = "nonmonotonic poll"
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """One thing that may not be."""
+
+    kind: AnomalyKind
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}"
+
+
+@dataclass(slots=True)
+class _Index:
+    """A history, and a read of everything at its end, by place, value and offset."""
+
+    history: History
+    final: Stored
+    offsets: dict[bytes, list[tuple[Place, int]]] = field(default_factory=dict)  # seen, by value
+    values: dict[tuple[Place, int], bytes] = field(default_factory=dict)  # first seen or told there
+    highest: dict[Place, int] = field(default_factory=dict)  # offset that anybody saw
+    conflicts: dict[tuple[Place, int], list[bytes]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, history: History, final: Stored) -> "_Index":
+        index = cls(history, final)
+        reads = ((poll.place, poll.records) for poll in history.polls)
+        for place, records in chain(reads, final.items()):
+            for offset, value in records:
+                index._saw(place, offset, value)
+        for send in history.sends.values():
+            if send.outcome is Outcome.OK and send.offset >= 0:
+                index._is_at(send.place, send.offset, send.value)
+        return index
+
+    def _saw(self, place: Place, offset: int, value: bytes) -> None:
+        at = self.offsets.setdefault(value, [])
+        if (place, offset) not in at:
+            at.append((place, offset))
+        if offset > self.highest.get(place, -1):
+            self.highest[place] = offset
+        self._is_at(place, offset, value)
+
+    def _is_at(self, place: Place, offset: int, value: bytes) -> None:
+        known = self.values.setdefault((place, offset), value)
+        if known != value:
+            others = self.conflicts.setdefault((place, offset), [known])
+            if value not in others:
+                others.append(value)
+
+
+Found = Iterator[Anomaly]
+
+
+def check(
+    history: History,
+    final: Stored,
+    *,
+    is_complete: bool = True,
+    allowed: frozenset[AnomalyKind] = frozenset(),
+) -> list[Anomaly]:
+    """Return every anomaly, the worst kinds first.
+
+    `final` is what fresh consumers read from each partition, from its start to its end, after
+    everything else. Without `is_complete` it need not hold all offsets (compaction, transactions'
+    markers, retention): then only what is at an offset counts, not what is missing.
+    """
+    index = _Index.of(history, final)
+    looks: tuple[Callable[[_Index], Found], ...] = (
+        _lost_writes,
+        _inconsistent_offsets,
+        _vanished,
+        _aborted_reads,
+        _phantoms,
+        _duplicates,
+        _unseen,
+        _reordered,
+        _gaps,
+        _poll_order,
+    )
+    missing = {AnomalyKind.LOST_WRITE, AnomalyKind.VANISHED, AnomalyKind.UNSEEN, AnomalyKind.GAP}
+    ignored = allowed if is_complete else allowed | missing
+    found = [one for look in looks for one in look(index) if one.kind not in ignored]
+    order = list(AnomalyKind)
+    return sorted(found, key=lambda one: order.index(one.kind))
+
+
+def describe(found: Sequence[Anomaly]) -> str:
+    """How many there are of each kind, and the first of them, a line each."""
+    if not found:
+        return "no anomalies"
+    counts = Counter(one.kind for one in found)
+    head = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return "\n".join([head, *(str(one) for one in found[:ANOMALIES_SHOWN])])
+
+
+# --- what is there -------------------------------------------------------------------------------
+
+
+def _lost_writes(index: _Index) -> Found:
+    """Acknowledged, and not in the read of everything; or nobody saw it who saw what is behind."""
+    for send in index.history.sends.values():
+        if send.outcome is not Outcome.OK or send.value in index.offsets:
+            continue
+        is_passed = index.highest.get(send.place, -1) > send.offset >= 0
+        if is_passed or send.place in index.final:
+            yield Anomaly(
+                AnomalyKind.LOST_WRITE,
+                f"{short(send.value)} of {send.producer} was acknowledged at"
+                f" {where(send.place, send.offset)}, and nobody ever read it",
+            )
+
+
+def _unseen(index: _Index) -> Found:
+    """Acknowledged, nobody saw it, and nobody saw anything behind it: a reader may be late."""
+    for send in index.history.sends.values():
+        if send.outcome is not Outcome.OK or send.value in index.offsets:
+            continue
+        if send.place not in index.final and index.highest.get(send.place, -1) <= send.offset:
+            yield Anomaly(
+                AnomalyKind.UNSEEN,
+                f"{short(send.value)} was acknowledged at {where(send.place, send.offset)}, and"
+                " nobody has read so far",
+            )
+
+
+def _inconsistent_offsets(index: _Index) -> Found:
+    for (place, offset), values in index.conflicts.items():
+        shown = ", ".join(short(value) for value in values)
+        yield Anomaly(AnomalyKind.INCONSISTENT_OFFSET, f"{where(place, offset)} was {shown}")
+
+
+def _vanished(index: _Index) -> Found:
+    """Seen by a consumer, and the read of everything has not got it there."""
+    final = {place: dict(records) for place, records in index.final.items()}
+    for value, places in index.offsets.items():
+        for place, offset in places:
+            if place in final and offset not in final[place]:
+                yield Anomaly(
+                    AnomalyKind.VANISHED,
+                    f"{short(value)} was read at {where(place, offset)}, which is not there",
+                )
+
+
+def _aborted_reads(index: _Index) -> Found:
+    for send in index.history.sends.values():
+        if send.outcome is Outcome.FAILED and send.value in index.offsets:
+            place, offset = index.offsets[send.value][0]
+            yield Anomaly(
+                AnomalyKind.ABORTED_READ,
+                f"{short(send.value)} of {send.producer} failed for good and was read at"
+                f" {where(place, offset)}",
+            )
+
+
+def _phantoms(index: _Index) -> Found:
+    for value, places in index.offsets.items():
+        send = index.history.sends.get(value)
+        for place, offset in places:
+            if send is None or send.place != place:
+                said = "nobody sent" if send is None else f"was sent to {where(send.place)}"
+                yield Anomaly(
+                    AnomalyKind.PHANTOM,
+                    f"{where(place, offset)} holds {short(value)}, which {said}",
+                )
+
+
+def _duplicates(index: _Index) -> Found:
+    for value, places in index.offsets.items():
+        if len(places) > 1:
+            shown = ", ".join(where(place, offset) for place, offset in sorted(places))
+            yield Anomaly(AnomalyKind.DUPLICATE, f"{short(value)} is at {shown}")
+
+
+def _gaps(index: _Index) -> Found:
+    for place, records in index.final.items():
+        offsets = [offset for offset, _ in records]
+        for before, after in pairwise(offsets):
+            if after != before + 1:
+                yield Anomaly(
+                    AnomalyKind.GAP, f"{where(place, before)} is followed by offset {after}"
+                )
+                break
+
+
+# --- order ---------------------------------------------------------------------------------------
+
+
+def _reordered(index: _Index) -> Found:
+    """A producer's records of a partition are in the order in which it was given them."""
+    last: dict[tuple[str, Place], tuple[int, bytes]] = {}
+    for send in index.history.sends.values():  # in the order of asking
+        offset = send.offset
+        if offset < 0:
+            seen = [at for place, at in index.offsets.get(send.value, ()) if place == send.place]
+            if len(seen) != 1 or send.completed_at < 0 or send.outcome is not Outcome.OK:
+                continue
+            offset = seen[0]
+        before = last.get((send.producer, send.place))
+        if before is not None and offset < before[0]:
+            yield Anomaly(
+                AnomalyKind.REORDERED,
+                f"{send.producer} sent {short(before[1])} before {short(send.value)}, which is at"
+                f" {where(send.place, offset)}, {before[0] - offset} before it",
+            )
+        if before is None or offset > before[0]:
+            last[send.producer, send.place] = (offset, send.value)
+
+
+def _poll_order(index: _Index) -> Found:
+    """A consumer is handed out every record once, in order, from where it was put."""
+    known: dict[Place, list[int]] = defaultdict(list)
+    for place, offset in index.values:
+        known[place].append(offset)
+    offsets = {place: sorted(found) for place, found in known.items()}
+    last: dict[tuple[str, Place], int] = {}
+    for poll in index.history.polls:
+        yield from _order_of(poll, last, offsets.get(poll.place, []))
+
+
+def _order_of(poll: Poll, last: dict[tuple[str, Place], int], known: Sequence[int]) -> Found:
+    who = (poll.consumer, poll.place)
+    before = None if poll.is_first else last.get(who)
+    for offset, value in poll.records:
+        if before is not None and offset <= before:
+            yield Anomaly(
+                AnomalyKind.NONMONOTONIC_POLL,
+                f"{poll.consumer} was given {short(value)} at {where(poll.place, offset)} after"
+                f" offset {before}",
+            )
+        elif before is not None and (skipped := _between(known, before, offset)):
+            yield Anomaly(
+                AnomalyKind.SKIPPED_POLL,
+                f"{poll.consumer} was given {where(poll.place, offset)} after offset {before}:"
+                f" {skipped} records were jumped over",
+            )
+        before = offset
+    if before is not None:
+        last[who] = before
+
+
+def _between(known: Sequence[int], low: int, high: int) -> int:
+    """How many known offsets lie between two, exclusive of both."""
+    if high == low + 1:
+        return 0
+    return bisect_left(known, high) - bisect_right(known, low)
