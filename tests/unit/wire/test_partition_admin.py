@@ -27,6 +27,11 @@ from quorumlog.services import (
 
 from .served_node import WAIT_MS, serving
 
+
+def of_kind(number: Any) -> pb.ElectLeadersRequest:
+    return pb.ElectLeadersRequest(kind=number)
+
+
 PLACE = {"topic": "t", "partition": 0}
 REFUSED: list[tuple[Method[Any, Any], Any, type[QuorumlogError], str]] = [
     (
@@ -84,7 +89,7 @@ REFUSED: list[tuple[Method[Any, Any], Any, type[QuorumlogError], str]] = [
         InvalidRequest,
         "partition is -1; give 0 or more",
     ),
-    (ADMIN_ELECT_LEADERS, pb.ElectLeadersRequest(kind=7), InvalidRequest, "kind is 7; give"),
+    (ADMIN_ELECT_LEADERS, of_kind(7), InvalidRequest, "kind is 7; give"),
     (
         ADMIN_LIST_REASSIGNMENTS,
         pb.ListReassignmentsRequest(topics=["nope"]),
