@@ -194,6 +194,7 @@ class Replica:
             self._leader,
             log_end_offset=Offset(log.log_end_offset),
             flushed_end_offset=Offset(log.flushed_end_offset),
+            now_ms=int(asyncio.get_running_loop().time() * 1000),
         )
         log.note_high_watermark(self.partition.high_watermark)
         _wake(progress.released)

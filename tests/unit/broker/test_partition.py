@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.broker import Acks, LeaderState, Partition, Wait
+from quorumlog.broker.partition import FollowerFetch
 from quorumlog.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -27,6 +28,7 @@ def state(
 ) -> LeaderState:
     return LeaderState(
         leader_epoch=Epoch(epoch),
+        replicas=(ME, OTHER, THIRD),
         partition_epoch=0,
         isr=isr,
         min_isr=min_isr,
@@ -37,7 +39,7 @@ def state(
 def leading(leadership: LeaderState, *, end: int = 0, flushed: int = 0) -> Partition:
     partition = Partition(topic="t", index=0, node_id=ME, waits_max=3)
     partition.become_leader(
-        leadership, log_end_offset=Offset(end), flushed_end_offset=Offset(flushed)
+        leadership, log_end_offset=Offset(end), flushed_end_offset=Offset(flushed), now_ms=0
     )
     return partition
 
@@ -45,9 +47,17 @@ def leading(leadership: LeaderState, *, end: int = 0, flushed: int = 0) -> Parti
 def advance(
     partition: Partition, end: int, flushed: int = 0, *, replica: NodeId | None = None
 ) -> tuple[Wait, ...]:
-    progress = partition.advance(
-        log_end_offset=Offset(end), flushed_end_offset=Offset(flushed), replica=replica
-    )
+    if replica in (None, ME):
+        progress = partition.advance(log_end_offset=Offset(end), flushed_end_offset=Offset(flushed))
+    else:
+        fetch = FollowerFetch(
+            broker_epoch=Offset(1),
+            leader_epoch=partition.leader_epoch,
+            log_end_offset=Offset(end),
+            flushed_end_offset=Offset(flushed),
+            log_start_offset=Offset(0),
+        )
+        progress = partition.fetched(NodeId(replica or ME), fetch, now_ms=0)
     partition.check_invariants()
     return progress.released
 
@@ -79,11 +89,17 @@ def test_the_high_watermark_is_frozen_below_min_isr_and_never_goes_back() -> Non
     partition = leading(state(isr=(ME, OTHER), min_isr=2), end=10)
     advance(partition, 6, replica=OTHER)
     partition.become_leader(
-        state(isr=(ME,), min_isr=2), log_end_offset=Offset(10), flushed_end_offset=Offset(0)
+        state(isr=(ME,), min_isr=2),
+        log_end_offset=Offset(10),
+        flushed_end_offset=Offset(0),
+        now_ms=0,
     )
     assert partition.high_watermark == 6
     partition.become_leader(
-        state(isr=(ME, OTHER), min_isr=1), log_end_offset=Offset(10), flushed_end_offset=Offset(0)
+        state(isr=(ME, OTHER), min_isr=1),
+        log_end_offset=Offset(10),
+        flushed_end_offset=Offset(0),
+        now_ms=0,
     )
     advance(partition, 2, replica=OTHER)
     assert partition.high_watermark == 6
@@ -97,6 +113,7 @@ def test_a_new_leader_epoch_forgets_what_others_reported_in_the_old_one() -> Non
         state(epoch=1, isr=(ME, OTHER), min_isr=2),
         log_end_offset=Offset(8),
         flushed_end_offset=Offset(0),
+        now_ms=0,
     )
     assert partition.high_watermark == 5
 
@@ -150,7 +167,7 @@ def test_forgotten_waits_do_not_pile_up() -> None:
     partition = leading(state(isr=(ME, OTHER)))
     for offset in range(1, 1000):
         partition.forget(partition.wait_for(Acks.ALL, Offset(offset), None))
-    assert len(partition._all) <= 65
+    assert len(partition._all._heap) <= 65
 
 
 def test_waits_are_bounded_and_the_refused_request_may_store_nothing() -> None:

@@ -1,0 +1,169 @@
+"""The pure follower: truncation by epochs, resets, and what its high watermark may follow
+(KIP-101, KIP-279; R1 to R3, R12 to R16, R26)."""
+
+import pytest
+
+from quorumlog.broker.partition import (
+    Append,
+    FollowAnswer,
+    FollowerState,
+    FollowStep,
+    Nothing,
+    Partition,
+    Reset,
+    Truncate,
+    divergence,
+)
+from quorumlog.errors import NotLeaderOrFollower
+from quorumlog.ids import Epoch, NodeId, Offset
+from quorumlog.storage.segments.epochs import EpochCache
+
+ME, LEADER = NodeId(1), NodeId(2)
+
+
+def following(*, epoch: int = 5) -> Partition:
+    partition = Partition(topic="t", index=0, node_id=ME, waits_max=1)
+    state = FollowerState(leader_id=LEADER, leader_epoch=Epoch(epoch), partition_epoch=0)
+    partition.become_follower(state, NotLeaderOrFollower("node 2 leads"))
+    return partition
+
+
+def take(
+    answer: FollowAnswer,
+    *,
+    epochs: list[tuple[int, int]],
+    end: int,
+    start: int = 0,
+) -> FollowStep:
+    cache = EpochCache(epochs)
+    return following().take(
+        answer,
+        log_start_offset=Offset(start),
+        log_end_offset=Offset(end),
+        end_offset_for=lambda epoch: cache.end_offset_for(epoch, end),
+    )
+
+
+def answer(
+    *,
+    diverging: tuple[int, int] | None = None,
+    first: int | None = None,
+    start: int = 0,
+    mark: int = 0,
+    epoch: int = 5,
+) -> FollowAnswer:
+    return FollowAnswer(
+        leader_epoch=Epoch(epoch),
+        high_watermark=Offset(mark),
+        log_start_offset=Offset(start),
+        first_offset=None if first is None else Offset(first),
+        diverging=None if diverging is None else (Epoch(diverging[0]), Offset(diverging[1])),
+    )
+
+
+def parts(
+    last_epoch: int, end: int, *, leader: list[tuple[int, int]], leader_end: int
+) -> tuple[int, int] | None:
+    cache = EpochCache(leader)
+    return divergence(
+        last_epoch,
+        end,
+        end_offset_for=lambda epoch: cache.end_offset_for(epoch, leader_end),
+        latest_epoch=cache.latest,
+        leader_end_offset=leader_end,
+    )
+
+
+def test_a_beginning_of_the_leaders_log_does_not_part_from_it() -> None:
+    assert parts(3, 10, leader=[(1, 0), (3, 5)], leader_end=20) is None
+    assert parts(1, 5, leader=[(1, 0), (3, 5)], leader_end=20) is None
+
+
+def test_a_log_without_batches_never_parts() -> None:
+    assert parts(-1, 7, leader=[(1, 0)], leader_end=20) is None
+
+
+def test_records_beyond_the_end_of_an_epoch_part_there() -> None:
+    assert parts(1, 8, leader=[(1, 0), (3, 5)], leader_end=20) == (1, 5)
+
+
+def test_an_epoch_the_leader_never_had_parts_at_the_end_of_the_one_before() -> None:
+    """R3: the follower's last epoch is unknown to the leader."""
+    assert parts(2, 8, leader=[(1, 0), (3, 5)], leader_end=20) == (1, 5)
+
+
+def test_an_epoch_newer_than_all_of_the_leaders_parts_at_its_end() -> None:
+    assert parts(4, 8, leader=[(1, 0), (3, 5)], leader_end=7) == (3, 7)
+
+
+def test_an_epoch_that_was_deleted_at_the_leader_is_shared_up_to_its_first_one() -> None:
+    assert parts(1, 4, leader=[(3, 5)], leader_end=9) is None
+    assert parts(1, 8, leader=[(3, 5)], leader_end=9) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("diverging", "epochs", "end", "target"),
+    [
+        ((1, 5), [(1, 0), (2, 8)], 12, 5),  # the leader left epoch 1 earlier
+        ((1, 20), [(1, 0), (2, 8)], 12, 8),  # the follower left it earlier
+        ((3, 9), [(1, 0), (4, 6)], 12, 6),  # the epoch is unknown here: the one before it, and ask
+        ((-1, 0), [(1, 0)], 12, 0),  # the leader's log is empty
+    ],
+)
+def test_a_diverging_log_is_cut_where_both_ends_of_the_epoch_are(
+    diverging: tuple[int, int], epochs: list[tuple[int, int]], end: int, target: int
+) -> None:
+    assert take(answer(diverging=diverging), epochs=epochs, end=end) == Truncate(Offset(target))
+
+
+def test_nothing_else_of_a_diverging_answer_counts() -> None:
+    """R12: its high watermark would tell what this log does not have."""
+    step = take(answer(diverging=(1, 5), mark=12, first=12), epochs=[(1, 0)], end=12)
+    assert step == Truncate(Offset(5))
+
+
+def test_logs_that_part_below_the_own_start_begin_anew_where_the_leaders_does() -> None:
+    step = take(answer(diverging=(1, 5), start=2), epochs=[(1, 8)], end=12, start=8)
+    assert step == Reset(Offset(2))
+
+
+def test_a_follower_behind_the_leaders_start_begins_anew_there() -> None:
+    """R26: start, end and mark move together."""
+    assert take(answer(start=30), epochs=[(1, 0)], end=12) == Reset(Offset(30))
+    partition = following()
+    partition.restarted(Offset(30))
+    assert partition.high_watermark == 30
+
+
+def test_records_that_go_on_where_the_log_ends_or_behind_a_gap_are_appended() -> None:
+    assert take(answer(first=12), epochs=[(1, 0)], end=12) == Append()
+    assert take(answer(first=15), epochs=[(1, 0)], end=12) == Append(), "compaction leaves gaps"
+    step = take(answer(first=10), epochs=[(1, 0)], end=12)
+    assert step == Nothing("records from 10 on, the log ends at 12")
+
+
+@pytest.mark.parametrize("epoch", [4, 6])
+def test_an_answer_of_another_leader_epoch_changes_nothing(epoch: int) -> None:
+    """R14: it was meant for a log that was followed before."""
+    step = take(answer(diverging=(1, 0), epoch=epoch), epochs=[(1, 0)], end=12)
+    assert isinstance(step, Nothing)
+    assert step.reason.startswith(f"an answer of leader epoch {epoch}")
+    assert not following().replicated(
+        leader_epoch=epoch, leader_high_watermark=9, log_end_offset=12
+    )
+
+
+def test_the_mark_follows_the_leaders_up_to_the_own_end_and_never_goes_back() -> None:
+    partition = following()
+    assert partition.replicated(leader_epoch=5, leader_high_watermark=9, log_end_offset=6)
+    assert partition.high_watermark == 6
+    assert not partition.replicated(leader_epoch=5, leader_high_watermark=4, log_end_offset=6)
+    assert partition.high_watermark == 6
+
+
+def test_a_cut_below_the_mark_takes_the_mark_along() -> None:
+    """Only an unclean election makes that."""
+    partition = following()
+    partition.replicated(leader_epoch=5, leader_high_watermark=9, log_end_offset=9)
+    partition.truncated(Offset(4))
+    assert partition.high_watermark == 4

@@ -1,0 +1,332 @@
+"""The pure leader and its in-sync replicas: who joins, who leaves, what counts meanwhile (KIP-497,
+KIP-903, KIP-966; R6 to R11, R27, R28)."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from quorumlog.broker.partition import (
+    Acks,
+    BrokerFacts,
+    FollowerFetch,
+    FollowerState,
+    IsrProposal,
+    LeaderState,
+    Partition,
+    Progress,
+    Wait,
+)
+from quorumlog.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    Lost,
+    NotController,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    QuorumlogError,
+    StaleBrokerEpoch,
+)
+from quorumlog.ids import Epoch, NodeId, Offset
+
+ME, OTHER, THIRD = NodeId(1), NodeId(2), NodeId(3)
+LAG_MS = 1_000
+
+
+@dataclass
+class Leader:
+    """A leader with two other replicas whose registrations the test may change."""
+
+    isr: tuple[NodeId, ...] = (ME,)
+    min_isr: int = 1
+    end: int = 0
+    counts_flushed: bool = False
+    recovering: bool = False
+    facts: dict[NodeId, BrokerFacts] = field(
+        default_factory=lambda: {n: BrokerFacts(Offset(n), True) for n in (ME, OTHER, THIRD)}
+    )
+
+    def __post_init__(self) -> None:
+        self.partition = Partition(
+            topic="t",
+            index=0,
+            node_id=ME,
+            waits_max=9,
+            brokers=lambda node: self.facts.get(node),
+            lag_time_max_ms=LAG_MS,
+        )
+        self.lead()
+
+    def state(self, *, epoch: int = 1, partition_epoch: int = 0) -> LeaderState:
+        return LeaderState(
+            leader_epoch=Epoch(epoch),
+            partition_epoch=partition_epoch,
+            replicas=(ME, OTHER, THIRD),
+            isr=self.isr,
+            min_isr=self.min_isr,
+            counts_flushed=self.counts_flushed,
+            recovering=self.recovering,
+        )
+
+    def lead(self, *, epoch: int = 1, partition_epoch: int = 0, now_ms: int = 0) -> Progress:
+        return self.partition.become_leader(
+            self.state(epoch=epoch, partition_epoch=partition_epoch),
+            log_end_offset=Offset(self.end),
+            flushed_end_offset=Offset(0),
+            now_ms=now_ms,
+        )
+
+    def append(self, end: int) -> Progress:
+        self.end = end
+        return self.partition.advance(log_end_offset=Offset(end), flushed_end_offset=Offset(0))
+
+    def fetch(
+        self,
+        node: NodeId,
+        end: int,
+        *,
+        now_ms: int = 0,
+        flushed: int = 0,
+        epoch: int = 1,
+        broker_epoch: int | None = None,
+    ) -> Progress:
+        fetch = FollowerFetch(
+            broker_epoch=Offset(node if broker_epoch is None else broker_epoch),
+            leader_epoch=Epoch(epoch),
+            log_end_offset=Offset(end),
+            flushed_end_offset=Offset(flushed),
+            log_start_offset=Offset(0),
+        )
+        progress = self.partition.fetched(node, fetch, now_ms)
+        self.partition.check_invariants()
+        return progress
+
+    def proposal(self) -> IsrProposal:
+        found = self.partition.isr_proposal()
+        assert found is not None, "nothing is asked for"
+        return found
+
+    def accept(self, proposal: IsrProposal) -> Progress:
+        self.isr = proposal.members
+        return self.partition.isr_accepted(
+            proposal,
+            leader_epoch=proposal.leader_epoch,
+            partition_epoch=proposal.partition_epoch + 1,
+            isr=proposal.members,
+        )
+
+    @property
+    def mark(self) -> int:
+        return self.partition.high_watermark
+
+
+def test_a_replica_that_reached_the_mark_is_asked_into_the_isr_with_its_broker_epoch() -> None:
+    leader = Leader(end=5)
+    leader.fetch(OTHER, 3)
+    assert leader.partition.isr_proposal() is None
+    leader.fetch(OTHER, 5)
+    assert leader.proposal().isr == ((ME, 1), (OTHER, 2))
+    assert leader.proposal() is leader.proposal(), "one in flight, the same until answered"
+
+
+def test_the_mark_waits_for_everybody_who_was_asked_for_before_the_answer_comes() -> None:
+    """R9: the controller may have accepted already, and elect the newcomer."""
+    leader = Leader(end=5)
+    leader.fetch(OTHER, 5)
+    leader.proposal()
+    leader.append(9)
+    assert leader.mark == 5
+    leader.fetch(OTHER, 8)
+    assert leader.mark == 8
+
+
+@pytest.mark.parametrize("error", [Lost("?"), NotController("?")])
+def test_a_lost_answer_keeps_the_maximal_isr_and_asks_the_same_again(error: QuorumlogError) -> None:
+    leader = Leader(end=5)
+    leader.fetch(OTHER, 5)
+    asked = leader.proposal()
+    leader.partition.isr_refused(asked, error)
+    leader.append(9)
+    assert leader.mark == 5
+    assert leader.proposal() is asked
+
+
+def test_an_ineligible_replica_rolls_the_isr_back_and_is_not_asked_for_at_once_again() -> None:
+    """R8: the controller said that the partition epoch is right and nothing was taken."""
+    leader = Leader(end=5)
+    leader.fetch(OTHER, 5)
+    leader.partition.isr_refused(leader.proposal(), IneligibleReplica("fenced"))
+    assert leader.partition.maximal_isr == (ME,)
+    assert leader.partition.isr_proposal() is None
+    leader.fetch(OTHER, 5, now_ms=600)
+    assert leader.proposal().members == (ME, OTHER)
+
+
+@pytest.mark.parametrize("error", [InvalidUpdateVersion("?"), FencedLeaderEpoch("?")])
+def test_a_stale_proposal_keeps_the_maximal_isr_until_the_metadata_says_what_holds(
+    error: QuorumlogError,
+) -> None:
+    leader = Leader(end=5)
+    leader.fetch(OTHER, 5)
+    leader.partition.isr_refused(leader.proposal(), error)
+    assert leader.partition.isr_proposal() is None
+    assert OTHER in leader.partition.maximal_isr
+    leader.lead(partition_epoch=1)
+    assert OTHER not in leader.partition.maximal_isr
+    assert leader.proposal().partition_epoch == 1
+
+
+def test_an_accepted_shrink_releases_what_waited_for_the_lost_member() -> None:
+    """R27: the mark is looked at again in the answer, not at the next fetch."""
+    leader = Leader(isr=(ME, OTHER), end=5)
+    wait = leader.partition.wait_for(Acks.ALL, Offset(5), None)
+    leader.partition.check_isr(LAG_MS + 1)
+    asked = leader.proposal()
+    assert asked.members == (ME,)
+    assert leader.mark == 0, "it may still be refused"
+    assert leader.accept(asked).released == (wait,)
+
+
+def test_a_member_that_is_slow_yet_level_with_where_the_leader_was_stays() -> None:
+    leader = Leader(isr=(ME, OTHER), end=5)
+    leader.fetch(OTHER, 5, now_ms=900)
+    for turn in range(1, 5):
+        leader.append(5 + 10 * turn)
+        leader.fetch(OTHER, 10 * turn - 5, now_ms=900 + turn * 400)
+        leader.partition.check_isr(900 + turn * 400)
+        assert leader.partition.isr_proposal() is None
+    leader.partition.check_isr(900 + 4 * 400 + LAG_MS)
+    assert leader.proposal().members == (ME,)
+
+
+def test_a_replica_that_keeps_up_holds_the_mark_so_that_it_can_join() -> None:
+    """Else a mark that moves with every append runs away from it for ever."""
+    leader = Leader(end=5)
+    leader.fetch(OTHER, 4, now_ms=1)
+    leader.append(6)
+    leader.fetch(OTHER, 5, now_ms=2)  # level with where the leader was at its last fetch
+    leader.append(8)
+    assert leader.mark == 6
+    leader.fetch(OTHER, 6, now_ms=3)
+    assert leader.proposal().members == (ME, OTHER)
+
+
+def test_who_is_fenced_stopping_or_registered_anew_does_not_join() -> None:
+    """R6, R7, R8: judged on one captured state of the metadata."""
+    leader = Leader(end=5)
+    for facts in (BrokerFacts(Offset(2), False), BrokerFacts(Offset(1), True), None):
+        if facts is None:
+            del leader.facts[OTHER]
+        else:
+            leader.facts[OTHER] = facts
+        leader.fetch(OTHER, 5)
+        assert leader.partition.isr_proposal() is None
+        assert leader.append(leader.end + 1).high_watermark_moved, "nor does it hold the mark"
+
+
+def test_a_fetch_of_a_past_life_is_refused() -> None:
+    leader = Leader(end=5)
+    leader.facts[OTHER] = BrokerFacts(Offset(7), True)
+    with pytest.raises(StaleBrokerEpoch, match="epoch 2, it is registered with 7"):
+        leader.fetch(OTHER, 5)
+
+
+def test_a_stranger_is_no_replica() -> None:
+    with pytest.raises(InvalidRequest, match="node 9 is no other replica of t-0"):
+        Leader().fetch(NodeId(9), 0)
+
+
+def test_to_join_a_replica_must_reach_the_start_of_the_leader_epoch() -> None:
+    """R10: the new leader's own mark may be behind what the old one told."""
+    leader = Leader(end=5)
+    leader.isr, leader.end = (ME, THIRD), 10
+    leader.lead(epoch=2, partition_epoch=1)
+    assert leader.mark == 5
+    leader.fetch(OTHER, 7, epoch=2)
+    assert leader.partition.isr_proposal() is None
+    leader.fetch(OTHER, 10, epoch=2)
+    assert leader.proposal().members == (ME, OTHER, THIRD)
+
+
+def test_what_was_reported_in_an_older_epoch_makes_nobody_join() -> None:
+    """R11."""
+    leader = Leader(end=5)
+    leader.fetch(OTHER, 5)
+    leader.lead(epoch=2, partition_epoch=1)
+    assert leader.partition.isr_proposal() is None
+
+
+def test_until_it_committed_its_beginning_a_leader_does_not_say_how_far_it_is() -> None:
+    leader = Leader(isr=(ME, OTHER), end=10)
+    with pytest.raises(OffsetNotAvailable, match="committed up to 0 of 10"):
+        leader.partition.check_committed()
+    leader.fetch(OTHER, 10)
+    assert leader.partition.check_committed() == 10
+
+
+def test_under_fsync_only_what_is_flushed_makes_a_replica_join() -> None:
+    leader = Leader(counts_flushed=True, end=5)
+    leader.partition.advance(log_end_offset=Offset(5), flushed_end_offset=Offset(5))
+    leader.fetch(OTHER, 5, flushed=4)
+    assert leader.partition.isr_proposal() is None
+    leader.fetch(OTHER, 5, flushed=5)
+    assert leader.proposal().members == (ME, OTHER)
+
+
+def test_a_recovering_leader_says_first_that_it_has_recovered() -> None:
+    leader = Leader(end=5, recovering=True)
+    leader.fetch(OTHER, 5)
+    asked = leader.proposal()
+    assert (asked.recovered, asked.members) == (True, (ME,))
+    leader.accept(asked)
+    assert leader.proposal().members == (ME, OTHER)
+
+
+def test_an_older_state_of_the_metadata_does_not_undo_an_accepted_isr() -> None:
+    leader = Leader(end=5)
+    leader.fetch(OTHER, 5)
+    leader.accept(leader.proposal())
+    leader.isr = (ME,)
+    leader.lead(partition_epoch=0)
+    assert leader.partition.maximal_isr == (ME, OTHER)
+
+
+def test_an_answer_of_another_leadership_is_dropped() -> None:
+    leader = Leader(end=5)
+    leader.fetch(OTHER, 5)
+    asked = leader.proposal()
+    leader.lead(epoch=2, partition_epoch=3)
+    leader.partition.isr_accepted(asked, leader_epoch=1, partition_epoch=1, isr=(ME, OTHER))
+    assert leader.partition.maximal_isr == (ME,)
+
+
+def test_a_lapsed_leader_takes_only_what_needs_the_in_sync_replicas() -> None:
+    leader = Leader(end=5)
+    for acks in (Acks.NONE, Acks.LEADER):
+        with pytest.raises(NotLeaderOrFollower, match="lost its controllers"):
+            leader.partition.admit(acks, None, lapsed=True)
+    leader.partition.admit(Acks.ALL, None, lapsed=True)
+
+
+def test_a_follower_releases_its_waits_and_says_who_leads() -> None:
+    leader = Leader(isr=(ME, OTHER), end=5)
+    wait = leader.partition.wait_for(Acks.ALL, Offset(5), None)
+    error = NotLeaderOrFollower("node 2 leads")
+    followed = FollowerState(leader_id=OTHER, leader_epoch=Epoch(2), partition_epoch=1)
+    released: tuple[Wait, ...] = leader.partition.become_follower(followed, error)
+    assert released == (wait,)
+    assert wait.error is error
+    with pytest.raises(NotLeaderOrFollower, match="node 2 leads"):
+        leader.partition.check_leader(None)
+    assert leader.partition.followed == OTHER
+
+
+def test_standings_say_in_a_sentence_why_a_replica_is_not_in_sync() -> None:
+    leader = Leader(isr=(ME,), end=5)
+    leader.fetch(OTHER, 3, now_ms=10)
+    leader.facts[THIRD] = BrokerFacts(Offset(3), False)
+    mine, other, third = leader.partition.standings(30)
+    assert (mine.in_sync, mine.reason) == (True, "")
+    assert other.reason == "broker 2 is 2 records behind and fetched last 20 ms ago"
+    assert third.reason == "broker 3 is fenced or stopping"
