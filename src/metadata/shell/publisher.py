@@ -33,6 +33,9 @@ class MetadataPublisher:
         self._moved = asyncio.Event()
         self._closed = False
         self._waiters: list[tuple[Offset, asyncio.Future[None]]] = []
+        # Name of the metadata transaction that was committed without its end; None: there is none.
+        # A new leader that finds one aborts it first.
+        self.open_transaction: str | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -68,8 +71,18 @@ class MetadataPublisher:
             if self._builder.would_recreate(record):
                 self._earlier.append(self._builder)
                 self._builder = DeltaBuilder(self._builder.image)
+            self._note_transaction(record)
             self._builder.replay(record, offset=base_offset + index, epoch=epoch)
         self._moved.set()
+
+    def _note_transaction(self, record: pb.MetadataRecord) -> None:
+        match record.WhichOneof("record"):
+            case "begin_transaction":
+                self.open_transaction = record.begin_transaction.name
+            case "end_transaction" | "abort_transaction":
+                self.open_transaction = None
+            case _:
+                pass
 
     def snapshot(self) -> Iterator[list[bytes]]:
         """The committed state in slices of record values; it stays that state."""
