@@ -41,7 +41,8 @@ class LongDecision:
     """
 
     name: str  # for people
-    slices: Iterator[tuple[pb.MetadataRecord, ...]]  # up to RECORDS_A_STEP records each
+    # Up to RECORDS_A_STEP records each; an empty one says that a step's time is over, no more.
+    slices: Iterator[tuple[pb.MetadataRecord, ...]]
     # From the image after all of it: the reply, and the brokers as in Decision.
     finish: Callable[[MetadataImage], tuple[Reply, tuple[NodeId, ...]]]
 
