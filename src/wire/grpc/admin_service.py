@@ -35,6 +35,7 @@ from .configs import (
     check_alteration,
     check_changes,
     check_resources,
+    describe_cluster_configs,
     describe_node_settings,
     describe_topic_configs,
 )
@@ -179,20 +180,25 @@ class AdminService:
     async def describe_configs(
         self, request: admin_pb2.DescribeConfigsRequest, context: CallContext
     ) -> admin_pb2.DescribeConfigsResponse:
-        """Tell every config of topics and every setting of this node, and who set it."""
+        """Tell every config of topics and of the cluster and every setting of this node, and who
+        set it."""
         check_resources(request.resources)
         image = await self._metadata.reach(request.min_metadata_offset, context)
         response = admin_pb2.DescribeConfigsResponse(metadata_offset=image.offset)
         for resource in request.resources:
             result = response.results.add(resource=resource)
-            if resource.WhichOneof("resource") == "broker":
-                self._describe_broker(result)
-                continue
-            topic = image.topic(resource.topic)
-            if topic is None:
-                fill_error(result.error, _unknown(resource.topic), resource.topic)
-            else:
-                result.configs.extend(describe_topic_configs(topic))
+            match resource.WhichOneof("resource"):
+                case "broker":
+                    self._describe_broker(result)
+                case "cluster":
+                    result.configs.extend(describe_cluster_configs(image.cluster_configs))
+                case _:
+                    topic = image.topic(resource.topic)
+                    if topic is None:
+                        fill_error(result.error, _unknown(resource.topic), resource.topic)
+                    else:
+                        configs = describe_topic_configs(topic, image.cluster_configs)
+                        result.configs.extend(configs)
         return response
 
     def _describe_broker(self, result: admin_pb2.DescribeConfigsResult) -> None:

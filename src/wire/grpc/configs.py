@@ -1,11 +1,20 @@
-"""Configs of topics and settings of a node as admin clients see them; no decision, no waiting."""
+"""Configs of topics and of the cluster, and settings of a node, as admin clients see them; no
+decision, no waiting."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import InvalidRequest
-from ...metadata import TOPIC_CONFIGS, ConfigType, TopicImage, check_topic_name, effective_configs
+from ...metadata import (
+    TOPIC_CONFIGS,
+    ConfigType,
+    TopicConfig,
+    TopicImage,
+    check_topic_name,
+    effective_configs,
+)
+from ...metadata.cluster_configs import CLUSTER_CONFIGS
 from ...metadata.topic_configs import INT64_MAX
 from ...proto import admin_pb2 as pb
 from ...settings import Origin, Setting
@@ -31,36 +40,73 @@ class NodeSetting:
     origin: Origin
 
 
-def describe_topic_configs(topic: TopicImage) -> list[pb.ConfigDescription]:
-    """Return every config of a topic, set or not, by ascending name."""
-    factor = topic.replication_factor
-    values = effective_configs(topic.configs, replication_factor=factor)
+def describe_topic_configs(
+    topic: TopicImage, cluster_configs: Mapping[str, str]
+) -> list[pb.ConfigDescription]:
+    """Return every config of a topic, set or not, by ascending name; what the cluster says counts
+    where the topic says nothing."""
+
+    def values(configs: Mapping[str, str]) -> dict[str, str]:
+        factor = topic.replication_factor
+        return effective_configs(
+            configs, replication_factor=factor, cluster_configs=cluster_configs
+        )
+
+    now = values(topic.configs)
     described = []
     for name, row in TOPIC_CONFIGS.items():
+        if name in topic.configs:
+            source = pb.CONFIG_SOURCE_TOPIC
+        elif name in CLUSTER_CONFIGS and name in cluster_configs:
+            source = pb.CONFIG_SOURCE_CLUSTER
+        else:
+            source = pb.CONFIG_SOURCE_DEFAULT
         others = {key: value for key, value in topic.configs.items() if key != name}
-        entry = pb.ConfigDescription(
-            name=name,
-            value=values[name],
-            default_value=effective_configs(others, replication_factor=factor)[name],
-            source=pb.CONFIG_SOURCE_TOPIC if name in topic.configs else pb.CONFIG_SOURCE_DEFAULT,
-            type=row.type.value,
-            unit=row.unit,
-            doc=row.doc,
-            changes=row.changes,
+        described.append(
+            _described(row, value=now[name], default=values(others)[name], source=source)
         )
-        match row.type:
-            case ConfigType.WHOLE:
-                entry.low = row.low
-                if row.high < INT64_MAX:
-                    entry.high = row.high
-            case ConfigType.FRACTION:
-                entry.low, entry.high = 0, 1
-            case ConfigType.CHOICE:
-                entry.choices.extend(row.choices)
-            case ConfigType.SWITCH:
-                entry.choices.extend(v for v in ("false", "true") if v not in row.planned)
-        described.append(entry)
     return described
+
+
+def describe_cluster_configs(configs: Mapping[str, str]) -> list[pb.ConfigDescription]:
+    """Return every config of the cluster, set or not, by ascending name."""
+    return [
+        _described(
+            row,
+            value=configs.get(name, row.default),
+            default=row.default,
+            source=pb.CONFIG_SOURCE_CLUSTER if name in configs else pb.CONFIG_SOURCE_DEFAULT,
+        )
+        for name, row in CLUSTER_CONFIGS.items()
+    ]
+
+
+def _described(
+    row: TopicConfig, *, value: str, default: str, source: pb.ConfigSource
+) -> pb.ConfigDescription:
+    """Describe a row of the tables that the metadata keeps."""
+    entry = pb.ConfigDescription(
+        name=row.name,
+        value=value,
+        default_value=default,
+        source=source,
+        type=row.type.value,
+        unit=row.unit,
+        doc=row.doc,
+        changes=row.changes,
+    )
+    match row.type:
+        case ConfigType.WHOLE:
+            entry.low = row.low
+            if row.high < INT64_MAX:
+                entry.high = row.high
+        case ConfigType.FRACTION:
+            entry.low, entry.high = 0, 1
+        case ConfigType.CHOICE:
+            entry.choices.extend(row.choices)
+        case ConfigType.SWITCH:
+            entry.choices.extend(v for v in ("false", "true") if v not in row.planned)
+    return entry
 
 
 def describe_node_settings(settings: Sequence[NodeSetting]) -> list[pb.ConfigDescription]:
@@ -98,8 +144,12 @@ def check_resources(resources: Sequence[pb.ConfigResource]) -> None:
             case "broker":
                 if resource.broker < 0:
                     raise InvalidRequest(f"broker is {resource.broker}; give a node id, 0 or more")
+            case "cluster" if resource.cluster:
+                continue
             case _:
-                raise InvalidRequest(f"resources[{index}] names neither a topic nor a broker")
+                raise InvalidRequest(
+                    f"resources[{index}] names neither a topic nor a broker nor the cluster"
+                )
 
 
 def check_alteration(request: pb.AlterConfigsRequest) -> None:

@@ -1,22 +1,13 @@
 """The part of the service `Admin` that says where partitions are and who leads them: more
 partitions, moves, elections.
 
-Changes are relayed to the active controller. Lists are answered from this broker's image in steps,
-so that a cluster of many partitions holds nobody up.
+Changes are relayed to the active controller; lists are answered from this broker's image.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...errors import InvalidRequest, UnknownTopicOrPartition
-from ...metadata import (
-    MetadataImage,
-    PartitionImage,
-    TopicImage,
-    check_topic_name,
-    describe_partition,
-)
+from ...metadata import MetadataImage, TopicImage, check_topic_name, describe_partition
 from ...proto import admin_pb2 as pb
 from ...proto import controller_pb2
 from ...runtime import CallContext, Handler
@@ -34,8 +25,6 @@ from .validation import (
     check_places,
     check_topic_id,
 )
-
-STEP: Final = 1_000  # partitions looked at in one step of the loop
 
 
 class PartitionAdmin:
@@ -84,11 +73,9 @@ class PartitionAdmin:
         check_names(request.topics)
         image = await self._metadata.reach(request.min_metadata_offset, context)
         response = pb.ListReassignmentsResponse(metadata_offset=image.offset)
-        async for topic, index, partition in partitions_of(image, request.topics):
-            if partition.is_moving:
-                response.reassignments.add(
-                    topic=topic.name, partition=describe_partition(index, partition)
-                )
+        for topic, index in sorted(moving(image, request.topics), key=by_name):
+            partition = describe_partition(index, topic.partitions[index])
+            response.reassignments.add(topic=topic.name, partition=partition)
         return response
 
     async def elect_leaders(
@@ -119,19 +106,19 @@ def check_names(names: Sequence[str]) -> None:
         check_topic_name(name)
 
 
-async def partitions_of(
-    image: MetadataImage, names: Iterable[str]
-) -> AsyncIterator[tuple[TopicImage, int, PartitionImage]]:
-    """Give the partitions of topics, of all when none is named, by ascending topic and index;
-    others have their turn in between. Raises UnknownTopicOrPartition."""
-    topics = [_known(image, name) for name in sorted(set(names))] or image.sorted_topics()
-    seen = 0
-    for topic in topics:
-        for index, partition in topic.sorted_partitions():
-            yield topic, index, partition
-            seen += 1
-            if seen % STEP == 0:
-                await asyncio.sleep(0)
+def moving(image: MetadataImage, names: Sequence[str]) -> Iterator[tuple[TopicImage, int]]:
+    """Give the partitions under reassignment, of these topics or of all; raises
+    UnknownTopicOrPartition."""
+    wanted = {_known(image, name).id for name in names}
+    for topic_id, index in image.moving:
+        if not names or topic_id in wanted:
+            yield image.topics_by_id[topic_id], index
+
+
+def by_name(place: tuple[TopicImage, int]) -> tuple[str, int]:
+    """Return what partitions are sorted by."""
+    topic, index = place
+    return topic.name, index
 
 
 def _known(image: MetadataImage, name: str) -> TopicImage:
