@@ -77,6 +77,17 @@ class NodeAddresses:
     http: str | None = None
 
 
+@dataclass(slots=True)
+class NodeParts:
+    """What a node is made of, as far as it is open, for who looks on from the same process."""
+
+    directory: Directory | None = None
+    publisher: MetadataPublisher | None = None
+    replicas: ReplicaManager | None = None
+    raft: RaftNode | None = None
+    controller: ControllerShell | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
     """This node's part in the quorum."""
@@ -119,6 +130,7 @@ class Node:
         self._runtime = runtime
         self._config = config
         self._origins = origins or {}
+        self.parts = NodeParts()
         self._closers: list[Closer] = []  # of what is open, oldest first
         self._stack = AsyncExitStack()
         self._addresses: NodeAddresses | None = None
@@ -176,9 +188,10 @@ class Node:
     # --- up -----------------------------------------------------------------------------------
 
     async def _open(self, scope: Scope) -> NodeAddresses:
-        directory = await self._open_directory(scope)
-        publisher = MetadataPublisher()
+        directory = self.parts.directory = await self._open_directory(scope)
+        publisher = self.parts.publisher = MetadataPublisher()
         replicas = self._open_replicas(scope, directory) if self._config.is_broker else None
+        self.parts.replicas = replicas
         if replicas is not None:
             self._closers.append(replicas.close)
             publisher.subscribe(replicas.apply)
@@ -263,6 +276,7 @@ class Node:
         if raft.log_end_offset == 0 and config.is_alone:
             await _refuse_lost_metadata(directory)
         controller.attach(raft)
+        self.parts.raft, self.parts.controller = raft, controller
         quorum = QuorumService(self._runtime, raft, cluster_id=meta.cluster_id)
         listener = await self._listen(
             config.controller_listener,
