@@ -25,6 +25,7 @@ from .commands import (
     TopicDeleted,
 )
 from .image import PartitionImage, TopicImage
+from .topic_configs import effective_min_isr
 
 
 def command_of(request: controller_pb2.RelayRequest, entropy: Entropy) -> Command:
@@ -91,12 +92,14 @@ def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
     return admin_pb2.TopicDescription(
         name=topic.name,
         topic_id=topic.id,
-        partitions=[describe_partition(*entry) for entry in topic.sorted_partitions()],
+        partitions=[describe_partition(topic, *entry) for entry in topic.sorted_partitions()],
         configs=_config_entries(topic),
     )
 
 
-def describe_partition(index: int, partition: PartitionImage) -> admin_pb2.PartitionDescription:
+def describe_partition(
+    topic: TopicImage, index: int, partition: PartitionImage
+) -> admin_pb2.PartitionDescription:
     """Return a partition as admin clients see it."""
     return admin_pb2.PartitionDescription(
         partition=index,
@@ -110,6 +113,7 @@ def describe_partition(index: int, partition: PartitionImage) -> admin_pb2.Parti
         adding=partition.adding,
         removing=partition.removing,
         recovering=partition.recovering,
+        min_isr=effective_min_isr(topic.configs, replication_factor=partition.replication_factor),
     )
 
 

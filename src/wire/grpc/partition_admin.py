@@ -74,7 +74,7 @@ class PartitionAdmin:
         image = await self._metadata.reach(request.min_metadata_offset, context)
         response = pb.ListReassignmentsResponse(metadata_offset=image.offset)
         for topic, index in sorted(moving(image, request.topics), key=by_name):
-            partition = describe_partition(index, topic.partitions[index])
+            partition = describe_partition(topic, index, topic.partitions[index])
             response.reassignments.add(topic=topic.name, partition=partition)
         return response
 
