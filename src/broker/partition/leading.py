@@ -119,13 +119,15 @@ class Leadership:
             raise InvalidRequest(
                 f"node {follower} is no other replica of {self.name}: {self.state.replicas}"
             )
-        facts = self.brokers(follower)
-        if facts is not None and fetch.broker_epoch < facts.broker_epoch:
+        facts, remote = self.brokers(follower), self.remotes.get(follower)
+        known = -1 if facts is None else facts.broker_epoch
+        if remote is not None:
+            known = max(known, remote.broker_epoch)  # its own fetches may be ahead of the metadata
+        if fetch.broker_epoch < known:
             raise StaleBrokerEpoch(
                 f"broker {follower} fetches with epoch {fetch.broker_epoch}, it is registered"
-                f" with {facts.broker_epoch}"
+                f" with {known}"
             )
-        remote = self.remotes.get(follower)
         if remote is None or remote.broker_epoch != fetch.broker_epoch:
             is_member = follower in self.state.isr
             remote = RemoteReplica(

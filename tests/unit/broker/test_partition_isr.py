@@ -232,6 +232,14 @@ def test_a_fetch_of_a_past_life_is_refused() -> None:
         leader.fetch(OTHER, 5)
 
 
+def test_a_late_fetch_of_a_past_life_does_not_count_where_the_metadata_is_behind() -> None:
+    leader = Leader(isr=(ME, OTHER), end=5)
+    leader.fetch(OTHER, 0, broker_epoch=7)
+    with pytest.raises(StaleBrokerEpoch, match="epoch 2, it is registered with 7"):
+        leader.fetch(OTHER, 5)
+    assert leader.mark == 0
+
+
 def test_a_stranger_is_no_replica() -> None:
     with pytest.raises(InvalidRequest, match="node 9 is no other replica of t-0"):
         Leader().fetch(NodeId(9), 0)
