@@ -3,7 +3,14 @@
 Derived from proto/quorumlog/v1; a test holds the list against the generated descriptors.
 """
 
-from .proto import admin_pb2, controller_pb2, log_pb2, quorum_pb2, raft_pb2
+from .proto import (
+    admin_pb2,
+    controller_pb2,
+    log_pb2,
+    quorum_pb2,
+    raft_pb2,
+    transactions_pb2,
+)
 from .runtime import Method
 
 LOG_PRODUCE = Method(
@@ -19,6 +26,12 @@ LOG_SUBSCRIBE = Method(
 )
 LOG_LIST_OFFSETS = Method(
     "/quorumlog.v1.Log/ListOffsets", log_pb2.ListOffsetsRequest, log_pb2.ListOffsetsResponse
+)
+
+TRANSACTIONS_INIT_PRODUCER_ID = Method(
+    "/quorumlog.v1.Transactions/InitProducerId",
+    transactions_pb2.InitProducerIdRequest,
+    transactions_pb2.InitProducerIdResponse,
 )
 
 ADMIN_DESCRIBE_CLUSTER = Method(

@@ -20,6 +20,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from ..broker.shell.producer_ids import ProducerIds
 from ..broker.shell.replicas import ReplicaManager
 from ..errors import (
     AddressInUse,
@@ -49,7 +50,14 @@ from ..storage.disk.checkpoints import decode_meta
 from ..storage.disk.contents import read_file
 from ..storage.disk.layout import META_PROPERTIES
 from ..storage.shell.directory import Directory
-from ..wire.grpc import AdminService, LogLimits, LogService, NodeSetting, QuorumService
+from ..wire.grpc import (
+    AdminService,
+    LogLimits,
+    LogService,
+    NodeSetting,
+    QuorumService,
+    TransactionsService,
+)
 from .config import NodeConfig, settings
 from .forming import Forming
 
@@ -313,6 +321,7 @@ class Node:
         """Register, serve, and return once the controller counts on this broker."""
         config, meta = self._config, directory.meta
         log = LogService(self._runtime, replicas, publisher, self._limits())
+        producer_ids = ProducerIds(self._runtime.clock)
         admin = AdminService(
             self._runtime,
             publisher,
@@ -324,7 +333,12 @@ class Node:
         )
         listener = await self._listen(
             config.grpc_listener,
-            {**log.handlers(), **admin.handlers(), **member.quorum.handlers()},
+            {
+                **log.handlers(),
+                **admin.handlers(),
+                **TransactionsService(self._runtime, producer_ids).handlers(),
+                **member.quorum.handlers(),
+            },
             is_ready=False,
         )
         member.report_health(listener)
@@ -346,6 +360,7 @@ class Node:
         )
         member.controller.on_leadership(session.leader_changed)
         admin.attach(session)
+        producer_ids.attach(session)
         self._run(scope, "session", session.run, session.close)
         await session.unfenced.wait()
         listener.announce(is_ready=True)

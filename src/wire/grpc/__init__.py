@@ -1,4 +1,5 @@
-"""The gRPC front door: handler tables for the services `Log`, `Admin` and `Quorum`.
+"""The gRPC front door: handler tables for the services `Log`, `Admin`, `Quorum` and
+`Transactions`.
 
 Handlers are transport-neutral (`runtime.Handler`): this room imports no grpc, and the simulation
 runs it as it is.
@@ -8,6 +9,7 @@ from .admin_service import AdminService
 from .configs import NodeSetting
 from .log_service import LogLimits, LogService
 from .quorum_service import QuorumMember, QuorumService
+from .transactions_service import TransactionsService
 
 __all__ = [
     "AdminService",
@@ -16,4 +18,5 @@ __all__ = [
     "NodeSetting",
     "QuorumMember",
     "QuorumService",
+    "TransactionsService",
 ]

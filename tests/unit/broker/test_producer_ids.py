@@ -1,0 +1,108 @@
+"""A broker gives each producer id away once, from blocks that it asks for when it must."""
+
+import asyncio
+
+import pytest
+
+from quorumlog.broker.shell.producer_ids import ProducerIds
+from quorumlog.errors import NotController, StaleBrokerEpoch, TimedOut, UnknownServerError
+from quorumlog.proto import controller_pb2 as pb
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import run
+
+
+class Session:
+    """Hands out blocks of three, as slowly as a test says."""
+
+    def __init__(self) -> None:
+        self.broker_epoch = 5
+        self.asked: list[int] = []  # the broker epochs
+        self.takes_s = 0.0
+        self.refusals: list[Exception] = []
+        self.length = 3
+
+    async def relay(
+        self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
+    ) -> pb.RelayResponse:
+        assert repeatable
+        self.asked.append(request.allocate_producer_ids.broker_epoch)
+        start = 1_000 * len(self.asked)
+        async with asyncio.timeout(timeout_ms / 1000):
+            await asyncio.sleep(self.takes_s)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        block = pb.AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=self.length)
+        return pb.RelayResponse(allocate_producer_ids=block)
+
+
+def test_many_at_once_get_different_ids_and_share_the_requests_for_blocks() -> None:
+    async def main(runtime: Runtime) -> None:
+        session = Session()
+        session.takes_s = 0.1
+        ids = ProducerIds(runtime.clock)
+        ids.attach(session)
+        taken = await asyncio.gather(*[ids.take(timeout_ms=5_000) for _ in range(7)])
+        assert sorted(taken) == [1_000, 1_001, 1_002, 2_000, 2_001, 2_002, 3_000]
+        assert session.asked == [5, 5, 5]
+
+    run(main)
+
+
+def test_a_broker_without_a_registration_says_that_it_is_starting() -> None:
+    async def main(runtime: Runtime) -> None:
+        ids = ProducerIds(runtime.clock)
+        with pytest.raises(NotController, match="starting"):
+            await ids.take(timeout_ms=1_000)
+        session = Session()
+        session.broker_epoch = -1
+        ids.attach(session)
+        with pytest.raises(NotController, match="starting"):
+            await ids.take(timeout_ms=1_000)
+        assert session.asked == []
+
+    run(main)
+
+
+def test_a_past_registration_is_something_that_passes() -> None:
+    async def main(runtime: Runtime) -> None:
+        session = Session()
+        session.refusals = [StaleBrokerEpoch("a newer one exists")]
+        ids = ProducerIds(runtime.clock)
+        ids.attach(session)
+        with pytest.raises(NotController, match="registering anew") as caught:
+            await ids.take(timeout_ms=1_000)
+        assert caught.value.retriable
+        session.broker_epoch = 9
+        assert await ids.take(timeout_ms=1_000) == 2_000
+        assert session.asked == [5, 9]
+
+    run(main)
+
+
+def test_who_waits_behind_another_request_waits_no_longer_than_its_own_time() -> None:
+    async def main(runtime: Runtime) -> None:
+        session = Session()
+        session.takes_s = 3.0
+        ids = ProducerIds(runtime.clock)
+        ids.attach(session)
+        patient = asyncio.create_task(ids.take(timeout_ms=10_000))
+        await asyncio.sleep(0)
+        begun_ms = runtime.clock.now_ms()
+        with pytest.raises(TimedOut):
+            await ids.take(timeout_ms=500)
+        assert runtime.clock.now_ms() - begun_ms < 600
+        assert await patient == 1_000
+
+    run(main)
+
+
+def test_a_block_that_makes_no_sense_is_not_used() -> None:
+    async def main(runtime: Runtime) -> None:
+        session = Session()
+        session.length = 0
+        ids = ProducerIds(runtime.clock)
+        ids.attach(session)
+        with pytest.raises(UnknownServerError, match="0 producer ids"):
+            await ids.take(timeout_ms=1_000)
+
+    run(main)

@@ -1,0 +1,87 @@
+"""The gRPC service `Transactions` of a whole node, by raw calls."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.errors import InvalidRequest, NotImplementedHere
+from quorumlog.proto.transactions_pb2 import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducerIdentity,
+)
+from quorumlog.runtime import Channel, Runtime
+from quorumlog.services import TRANSACTIONS_INIT_PRODUCER_ID
+
+from .served_node import WAIT_MS, Run, serving
+
+
+async def ask(channel: Channel, **fields: Any) -> tuple[int, int]:
+    answer: InitProducerIdResponse = await channel.call(
+        TRANSACTIONS_INIT_PRODUCER_ID, InitProducerIdRequest(**fields), timeout_ms=WAIT_MS
+    )
+    return answer.producer.producer_id, answer.producer.producer_epoch
+
+
+def identity(producer_id: int, producer_epoch: int) -> ProducerIdentity:
+    return ProducerIdentity(producer_id=producer_id, producer_epoch=producer_epoch)
+
+
+def test_every_producer_gets_an_id_of_its_own(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            answers = await asyncio.gather(*[ask(channel) for _ in range(20)])
+            assert {epoch for _, epoch in answers} == {0}
+            assert len({producer_id for producer_id, _ in answers}) == 20
+            assert min(answers)[0] >= 0
+
+    run(main)
+
+
+def test_no_id_comes_again_after_a_restart() -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[int] = []
+        for _ in range(2):
+            async with serving(runtime, "/data") as channel:
+                seen += [(await ask(channel))[0] for _ in range(3)]
+        assert len(set(seen)) == 6
+
+    simulation.run(main)
+
+
+def test_a_producer_with_an_id_gets_its_next_epoch_until_they_are_used_up() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, "/data") as channel:
+            producer_id, _ = await ask(channel)
+            assert await ask(channel, current=identity(producer_id, 0)) == (producer_id, 1)
+            assert await ask(channel, current=identity(producer_id, 32_766)) == (
+                producer_id,
+                32_767,
+            )
+            other, epoch = await ask(channel, current=identity(producer_id, 32_767))
+            assert (other != producer_id, epoch) == (True, 0)
+            new, epoch = await ask(channel, current=identity(-1, -1))
+            assert (new in (producer_id, other), epoch) == (False, 0)
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize("current", [(-2, 0), (7, -1), (7, 32_768)], ids=str)
+def test_an_identity_that_nobody_has_is_refused(current: tuple[int, int]) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, "/data") as channel:
+            with pytest.raises(InvalidRequest, match=r"current\.producer_"):
+                await ask(channel, current=identity(*current))
+
+    simulation.run(main)
+
+
+def test_a_transactional_id_is_refused_by_a_sentence() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, "/data") as channel:
+            with pytest.raises(NotImplementedHere, match="leave transactional_id empty"):
+                await ask(channel, transactional_id="mine", timeout_ms=60_000)
+
+    simulation.run(main)
