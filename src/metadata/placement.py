@@ -1,33 +1,133 @@
-"""Where the replicas of new partitions go: round robin over the active brokers.
+"""Where the replicas of new partitions go: rack-aware, even in leaders and in replicas.
 
-Even in replicas and in leaders as long as no broker is fenced; racks are not looked at yet.
+Rules, the earlier one first: no broker twice; no rack twice while another rack is left (KIP-36);
+every broker leads as many of the topic's partitions as any other, give or take one; every broker
+holds as many replicas, where racks of equal size allow it. What is left open is decided by a number
+drawn from the topic's id, so that a broker's partitions have their other replicas on many others
+and its leaderships scatter when it falls, and so that topics of one partition do not all meet on
+the first broker.
+
+What the brokers hold of other topics is not looked at: else a broker that is new would get every
+topic that is created next, and with them most of the load.
+
+Cost: a heap's few comparisons for each replica, and a look at each rack.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Final
 
 from ..errors import InvalidReplicationFactor
 from ..ids import NodeId
+from .image import BrokerImage
+
+_MASK: Final = (1 << 64) - 1
 
 
-def place(
-    brokers: Sequence[NodeId], *, partitions: int, replication_factor: int, start: int
-) -> list[tuple[NodeId, ...]]:
-    """Return the replicas of every partition, the preferred leader first.
+class Placer:
+    """Places one partition after the other."""
 
-    `brokers` are the usable ones, ascending; `start` turns the ring, so that the first partitions
-    of many topics do not meet on one broker. Raises InvalidReplicationFactor.
-    """
+    __slots__ = ("_followers", "_leaders", "_leads", "_racks", "_seed", "_takes", "_turn")
+
+    def __init__(
+        self,
+        brokers: Iterable[BrokerImage],
+        *,
+        seed: int,
+        present: Iterable[Sequence[NodeId]] = (),
+    ) -> None:
+        """`brokers` are those that may be used, `present` the replicas of the partitions that the
+        topic has; `seed` decides what the rules leave open."""
+        self._seed = seed & _MASK
+        self._turn = 0  # counts the draws
+        self._racks = {broker.id: broker.rack for broker in brokers}
+        leads, takes = Counter[NodeId](), Counter[NodeId]()
+        for replicas in present:
+            leads[replicas[0]] += 1
+            takes.update(replicas)
+        self._leads = {node: leads[node] for node in self._racks}  # first replicas here
+        self._takes = {node: takes[node] for node in self._racks}  # replicas here
+        # Entries may be stale: one counts while its numbers are the broker's present ones.
+        self._leaders = [self._leader_entry(node) for node in self._racks]
+        self._followers: dict[str, list[tuple[int, int, int, NodeId]]] = {}  # by rack
+        for node, rack in self._racks.items():
+            self._followers.setdefault(rack, []).append(self._follower_entry(node))
+        heapify(self._leaders)
+        for entries in self._followers.values():
+            heapify(entries)
+
+    def place(self, replication_factor: int) -> tuple[NodeId, ...]:
+        """Return the replicas of the next partition, the preferred leader first; there must be so
+        many brokers."""
+        count = len(self._racks)
+        assert 1 <= replication_factor <= count, f"{replication_factor} replicas on {count} brokers"
+        chosen = [self._next_leader()]
+        in_rack = Counter((self._racks[chosen[0]],))
+        while len(chosen) < replication_factor:
+            node = self._next_follower(chosen, in_rack)
+            in_rack[self._racks[node]] += 1
+            chosen.append(node)
+        self._leads[chosen[0]] += 1
+        for node in chosen:
+            self._takes[node] += 1
+            heappush(self._leaders, self._leader_entry(node))
+            heappush(self._followers[self._racks[node]], self._follower_entry(node))
+        return tuple(chosen)
+
+    def _next_leader(self) -> NodeId:
+        while True:
+            leads, takes, _, node = heappop(self._leaders)
+            if (leads, takes) == (self._leads[node], self._takes[node]):
+                return node
+
+    def _next_follower(self, chosen: list[NodeId], in_rack: Counter[str]) -> NodeId:
+        """Whoever holds least in the racks that are used least; of those, who has led most: it
+        need not take more soon."""
+        best, best_rack = None, ""
+        for rack, entries in self._followers.items():
+            self._drop_stale(entries, chosen)
+            if entries:
+                entry = (in_rack[rack], entries[0])
+                if best is None or entry < best:
+                    best, best_rack = entry, rack
+        assert best is not None, f"no broker is left beside {chosen}"
+        heappop(self._followers[best_rack])
+        return best[1][-1]
+
+    def _drop_stale(
+        self, entries: list[tuple[int, int, int, NodeId]], chosen: list[NodeId]
+    ) -> None:
+        """Chosen brokers get a new entry when the partition is placed."""
+        while entries:
+            takes, led, _, node = entries[0]
+            if node not in chosen and (takes, -led) == (self._takes[node], self._leads[node]):
+                return
+            heappop(entries)
+
+    def _leader_entry(self, node: NodeId) -> tuple[int, int, int, NodeId]:
+        return self._leads[node], self._takes[node], self._draw(), node
+
+    def _follower_entry(self, node: NodeId) -> tuple[int, int, int, NodeId]:
+        return self._takes[node], -self._leads[node], self._draw(), node
+
+    def _draw(self) -> int:
+        """The next number of a SplitMix64 sequence: equal on every node and in every run."""
+        self._turn += 1
+        mixed = (self._seed + self._turn * 0x9E3779B97F4A7C15) & _MASK
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _MASK
+        return mixed ^ mixed >> 31
+
+
+def check_replication_factor(replication_factor: int, brokers: int) -> None:
+    """Raise InvalidReplicationFactor unless so many usable brokers can hold so many replicas."""
     if replication_factor < 1:
         raise InvalidReplicationFactor(
             f"the replication factor must be at least 1, not {replication_factor}"
         )
-    count = len(brokers)
-    if replication_factor > count:
+    if replication_factor > brokers:
         raise InvalidReplicationFactor(
             f"replication factor {replication_factor} needs as many usable brokers, there are"
-            f" {count}: start more brokers or ask for fewer replicas"
+            f" {brokers}: start more brokers or ask for fewer replicas"
         )
-    return [
-        tuple(brokers[(start + index + step) % count] for step in range(replication_factor))
-        for index in range(partitions)
-    ]
