@@ -60,6 +60,8 @@ class Admission:
         """Exclusive work has ended: send to the lane what waited for that."""
         for item in channel.queue:
             if isinstance(item, Exclusive):
+                if item.is_barrier:
+                    continue
                 return
             if item.is_postponed:
                 item.is_postponed = False

@@ -5,7 +5,7 @@ Data of the `Writer`; the decisions are there.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from ...runtime.ports import Buffer
 from ..config import FlushPolicy, LogConfig
 from ..log import Log
 from ..origin import Origin
+from ..segments.flushes import Flush
 
 NO_APPEND_TIME: Final = -1
 
@@ -59,6 +60,7 @@ class Exclusive:
     waiter: "asyncio.Future[None]"
     changes: bool  # False: the close, which must not take the clean marker away
     repeats: bool  # both parts may be done again after no file could be opened
+    is_barrier: bool = False  # nothing is to be done: everything before it has ended, is all
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +91,47 @@ class Channel:
         """Every append of an fsync log asks for a flush."""
         return self.log.config.flush_policy is FlushPolicy.FSYNC
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is queued or under way that changes the log's end."""
+        return not self.queue and not self.is_busy
+
     def moved(self) -> None:
         """Tell who asked that the log's end or flushed end moved."""
         for callback in self.on_appended:
             callback()
+
+
+def barrier(waiter: "asyncio.Future[None]") -> Exclusive:
+    """Return what has `waiter` done when it is its turn, and does nothing."""
+    return Exclusive(
+        lambda: None, lambda _: None, waiter, changes=False, repeats=False, is_barrier=True
+    )
+
+
+def answer(waiter: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+    """Tell who waits, if anybody does."""
+    if waiter.done():
+        return  # its caller was cancelled
+    if error is None:
+        waiter.set_result(result)
+    else:
+        waiter.set_exception(error)
+
+
+def fail(waiter: "asyncio.Future[Any]", error: Exception) -> None:
+    """Tell who waits that it failed."""
+    answer(waiter, None, error)
+
+
+def release_after(work: "asyncio.Future[None]", begun: Sequence[Flush]) -> None:
+    """Give back what the flushes of exclusive work hold, also when it fails; the failure is the
+    log's, which tells of it."""
+
+    def ended(_: "asyncio.Future[None]") -> None:
+        for flush in begun:
+            flush.release()
+        if not work.cancelled():
+            work.exception()
+
+    work.add_done_callback(ended)

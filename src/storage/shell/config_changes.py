@@ -16,8 +16,8 @@ from ..config import DirectoryConfig, FlushPolicy, LogConfig
 from ..disk.checkpoints import encode_partition_metadata
 from ..opening.premises import change_bound, is_wider
 from ..segments.flushes import Flush
-from .channel import Channel
-from .writer import Writer, release_after
+from .channel import Channel, release_after
+from .writer import Writer
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 

@@ -50,14 +50,14 @@ from ..reading.times import TimedOffset
 from ..segments.flushes import OUT_OF_SPACE, Flush, perform_flush
 from ..segments.index import IndexCache
 from ..segments.truncation import Cut
-from .channel import Appended, Channel
+from .channel import Appended, Channel, release_after
 from .checkpointing import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max
 from .free_space import FreeSpace
 from .housekeeping import Housekeeping
 from .openings import OPENED_AT_ONCE, Openings, not_opened
 from .side_files import SideFiles
-from .writer import Writer, release_after
+from .writer import Writer
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 T = TypeVar("T")
@@ -333,6 +333,12 @@ class Directory:
         return self._writer.append_nowait(
             self._channel(log), batches, leader_epoch=leader_epoch, origin=origin, flush=flush
         )
+
+    def settle(self, log: Log) -> "asyncio.Future[None] | None":
+        """Return what is done once everything queued before has ended, None if it has: the log's
+        end stands still then. It fails with the log, StorageError, or Stopping."""
+        channel = self._channel(log)
+        return None if channel.is_settled else self._writer.barrier(channel)
 
     async def flush(self, log: Log) -> None:
         """Make everything durable that was completed before the call. Raises StorageError."""

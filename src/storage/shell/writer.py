@@ -35,7 +35,16 @@ from ..origin import Origin
 from ..producers import AlreadyStored
 from ..segments.flushes import Flush, perform_flush
 from .admission import Admission
-from .channel import NO_APPEND_TIME, Appended, Channel, Exclusive, PendingAppend
+from .channel import (
+    NO_APPEND_TIME,
+    Appended,
+    Channel,
+    Exclusive,
+    PendingAppend,
+    answer,
+    barrier,
+    fail,
+)
 from .free_space import FreeSpace
 from .owner import Job, Owner
 
@@ -113,6 +122,10 @@ class Writer:
         queue = channel.queue
         while queue and not channel.is_busy:
             head = queue[0]
+            if isinstance(head, Exclusive) and head.is_barrier:
+                queue.popleft()
+                answer(head.waiter, None, None)
+                continue
             is_close = isinstance(head, Exclusive) and not head.changes
             if not is_close and not self._has_started(channel):
                 return
@@ -177,7 +190,7 @@ class Writer:
                 write = self._prepare(log, item, wall_ms)
             except QuorumlogError as error:
                 self._dequeue(channel)
-                _fail(item.waiter, error)
+                fail(item.waiter, error)
                 continue
             except AlreadyStored as stored:
                 self._dequeue(channel)
@@ -287,8 +300,8 @@ class Writer:
             )
             if item.waits_for_flush:
                 wants_flush = True
-                answer = partial(_answer, item.waiter, appended)
-                channel.flush_waiters.append((write.next_offset, answer))
+                told = partial(answer, item.waiter, appended)
+                channel.flush_waiters.append((write.next_offset, told))
             elif not item.waiter.done():
                 item.waiter.set_result(appended)
         channel.open_group_bytes += size
@@ -311,15 +324,15 @@ class Writer:
             Offset(log.log_start_offset),
         )
         if not item.waits_for_flush or stored.next_offset <= log.flushed_end_offset:
-            _answer(item.waiter, appended, None)
+            answer(item.waiter, appended, None)
             return
         end_offset = max(stored.next_offset, waiters[-1][0]) if waiters else stored.next_offset
-        waiters.append((end_offset, partial(_answer, item.waiter, appended)))
+        waiters.append((end_offset, partial(answer, item.waiter, appended)))
         self._request_flush(channel)
 
     def _group_failed(self, channel: Channel, group: Group, failure: WriteFailed) -> None:
         for item, write in reversed(group):
-            _fail(item.waiter, channel.log.failed(write, failure))
+            fail(item.waiter, channel.log.failed(write, failure))
         self._space.look()
         if channel.log.failure is not None:
             self._fail_channel(channel, StorageError(channel.log.failure.message))
@@ -337,8 +350,8 @@ class Writer:
         elif not log.is_dirty:
             waiter.set_result(None)
         else:
-            answer = partial(_answer, waiter, None)
-            channel.flush_waiters.append((log.log_end_offset, answer))
+            told = partial(answer, waiter, None)
+            channel.flush_waiters.append((log.log_end_offset, told))
             self._request_flush(channel)
         return waiter
 
@@ -418,6 +431,16 @@ class Writer:
         self._advance(channel)
         return waiter
 
+    def barrier(self, channel: Channel) -> "asyncio.Future[None]":
+        """Return what is done once everything queued before has ended, well or not."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_stopped:
+            waiter.set_exception(Stopping("the data directory is closed"))
+            return waiter
+        channel.queue.append(barrier(waiter))
+        self._advance(channel)
+        return waiter
+
     async def _run_exclusive(
         self,
         channel: Channel,
@@ -436,12 +459,12 @@ class Writer:
                 self._scope.spawn(self._put_off(channel, owner, again), name="storage.put_off")
                 return
             failure = channel.log.give_up(error)
-            _fail(work.waiter, failure)
+            fail(work.waiter, failure)
             self._fail_channel(channel, failure)
         except QuorumlogError as error:
-            _fail(work.waiter, error)
+            fail(work.waiter, error)
         else:
-            _answer(work.waiter, None, None)
+            answer(work.waiter, None, None)
         channel.is_busy = channel.is_exclusive = False
         self._admission.resume(channel)
         self._flush_after_exclusive(channel)
@@ -495,11 +518,11 @@ class Writer:
             await self._flusher.offload_all(before)
             result = await self._owner.offload(job) if job is not None else None
         except (OSError, QuorumlogError) as error:
-            _fail(waiter, error)
+            fail(waiter, error)
             return
         if end is not None:
             end(result)
-        _answer(waiter, None, None)
+        answer(waiter, None, None)
 
     async def stop(self) -> None:
         """Refuse further work, let what is queued end, end the owners; every log was closed."""
@@ -566,34 +589,8 @@ class Writer:
                 channel.queue.popleft()
             else:
                 self._dequeue(channel)
-            _fail(item.waiter, failure)
-
-
-def release_after(work: "asyncio.Future[None]", begun: Sequence[Flush]) -> None:
-    """Give back what the flushes of exclusive work hold, also when it fails; the failure is the
-    log's, which tells of it."""
-
-    def ended(_: "asyncio.Future[None]") -> None:
-        for flush in begun:
-            flush.release()
-        if not work.cancelled():
-            work.exception()
-
-    work.add_done_callback(ended)
+            fail(item.waiter, failure)
 
 
 def _buffers(group: Group) -> list[Buffer]:
     return [buffer for _, write in group for buffer in write.buffers]
-
-
-def _answer(waiter: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
-    if waiter.done():
-        return  # its caller was cancelled
-    if error is None:
-        waiter.set_result(result)
-    else:
-        waiter.set_exception(error)
-
-
-def _fail(waiter: "asyncio.Future[Any]", error: Exception) -> None:
-    _answer(waiter, None, error)
