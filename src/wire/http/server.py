@@ -1,0 +1,155 @@
+"""The HTTP listener: accepts connections up to a bound, and finds the route of a request."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import AddressInUse
+from ...runtime import ByteConnection, ByteProtocol, Listener, Runtime, Scope
+from .messages import HttpRequest, HttpResponse, Route, sentence
+
+if TYPE_CHECKING:
+    from .connection import HttpConnection
+
+CONNECTIONS_MAX: Final = 64
+IDLE_MS_MAX: Final = 75_000
+"""Time for a request to come whole, and for an answer to leave: above the minute that collectors of
+metrics let pass at most."""
+
+REFUSAL_MS_MAX: Final = 1_000  # for a connection beyond the bound to ask something
+_REFUSAL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = (
+    *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
+    *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+)
+
+
+class HttpServer:
+    """Serves routes by path. Make it with `open`; answers run in the scope that it is given."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        routes: Mapping[str, Route],
+        *,
+        connections_max: int,
+        idle_ms_max: int,
+    ) -> None:
+        """Use open()."""
+        self.idle_ms_max = idle_ms_max
+        self.is_closing = False
+        self.refused = 0  # connections beyond the bound
+        self._runtime = runtime
+        self._scope = scope
+        self._routes = routes
+        self._connections_max = connections_max
+        self._connections: dict[HttpConnection, None] = {}
+        self._listener: Listener | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        runtime: Runtime,
+        scope: Scope,
+        address: str,
+        routes: Mapping[str, Route],
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        idle_ms_max: int = IDLE_MS_MAX,
+    ) -> "HttpServer":
+        """Listen on "host:port", port 0 picks one; raises AddressInUse."""
+        server = cls(
+            runtime, scope, routes, connections_max=connections_max, idle_ms_max=idle_ms_max
+        )
+        try:
+            server._listener = await runtime.network.listen_bytes(address, server._accept)
+        except OSError as error:
+            raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
+        return server
+
+    @property
+    def address(self) -> str:
+        """ "host:port" with the real port."""
+        assert self._listener is not None, "not open"
+        return self._listener.address
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open."""
+        return len(self._connections)
+
+    async def close(self, grace_ms: int) -> None:
+        """Take no more; requests under way end within `grace_ms`."""
+        self.is_closing = True
+        for connection in list(self._connections):
+            connection.close_if_idle()
+        if self._listener is not None:
+            await self._listener.close(grace_ms)
+
+    # --- for connections -------------------------------------------------------------------------
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Answer by the path's route, or say which paths there are."""
+        if request.method not in ("GET", "HEAD"):
+            return sentence(405, "Ask with GET or HEAD.", Allow="GET, HEAD")
+        route = self._routes.get(request.path)
+        if route is None:
+            return sentence(404, f"There is nothing here; ask for {', '.join(self._routes)}.")
+        return await route(request)
+
+    def date(self) -> str:
+        """Now, as the Date header has it (RFC 9110 5.6.7)."""
+        now = datetime.fromtimestamp(self._runtime.clock.wall_ms() / 1000, UTC)
+        day, month = _DAYS[now.weekday()], _MONTHS[now.month - 1]
+        return f"{day}, {now.day:02} {month} {now.year:04} {now:%H:%M:%S} GMT"
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run an answer."""
+        self._scope.spawn(work, name="http.answer")
+
+    def left(self, connection: "HttpConnection") -> None:
+        """A connection ended."""
+        self._connections.pop(connection, None)
+
+    def _accept(self, connection: ByteConnection) -> ByteProtocol:
+        from .connection import HttpConnection  # h11: not before somebody asks
+
+        if len(self._connections) >= self._connections_max or self.is_closing:
+            self.refused += 1
+            return _Refused(connection)
+        accepted = HttpConnection(connection, self)
+        self._connections[accepted] = None
+        return accepted
+
+
+class _Refused:
+    """A connection beyond the bound: whatever it asks is answered with that, and the end."""
+
+    def __init__(self, connection: ByteConnection) -> None:
+        self._connection = connection
+        self._buffer = memoryview(bytearray(4096))
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(REFUSAL_MS_MAX / 1000, connection.close)
+
+    def buffer(self, size_hint: int) -> memoryview:
+        """Where the request goes."""
+        return self._buffer
+
+    def received(self, count: int) -> None:
+        """Refuse it, whatever it is."""
+        self._connection.write([_REFUSAL])
+        self._connection.close()
+
+    def sent(self) -> None:
+        """Nothing waits for it."""
+
+    def closed(self, error: Exception | None) -> None:
+        """It is over."""
+        self._timer.cancel()

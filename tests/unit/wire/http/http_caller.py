@@ -1,0 +1,105 @@
+"""A caller over the runtime's byte connections that keeps every byte it gets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import h11
+
+from quorumlog.runtime import ByteConnection, Runtime
+
+WAIT_S = 20
+
+
+class Caller:
+    """A `ByteProtocol` that speaks as a client."""
+
+    def __init__(self, connection: ByteConnection) -> None:
+        self.connection = connection
+        self.is_closed = False
+        self.answers: list[tuple[int, dict[str, str], bytes]] = []  # status, headers, body
+        self.bytes = 0
+        self._machine = h11.Connection(h11.CLIENT)
+        self._methods: list[str] = []
+        self._head: h11.Response | None = None
+        self._body = b""
+        self._buffer = bytearray(1000)
+        self._changed = asyncio.Event()
+
+    def buffer(self, size_hint: int) -> memoryview:
+        """Where the next bytes go."""
+        return memoryview(self._buffer)
+
+    def received(self, count: int) -> None:
+        """Parse them."""
+        self.bytes += count
+        self._machine.receive_data(bytes(self._buffer[:count]))
+        self._parse()
+        self._changed.set()
+
+    def sent(self) -> None:
+        """Nothing waits for it."""
+
+    def closed(self, error: Exception | None) -> None:
+        """Note the end."""
+        self.is_closed = True
+        self._changed.set()
+
+    async def get(
+        self, path: str, *, method: str = "GET", **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Ask and wait for the answer."""
+        lines = [f"{method} {path} HTTP/1.1", "Host: here"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self.connection.write(["\r\n".join([*lines, "", ""]).encode()])
+        return await self.next_answer(method=method)
+
+    async def next_answer(self, *, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+        """The oldest answer to what was written to the connection."""
+        self._machine.send(h11.Request(method=method, target="/", headers=[("Host", "here")]))
+        self._machine.send(h11.EndOfMessage())
+        self._parse()
+        await self.wait(lambda: bool(self.answers))
+        return self.answers.pop(0)
+
+    async def wait(self, condition: Callable[[], bool]) -> None:
+        """Return when the condition holds."""
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def _parse(self) -> None:
+        if self._machine.our_state is h11.IDLE:
+            return  # an answer that nobody has asked for yet
+        while True:
+            event = self._machine.next_event()
+            if isinstance(event, h11.Response):
+                self._head, self._body = event, b""
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                assert self._head is not None
+                headers = {n.decode(): v.decode() for n, v in self._head.headers}
+                self.answers.append((self._head.status_code, headers, self._body))
+                if self._machine.our_state is h11.DONE:
+                    self._machine.start_next_cycle()
+                return
+            else:
+                return
+
+
+@asynccontextmanager
+async def calling(runtime: Runtime, address: str) -> AsyncIterator[Caller]:
+    """A connection to the address."""
+    made: list[Caller] = []
+
+    def make(connection: ByteConnection) -> Caller:
+        made.append(Caller(connection))
+        return made[0]
+
+    connection = await runtime.network.connect_bytes(address, make)
+    try:
+        yield made[0]
+    finally:
+        connection.abort()
