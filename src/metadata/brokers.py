@@ -1,17 +1,32 @@
-"""Brokers come and go: registration, fencing, controlled shutdown. Decisions, pure."""
+"""Brokers come and go: registration, fencing, controlled shutdown. Decisions, pure.
 
-from ..errors import InvalidRequest, StaleBrokerEpoch
+A broker that is not active is in no ISR and leads nothing: whatever makes it so takes it out, in
+one decision with its own change, which comes first. It comes back into ISRs by catching up, never
+by waking up; only where nobody leads is it elected when it is active again.
+"""
+
+from collections.abc import Iterator
+
+from ..errors import BrokerIdNotRegistered, InvalidRequest, StaleBrokerEpoch
 from ..ids import NodeId, Offset
 from ..proto import metadata_records_pb2 as pb
-from .commands import BrokerStopping, Done, FenceBroker, RegisterBroker, UnfenceBroker
-from .decision import Decision
-from .elections import on_broker_back, on_broker_gone
+from .commands import (
+    BrokerStopping,
+    Done,
+    FenceBroker,
+    RegisterBroker,
+    UnfenceBroker,
+    UnregisterBroker,
+)
+from .decision import AnyDecision, Decision
+from .elections import Loss, on_broker_back, on_broker_gone
 from .image import BrokerImage, MetadataImage, replay
+from .steps import Walk, decision_of
 
 
-def register(image: MetadataImage, command: RegisterBroker) -> Decision:
-    """A new incarnation starts fenced and leads nothing: in every ISR with another member it is
-    replaced, in one transaction with its registration."""
+def register(image: MetadataImage, command: RegisterBroker) -> AnyDecision:
+    """A new incarnation starts fenced and leads nothing; of what it has lost since the one before,
+    it is held for a replica no more. The same incarnation again changes nothing (KAFKA-16952)."""
     if (
         command.broker_id < 0
         or len(command.incarnation_id) != 16
@@ -29,21 +44,43 @@ def register(image: MetadataImage, command: RegisterBroker) -> Decision:
         rack=command.rack,
         boot_id=command.boot_id,
         fenced=True,
+        replica_address=command.replica_address,
+        features=[
+            pb.SupportedFeature(name=name, level_min=low, level_max=high)
+            for name, low, high in sorted(command.features)
+        ],
     )
-    gone = on_broker_gone(image, command.broker_id)
-    return Decision(records=(pb.MetadataRecord(broker=registration), *gone), reply=Done())
+    gone = on_broker_gone(image, command.broker_id, loss_since(known, command))
+    walk = _with_first(pb.MetadataRecord(broker=registration), gone)
+    return decision_of(f"register broker {command.broker_id}", walk)
 
 
-def fence(image: MetadataImage, command: FenceBroker) -> Decision:
+def loss_since(known: BrokerImage | None, command: RegisterBroker) -> Loss:
+    """Return what a broker can have lost between two registrations.
+
+    Who is unknown may have been taken out of the cluster, its disk with it. An empty boot id is
+    nobody's.
+    """
+    if known is None or known.directory_id != command.directory_id:
+        return Loss.EVERYTHING
+    if command.clean_start or (command.boot_id and command.boot_id == known.boot_id):
+        return Loss.NOTHING
+    return Loss.UNFLUSHED
+
+
+def fence(image: MetadataImage, command: FenceBroker) -> AnyDecision:
+    """The broker is out of every ISR and every leadership; a repeat changes nothing."""
     broker = registered(image, command.broker_id, command.broker_epoch)
     if broker.fenced:
         return Decision(records=(), reply=Done())
     change = pb.BrokerChangeRecord(id=broker.id, broker_epoch=broker.epoch, fenced=True)
     gone = on_broker_gone(image, broker.id)
-    return Decision(records=(pb.MetadataRecord(broker_change=change), *gone), reply=Done())
+    walk = _with_first(pb.MetadataRecord(broker_change=change), gone)
+    return decision_of(f"fence broker {broker.id}", walk)
 
 
-def unfence(image: MetadataImage, command: UnfenceBroker) -> Decision:
+def unfence(image: MetadataImage, command: UnfenceBroker) -> AnyDecision:
+    """The broker may lead from here on, and does where nobody does and it has everything."""
     broker = registered(image, command.broker_id, command.broker_epoch)
     if not broker.fenced or broker.stopping:
         return Decision(records=(), reply=Done())
@@ -51,21 +88,46 @@ def unfence(image: MetadataImage, command: UnfenceBroker) -> Decision:
         broker_change=pb.BrokerChangeRecord(id=broker.id, broker_epoch=broker.epoch, fenced=False)
     )
     unfenced = replay(image, change, offset=image.offset + 1, epoch=image.epoch)
-    back = on_broker_back(unfenced, broker.id)
-    return Decision(records=(change, *back), reply=Done())
+    walk = _with_first(change, on_broker_back(unfenced, broker.id))
+    return decision_of(f"unfence broker {broker.id}", walk)
 
 
-def stopping(image: MetadataImage, command: BrokerStopping) -> Decision:
-    """Controlled shutdown: it leads nothing from here on, so that no produce is cut short."""
+def stopping(image: MetadataImage, command: BrokerStopping) -> AnyDecision:
+    """Controlled shutdown: it leads nothing from here on, so that no produce is cut short, and may
+    not come back into an ISR until it is registered anew (KIP-841)."""
     broker = registered(image, command.broker_id, command.broker_epoch)
     if broker.stopping:
         return Decision(records=(), reply=Done())
     change = pb.BrokerChangeRecord(id=broker.id, broker_epoch=broker.epoch, stopping=True)
     gone = on_broker_gone(image, broker.id)
-    return Decision(records=(pb.MetadataRecord(broker_change=change), *gone), reply=Done())
+    walk = _with_first(pb.MetadataRecord(broker_change=change), gone)
+    return decision_of(f"stop broker {broker.id}", walk)
+
+
+def unregister(image: MetadataImage, command: UnregisterBroker) -> AnyDecision:
+    """The broker is gone for good, with what it had: no replica of it is waited for any more.
+
+    It stays in the assignments: those are moved by a reassignment.
+    """
+    broker = image.brokers.get(command.broker_id)
+    if broker is None:
+        raise BrokerIdNotRegistered(
+            f"no broker is registered under node id {command.broker_id}: look at the brokers that"
+            " are"
+        )
+    if not broker.fenced:
+        raise InvalidRequest(
+            f"broker {broker.id} at {broker.grpc_address} is alive: stop it before it is taken out"
+            " of the cluster"
+        )
+    record = pb.UnregisterBrokerRecord(id=broker.id, broker_epoch=broker.epoch)
+    gone = on_broker_gone(image, broker.id, Loss.EVERYTHING)
+    walk = _with_first(pb.MetadataRecord(unregister_broker=record), gone)
+    return decision_of(f"unregister broker {broker.id}", walk)
 
 
 def registered(image: MetadataImage, broker_id: NodeId, broker_epoch: Offset) -> BrokerImage:
+    """Return the broker; raises StaleBrokerEpoch unless it is registered with this epoch."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.epoch != broker_epoch:
         present = "none" if broker is None else str(broker.epoch)
@@ -74,3 +136,8 @@ def registered(image: MetadataImage, broker_id: NodeId, broker_epoch: Offset) ->
             f" {present}"
         )
     return broker
+
+
+def _with_first(record: pb.MetadataRecord, walk: Walk) -> Iterator[pb.MetadataRecord | None]:
+    yield record
+    yield from walk

@@ -6,7 +6,7 @@ committed and who has applied them is the shell's business.
 """
 
 from ..errors import NotImplementedHere
-from . import brokers, configs, producer_ids, topics
+from . import balance, brokers, configs, isr, producer_ids, topics
 from .commands import (
     AllocateProducerIds,
     AlterClusterConfigs,
@@ -30,7 +30,9 @@ from .decision import AnyDecision, ControllerConfig
 from .image import MetadataImage
 
 
-def decide(image: MetadataImage, command: Command, config: ControllerConfig) -> AnyDecision:
+def decide(  # noqa: C901, PLR0912 (a dispatch)
+    image: MetadataImage, command: Command, config: ControllerConfig
+) -> AnyDecision:
     """Decide one command on the newest image; raises a QuorumlogError that says why not."""
     match command:
         case RegisterBroker():
@@ -41,6 +43,14 @@ def decide(image: MetadataImage, command: Command, config: ControllerConfig) -> 
             return brokers.unfence(image, command)
         case BrokerStopping():
             return brokers.stopping(image, command)
+        case UnregisterBroker():
+            return brokers.unregister(image, command)
+        case AlterPartitions():
+            return isr.alter_partitions(image, command)
+        case ElectLeaders():
+            return balance.elect_leaders(image, command)
+        case BalanceLeaders():
+            return balance.balance_leaders(image)
         case CreateTopic():
             return topics.create_topic(image, command, config)
         case DeleteTopic():
@@ -49,14 +59,5 @@ def decide(image: MetadataImage, command: Command, config: ControllerConfig) -> 
             return configs.alter_configs(image, command)
         case AllocateProducerIds():
             return producer_ids.allocate_producer_ids(image, command)
-        case (
-            UnregisterBroker()
-            | AlterPartitions()
-            | ElectLeaders()
-            | BalanceLeaders()
-            | CreatePartitions()
-            | AlterReassignments()
-            | AlterClusterConfigs()
-            | UpdateFeatures()
-        ):
+        case CreatePartitions() | AlterReassignments() | AlterClusterConfigs() | UpdateFeatures():
             raise NotImplementedHere(f"{type(command).__name__} is not decided yet")

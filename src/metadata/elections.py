@@ -1,76 +1,267 @@
-"""Who leads a partition, and what happens to leaders and ISRs when a broker goes or comes back.
+"""Who leads a partition, who is in sync, and who may stand in: one rule for every change.
 
-The order is the field's: the present leader if it is still valid, else the first replica in
-assignment order that is in the ISR and active, else nobody. The last member of an ISR stays in it,
-fenced or not: it alone has everything that was acknowledged. Unclean elections are not built yet.
+The words are KIP-966's. A replica in the *ISR* has everything that was acknowledged. One that left
+it while the ISR became smaller than the min ISR is in the *ELR*: nothing was acknowledged since, so
+it lacks nothing either. Both are emptied of those who lost records. The ISR may be empty; its last
+member then is in the ELR like any other.
 
-Every walk is in sorted order, so that equal images give equal records.
+The leader stays the present one while it is in sync and active. Otherwise it is, in this order:
+
+1. the first active replica of the assignment that is in the ISR, or, the ISR being empty, in the
+   ELR;
+2. with both empty, whoever was last in them, unless its disk is another one by now: it may lack
+   records, and leads as `recovering`;
+3. where unclean elections are allowed or asked for, the first active replica, with the same flag;
+4. nobody.
+
+Who is elected outside the ISR becomes all of it. Every walk is in sorted order, so that equal
+images give equal records.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from enum import Enum
+from typing import Final
 
-from ..ids import NO_NODE, NodeId, TopicId
+from ..ids import NO_NODE, Epoch, NodeId, TopicId
 from ..proto import metadata_records_pb2 as pb
-from .image import MetadataImage, PartitionImage
+from .cluster_configs import may_elect_unclean
+from .image import MetadataImage, PartitionImage, TopicImage
+from .steps import Walk
+from .topic_configs import effective_configs, effective_min_isr
 
 
-def elect(
-    partition: PartitionImage, isr: tuple[NodeId, ...], image: MetadataImage, *, gone: NodeId
-) -> NodeId:
-    """Return the leader that the partition should have with this ISR; `gone` counts as inactive
-    whatever the image says (NO_NODE: nobody does)."""
-    if partition.leader in isr and _is_active(image, partition.leader, gone):
-        return partition.leader
-    for node in partition.replicas:
-        if node in isr and _is_active(image, node, gone):
+class Loss(Enum):
+    """What a broker has lost since its registration before."""
+
+    NOTHING = "nothing"  # its disk and its page cache are as they were
+    UNFLUSHED = "unflushed"  # its machine was booted anew: what it had not flushed
+    EVERYTHING = "everything"  # it has another disk, or is gone for good
+
+
+class Electorate:
+    """Who can be elected on one image, and what its topics ask for; for one decision."""
+
+    __slots__ = ("_flushed", "_min_isr", "_topic", "active", "image", "may_be_unclean")
+
+    def __init__(self, image: MetadataImage, *, without: NodeId = NO_NODE) -> None:
+        """`without` counts as inactive whatever the image says."""
+        self.image = image
+        self.active: frozenset[NodeId] = frozenset(
+            node for node, broker in image.brokers.items() if broker.is_active and node != without
+        )
+        self._topic: TopicImage | None = None
+        self.may_be_unclean = False  # of the topic looked at last
+        self._min_isr: dict[int, int] = {}  # of that topic, by replication factor
+        self._flushed: dict[int, bool] = {}  # the same
+
+    def look_at(self, topic: TopicImage) -> None:
+        """What follows is about a partition of this topic."""
+        if topic is self._topic:
+            return
+        self._topic = topic
+        self.may_be_unclean = may_elect_unclean(topic.configs, self.image.cluster_configs)
+        self._min_isr, self._flushed = {}, {}
+
+    def min_isr(self, partition: PartitionImage) -> int:
+        """How many in-sync replicas a partition of the topic needs."""
+        assert self._topic is not None, "look_at() names the topic first"
+        factor = partition.replication_factor
+        found = self._min_isr.get(factor)
+        if found is None:
+            found = effective_min_isr(self._topic.configs, replication_factor=factor)
+            self._min_isr[factor] = found
+        return found
+
+    def has_lost(self, partition: PartitionImage, loss: Loss) -> bool:
+        """Whether a loss concerns a replica of a partition of the topic: what is counted once it is
+        flushed outlives a reboot."""
+        if loss is not Loss.UNFLUSHED:
+            return loss is Loss.EVERYTHING
+        assert self._topic is not None, "look_at() names the topic first"
+        factor = partition.replication_factor
+        found = self._flushed.get(factor)
+        if found is None:
+            configs = effective_configs(self._topic.configs, replication_factor=factor)
+            found = configs["flush.policy"] == "fsync"
+            self._flushed[factor] = found
+        return not found
+
+    def settle(
+        self,
+        before: PartitionImage,
+        wanted: PartitionImage,
+        *,
+        lost: NodeId = NO_NODE,
+        is_wiped: bool = False,
+        unclean: bool = False,
+        first_leads: bool = False,
+    ) -> PartitionImage:
+        """Return what a partition of the topic becomes, epochs counted; `before` if that is as it
+        is.
+
+        `wanted` says where its replicas shall be and who shall be in sync; inactive ones, ELR and
+        leader follow from the rule above. `lost`: this replica lacks records that it had;
+        `is_wiped`: all of them. `unclean`: as if the topic allowed it. `first_leads`: the first
+        replica takes over if it is in sync.
+        """
+        active, replicas = self.active, wanted.replicas
+        isr = tuple([n for n in replicas if n in wanted.isr and n in active and n != lost])
+        complete = [n for n in replicas if n != lost and (n in before.isr or n in before.elr)]
+        leader, recovering = before.leader, wanted.recovering
+        last_known: tuple[NodeId, ...] = ()
+        if isr:
+            if first_leads and replicas[0] in isr:
+                leader = replicas[0]
+            elif leader not in isr:
+                leader = isr[0]
+        else:
+            leader = _first(complete, active)
+            if leader == NO_NODE and not complete:
+                last_known = _last_known(before, replicas, gone=lost if is_wiped else NO_NODE)
+                leader = _first(last_known, active)
+                recovering = recovering or leader != NO_NODE
+            if leader == NO_NODE and (unclean or self.may_be_unclean):
+                leader = _first(replicas, active)
+                recovering = recovering or leader != NO_NODE
+            if leader != NO_NODE:
+                isr, last_known = (leader,), ()
+        is_enough = len(isr) >= self.min_isr(wanted)
+        elr = () if is_enough else tuple([n for n in complete if n not in isr])
+        # A replica that leaves the assignment is told apart by the epoch if it ever comes back.
+        is_new_epoch = leader != before.leader or any(n not in replicas for n in before.replicas)
+        after = PartitionImage(
+            replicas=replicas,
+            isr=isr,
+            leader=leader,
+            leader_epoch=Epoch(before.leader_epoch + is_new_epoch),
+            partition_epoch=before.partition_epoch + 1,
+            adding=wanted.adding,
+            removing=wanted.removing,
+            elr=elr,
+            last_known_elr=last_known,
+            recovering=recovering,
+        )
+        return after if is_new_epoch or _differ(before, after) else before
+
+
+def change_record(
+    topic_id: TopicId, index: int, before: PartitionImage, after: PartitionImage
+) -> pb.MetadataRecord:
+    """Return the record that makes `after` of `before`."""
+    record = pb.MetadataRecord()
+    change = record.partition_change
+    change.topic_id, change.partition = topic_id, index
+    if after.leader_epoch != before.leader_epoch:
+        change.leader = after.leader
+    for name in _NODE_LISTS:
+        nodes = getattr(after, name)
+        if nodes != getattr(before, name):
+            into = getattr(change, name)
+            into.SetInParent()  # an empty list is a change, too
+            into.ids.extend(nodes)
+    if after.recovering != before.recovering:
+        change.recovering = after.recovering
+    return record
+
+
+def on_broker_gone(image: MetadataImage, gone: NodeId, loss: Loss = Loss.NOTHING) -> Walk:
+    """Changes that take a broker out of every ISR and every leadership, and out of every ELR where
+    it lost records."""
+    electorate = Electorate(image, without=gone)
+    is_wiped = loss is Loss.EVERYTHING
+    for topic, index, partition in _partitions_on(image, gone):
+        electorate.look_at(topic)
+        has_lost = electorate.has_lost(partition, loss)
+        if not (
+            gone in partition.isr
+            or (has_lost and gone in partition.elr)
+            or (is_wiped and gone in partition.last_known_elr)
+        ):
+            yield None
+            continue
+        lost = gone if has_lost else NO_NODE
+        after = electorate.settle(partition, partition, lost=lost, is_wiped=is_wiped)
+        assert after is not partition, f"broker {gone} leaves nothing in {topic.name}-{index}"
+        yield change_record(topic.id, index, partition, after)
+
+
+def on_broker_back(image: MetadataImage, back: NodeId) -> Walk:
+    """Changes that give a leader to partitions without one; `back` is active in the image."""
+    electorate = Electorate(image)
+    for topic, index, partition in _partitions_on(image, back):
+        yield None if partition.leader != NO_NODE else _settled(electorate, topic, index, partition)
+
+
+def on_leaderless(image: MetadataImage) -> Walk:
+    """Changes that give a leader to partitions without one that may have one by now: a config
+    allows more than before."""
+    electorate = Electorate(image)
+    for topic_id, index in image.led_elsewhere:
+        topic = image.topics_by_id[topic_id]
+        partition = topic.partitions[index]
+        yield None if partition.leader != NO_NODE else _settled(electorate, topic, index, partition)
+
+
+def on_topic_configs(before: MetadataImage, after: MetadataImage, topic_id: TopicId) -> Walk:
+    """Changes that a topic's new configs make necessary.
+
+    Another min ISR counts the partition epoch of every partition up, even where nothing else
+    changes: the leader's next word on the ISR then comes from one that knows it. Otherwise it could
+    acknowledge by the old one what a member of the ELR lacks.
+    """
+    old, new = Electorate(before), Electorate(after)
+    topic = after.topics_by_id[topic_id]
+    old.look_at(before.topics_by_id[topic_id])
+    for index, partition in topic.sorted_partitions():
+        new.look_at(topic)
+        record = _settled(new, topic, index, partition)
+        if record is None and old.min_isr(partition) != new.min_isr(partition):
+            record = change_record(topic_id, index, partition, partition)
+        yield record
+
+
+def _settled(
+    electorate: Electorate, topic: TopicImage, index: int, partition: PartitionImage
+) -> pb.MetadataRecord | None:
+    electorate.look_at(topic)
+    after = electorate.settle(partition, partition)
+    return None if after is partition else change_record(topic.id, index, partition, after)
+
+
+def _partitions_on(
+    image: MetadataImage, node: NodeId
+) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+    for topic_id, index in image.partitions_on(node):
+        topic = image.topics_by_id[topic_id]
+        yield topic, index, topic.partitions[index]
+
+
+def _last_known(
+    before: PartitionImage, replicas: tuple[NodeId, ...], *, gone: NodeId
+) -> tuple[NodeId, ...]:
+    """Who was last in ISR or ELR, now that both are empty; `gone` cannot be asked any more."""
+    last = (before.isr + before.elr) or before.last_known_elr
+    return tuple([n for n in replicas if n in last and n != gone])
+
+
+def _differ(before: PartitionImage, after: PartitionImage) -> bool:
+    """Whether anything differs besides the epochs."""
+    return (
+        before.isr != after.isr
+        or before.elr != after.elr
+        or before.last_known_elr != after.last_known_elr
+        or before.replicas != after.replicas
+        or before.adding != after.adding
+        or before.removing != after.removing
+        or before.recovering != after.recovering
+    )
+
+
+def _first(nodes: tuple[NodeId, ...] | list[NodeId], active: Container[NodeId]) -> NodeId:
+    for node in nodes:
+        if node in active:
             return node
     return NO_NODE
 
 
-def on_broker_gone(image: MetadataImage, gone: NodeId) -> Iterator[pb.MetadataRecord]:
-    """Changes that take a broker out of every ISR in which another member remains, and out of
-    every leadership."""
-    for topic_id, index, partition in _sorted_partitions(image):
-        if gone not in partition.isr:
-            continue
-        isr = tuple(node for node in partition.isr if node != gone) or partition.isr
-        leader = elect(partition, isr, image, gone=gone)
-        if leader != partition.leader or isr != partition.isr:
-            yield _change(topic_id, index, partition, isr=isr, leader=leader)
-
-
-def on_broker_back(image: MetadataImage, back: NodeId) -> Iterator[pb.MetadataRecord]:
-    """Changes that give a leader to partitions without one; `back` is active in the image."""
-    for topic_id, index, partition in _sorted_partitions(image):
-        if partition.leader != NO_NODE or back not in partition.isr:
-            continue
-        leader = elect(partition, partition.isr, image, gone=NO_NODE)
-        if leader != NO_NODE:
-            yield _change(topic_id, index, partition, isr=partition.isr, leader=leader)
-
-
-def _is_active(image: MetadataImage, node: NodeId, gone: NodeId) -> bool:
-    broker = image.brokers.get(node)
-    return node != gone and broker is not None and broker.is_active
-
-
-def _sorted_partitions(image: MetadataImage) -> Iterator[tuple[TopicId, int, PartitionImage]]:
-    for topic in image.sorted_topics():
-        for index, partition in topic.sorted_partitions():
-            yield topic.id, index, partition
-
-
-def _change(
-    topic_id: TopicId,
-    index: int,
-    partition: PartitionImage,
-    *,
-    isr: tuple[NodeId, ...],
-    leader: NodeId,
-) -> pb.MetadataRecord:
-    change = pb.PartitionChangeRecord(topic_id=topic_id, partition=index)
-    if leader != partition.leader:
-        change.leader = leader
-    if isr != partition.isr:
-        change.isr.ids.extend(isr)
-    return pb.MetadataRecord(partition_change=change)
+_NODE_LISTS: Final = ("isr", "elr", "last_known_elr", "replicas", "adding", "removing")

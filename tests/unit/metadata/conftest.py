@@ -25,6 +25,8 @@ from quorumlog.metadata import (
     decide,
     replay_batch,
 )
+from quorumlog.metadata.decision import RECORDS_A_STEP
+from quorumlog.proto.metadata_records_pb2 import MetadataRecord
 from quorumlog.runtime import Runtime, real
 
 
@@ -36,18 +38,42 @@ class Cluster:
     config: ControllerConfig = field(default_factory=ControllerConfig)
 
     def do(self, command: Command) -> Decision:
+        """A long decision comes back as one, all its slices together."""
         decision = decide(self.image, command, self.config)
-        base_offset = self.image.offset + 1
-        self.image = replay_batch(self.image, decision.records, base_offset=base_offset, epoch=1)
-        return decision
+        if isinstance(decision, Decision):
+            self.replay(decision.records)
+            return decision
+        records = []
+        for part in decision.slices:
+            assert len(part) <= RECORDS_A_STEP
+            self.replay(part)
+            records.extend(part)
+        reply, brokers = decision.finish(self.image)
+        return Decision(records=tuple(records), reply=reply, brokers=brokers)
 
-    def register(self, node: int, incarnation: int = 0) -> Decision:
+    def replay(self, records: tuple[MetadataRecord, ...]) -> None:
+        base_offset = self.image.offset + 1
+        self.image = replay_batch(self.image, records, base_offset=base_offset, epoch=1)
+
+    def register(
+        self,
+        node: int,
+        incarnation: int = 0,
+        *,
+        boot: str = "boot",
+        clean: bool = False,
+        disk: int = 0,
+    ) -> Decision:
+        """The same boot: a process crash. Another one: a power cut, unless `clean`. Another disk:
+        everything is lost."""
         return self.do(
             RegisterBroker(
                 broker_id=NodeId(node),
                 incarnation_id=bytes([node, incarnation]) * 8,
-                directory_id=DirectoryId(bytes([node]) * 16),
+                directory_id=DirectoryId(bytes([node, disk]) * 8),
                 grpc_address=f"localhost:{9000 + node}",
+                boot_id=boot,
+                clean_start=clean,
             )
         )
 

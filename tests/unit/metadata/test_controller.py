@@ -181,30 +181,30 @@ def test_same_incarnation_again_changes_nothing(cluster: Cluster) -> None:
     assert cluster.image is before
 
 
-def test_new_incarnation_of_a_lone_broker_keeps_it_in_the_isr_with_a_new_epoch(
-    cluster: Cluster,
-) -> None:
-    """The sole ISR member alone has everything acknowledged; its old leadership is over."""
+def test_new_incarnation_of_a_lone_broker_leads_again_in_a_new_epoch(cluster: Cluster) -> None:
+    """Its last ISR member alone has everything acknowledged: it waits in the ELR (KIP-966)."""
     cluster.start(1)
     cluster.create("a")
     cluster.register(1, incarnation=1)
     partition = cluster.partition("a")
-    assert (partition.leader, partition.isr, partition.leader_epoch) == (NO_NODE, (1,), 1)
+    assert (partition.leader, partition.isr, partition.elr) == (NO_NODE, (), (1,))
+    assert partition.leader_epoch == 1
     cluster.unfence(1)
     partition = cluster.partition("a")
-    assert (partition.leader, partition.isr, partition.leader_epoch) == (1, (1,), 2)
-    assert partition.partition_epoch == 2
+    assert (partition.leader, partition.isr, partition.elr) == (1, (1,), ())
+    assert (partition.leader_epoch, partition.partition_epoch) == (2, 2)
+    assert not partition.recovering
 
 
 def test_new_incarnation_leaves_every_isr_with_another_member(cluster: Cluster) -> None:
     cluster.start(1, 2)
-    cluster.create("a", replication_factor=2, topic_id=TopicId(bytes(3) + bytes([2] * 13)))
-    assert cluster.partition("a").leader == 1
-    cluster.register(1, incarnation=1)
+    cluster.create("a", replication_factor=2)
+    first, second = cluster.partition("a").replicas
+    cluster.register(first, incarnation=1)
     partition = cluster.partition("a")
-    assert (partition.leader, partition.isr) == (2, (2,))
-    cluster.unfence(1)
-    assert cluster.partition("a").isr == (2,), "it rejoins by catching up, not by waking up"
+    assert (partition.leader, partition.isr, partition.elr) == (second, (second,), ())
+    cluster.unfence(first)
+    assert cluster.partition("a").isr == (second,), "it rejoins by catching up, not by waking up"
 
 
 def test_fencing_moves_leaderships_to_active_isr_members(cluster: Cluster) -> None:
@@ -217,11 +217,13 @@ def test_fencing_moves_leaderships_to_active_isr_members(cluster: Cluster) -> No
     cluster.fence(1)
     cluster.fence(3)
     for _, partition in cluster.topic("a").sorted_partitions():
-        assert (partition.leader, partition.isr) == (NO_NODE, (3,))
-    cluster.unfence(1)
-    assert cluster.partition("a").leader == NO_NODE, "broker 1 may lack what 3 acknowledged"
+        assert (partition.leader, partition.isr) == (NO_NODE, ())
+        assert set(partition.elr) == {1, 3}, "2 may lack what both others acknowledged"
+    cluster.unfence(2)
+    assert cluster.partition("a").leader == NO_NODE
     cluster.unfence(3)
-    assert cluster.partition("a").leader == 3
+    partition = cluster.partition("a")
+    assert (partition.leader, partition.isr, partition.elr) == (3, (3,), (1,))
 
 
 def test_fencing_twice_is_one_change(cluster: Cluster) -> None:
