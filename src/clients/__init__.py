@@ -5,9 +5,13 @@ They know the protocol and the record batch, and no room of the server. `log.Asy
 store records twice, until producers are idempotent.
 """
 
-from .administration.admin import AsyncAdmin, Broker, Cluster, Partition, Topic, TopicListing
+from .administration.admin import AsyncAdmin
 from .administration.configs import Config, LogDir, LogSize
+from .administration.descriptions import Broker, Cluster, Partition, Topic, TopicListing
+from .administration.features import Feature
+from .administration.placement import PartitionOutcome, Reassignment
 from .administration.quorum import Quorum, QuorumReplica
+from .administration.replicas import PartitionReplicas, Replica
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
 from .consuming.consumer import AsyncConsumer
 from .consuming.record import ConsumerRecord
@@ -50,4 +54,9 @@ __all__ = [
     "Topic",
     "TopicListing",
     "Partition",
+    "PartitionOutcome",
+    "PartitionReplicas",
+    "Reassignment",
+    "Replica",
+    "Feature",
 ]

@@ -1,20 +1,20 @@
 """The cluster and its topics, as an administrator sees them: typed answers of the Admin service."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ...errors import (
-    InvalidConfig,
+    BrokerIdNotRegistered,
     InvalidPartitions,
+    InvalidReplicaAssignment,
     InvalidRequest,
     QuorumlogError,
     TopicAlreadyExists,
-    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from ...proto import admin_pb2
 from ...runtime.error_detail import decode_error
 from ...services import (
+    ADMIN_ALTER_CLUSTER_CONFIGS,
     ADMIN_ALTER_CONFIGS,
     ADMIN_CREATE_TOPIC,
     ADMIN_DELETE_TOPIC,
@@ -23,74 +23,46 @@ from ...services import (
     ADMIN_DESCRIBE_LOG_DIRS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
+    ADMIN_UNREGISTER_BROKER,
 )
 from ..answers import check_topic, described_topic, senseless
 from ..connection import Connection
-from ..retry import is_retriable
+from ..offsets import Place
+from .attempts import Attempts, is_absent, is_worth_repeating
 from .configs import (
     Config,
     ConfigValue,
     LogDir,
-    LogSize,
+    config_changes,
     config_entries,
     config_of_answer,
-    config_text,
+    log_dir_of_answer,
 )
 from .deletion import Before, delete_before, places_to_delete
+from .descriptions import (
+    Cluster,
+    Topic,
+    TopicListing,
+    cluster_of_answer,
+    listing_of_answer,
+    topic_of_answer,
+)
+from .features import Feature, describe_features, update_features
+from .placement import (
+    Assignments,
+    PartitionOutcome,
+    Reassignment,
+    alter_reassignments,
+    assignment_list,
+    create_partitions,
+    elect_leaders,
+    list_reassignments,
+)
 from .quorum import Quorum, add_voter, describe_quorum, remove_voter, transfer_leadership
+from .replicas import PartitionReplicas, describe_replicas
 
 TOPIC_ID_SIZE = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
-    """A registered broker."""
-
-    id: int
-    grpc_address: str  # "host:port" for clients
-    rack: str  # empty when none is configured
-    fenced: bool  # leads nothing while true
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """The cluster as one broker's metadata has it."""
-
-    cluster_id: str
-    controller_id: int | None  # None while none is elected
-    brokers: tuple[Broker, ...]  # by ascending id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicListing:
-    """A topic in a list."""
-
-    name: str
-    topic_id: bytes
-    partitions: int
-    replication_factor: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
-    """One partition of a topic."""
-
-    partition: int
-    leader: int | None  # node id; None while there is none
-    leader_epoch: int
-    replicas: tuple[int, ...]  # node ids, the preferred leader first
-    isr: tuple[int, ...]
-    elr: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A topic with its partitions."""
-
-    name: str
-    topic_id: bytes  # 16 bytes
-    partitions: tuple[Partition, ...]  # by index
-    configs: Mapping[str, str]  # what was set for this topic, not the defaults
+DESCRIBED_MAX = 2_000  # partitions described by one request, but for a larger topic
 
 
 class AsyncAdmin:
@@ -116,45 +88,41 @@ class AsyncAdmin:
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.topology.saw_brokers(answer.brokers)
-        return Cluster(
-            cluster_id=answer.cluster_id,
-            controller_id=_node(answer.controller_id),
-            brokers=tuple(
-                Broker(
-                    id=broker.id,
-                    grpc_address=broker.grpc_address,
-                    rack=broker.rack,
-                    fenced=broker.fenced,
-                )
-                for broker in answer.brokers
-            ),
-        )
+        return cluster_of_answer(answer)
 
     async def create_topic(
         self,
         name: str,
         *,
-        partitions: int = 1,
+        partitions: int | None = None,
         replication: int | None = None,
         configs: Mapping[str, ConfigValue] | None = None,
+        assignments: Assignments | None = None,
         if_not_exists: bool = False,
         validate_only: bool = False,
     ) -> Topic:
         """Create a topic and return it; when this returns it can be produced to and fetched from.
 
-        `replication` is the cluster's default when None. Safe to repeat: the client draws the
-        topic's id, so that a call whose answer was lost is recognised. Raises TopicAlreadyExists
-        (unless `if_not_exists`, which returns the topic that is there), InvalidTopic,
-        InvalidPartitions, InvalidReplicationFactor, InvalidConfig.
+        It has 1 partition unless `partitions` says otherwise; `replication` is the cluster's
+        default when None. `assignments` names the brokers of each partition in place of both, the
+        preferred leader first. Safe to repeat: the client draws the topic's id, so that a call
+        whose answer was lost is recognised. Raises TopicAlreadyExists (unless `if_not_exists`,
+        which returns the topic that is there), InvalidTopic, InvalidPartitions,
+        InvalidReplicationFactor, InvalidReplicaAssignment, InvalidConfig.
         """
-        if type(partitions) is not int or partitions < 1:
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
             raise InvalidPartitions(f"a topic has 1 partition or more, not {partitions!r}")
+        if assignments and (partitions, replication) != (None, None):
+            raise InvalidReplicaAssignment(
+                "assignments say how many partitions and replicas there are: leave out both"
+            )
         request = admin_pb2.CreateTopicRequest(
             name=name,
             topic_id=self._entropy.token(TOPIC_ID_SIZE),
-            partitions=partitions,
+            partitions=0 if assignments else partitions or 1,
             replication_factor=0 if replication is None else replication,
             configs=config_entries(configs or {}),
+            assignments=assignment_list(assignments or ()),
             validate_only=validate_only,
         )
         deadline_ms = self._connection.deadline_ms()
@@ -168,7 +136,7 @@ class AsyncAdmin:
             raise
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.doubt(name)
-        return _topic(check_topic(answer.topic, name))
+        return topic_of_answer(check_topic(answer.topic, name))
 
     async def list_topics(self) -> list[TopicListing]:
         """Return all topics by name."""
@@ -176,19 +144,32 @@ class AsyncAdmin:
             ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(min_metadata_offset=self._seen)
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
-        return [
-            TopicListing(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=topic.partitions,
-                replication_factor=topic.replication_factor,
-            )
-            for topic in answer.topics
-        ]
+        return [listing_of_answer(topic) for topic in answer.topics]
 
     async def describe_topic(self, name: str) -> Topic:
         """Return a topic with its partitions; raises UnknownTopicOrPartition."""
         return await self._describe_topic(name, self._connection.deadline_ms())
+
+    async def describe_topics(self, names: Collection[str] | None = None) -> list[Topic]:
+        """Return topics with their partitions, all of them unless some are named, by name; those
+        that are gone by then are left out. Raises UnknownTopicOrPartition for a name that no topic
+        has."""
+        if isinstance(names, str):
+            raise InvalidRequest(f"names is {names!r}; give a list of names")
+        sizes = {each.name: each.partitions for each in await self.list_topics()}
+        wanted = sorted(sizes if names is None else set(names))
+        found: list[Topic] = []
+        for part in _portions(wanted, sizes):
+            request = admin_pb2.DescribeTopicsRequest(names=part, min_metadata_offset=self._seen)
+            answer = await self._connection.call_any(ADMIN_DESCRIBE_TOPICS, request)
+            self._connection.topology.saw_offset(answer.metadata_offset)
+            self._connection.topology.saw_brokers(answer.brokers)
+            for result in answer.results:
+                if not result.HasField("error"):
+                    found.append(topic_of_answer(check_topic(result.topic, result.name)))
+                elif result.name not in sizes:
+                    raise decode_error(result.error)
+        return found
 
     async def _describe_topic(self, name: str, deadline_ms: int) -> Topic:
         answer = await self._connection.call_any(
@@ -200,7 +181,7 @@ class AsyncAdmin:
         self._connection.topology.saw_brokers(answer.brokers)
         described = described_topic(answer, name)
         self._connection.topology.saw_topic(described, self._connection.runtime.clock.now_ms())
-        return _topic(described)
+        return topic_of_answer(described)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records; raises UnknownTopicOrPartition.
@@ -209,23 +190,16 @@ class AsyncAdmin:
         """
         deadline_ms = self._connection.deadline_ms()
         topic = await self._describe_topic(name, deadline_ms)
-        repeated = False
-
-        def retry_on(error: BaseException) -> bool:
-            nonlocal repeated
-            again = _is_worth_repeating(error)
-            repeated = repeated or again
-            return again
-
+        attempts = Attempts(is_worth_repeating=is_worth_repeating)
         try:
             answer = await self._connection.call_any(
                 ADMIN_DELETE_TOPIC,
                 admin_pb2.DeleteTopicRequest(name=name, topic_id=topic.topic_id),
                 deadline_ms=deadline_ms,
-                retry_on=retry_on,
+                retry_on=attempts.retry_on,
             )
         except QuorumlogError as error:
-            if not (repeated and _is_absent(error)):
+            if not (attempts.is_outcome_unknown and is_absent(error)):
                 raise
         else:
             self._connection.topology.saw_offset(answer.metadata_offset)
@@ -249,20 +223,23 @@ class AsyncAdmin:
         )
 
     async def describe_configs(
-        self, topic: str | None = None, *, broker: int | None = None
+        self, topic: str | None = None, *, broker: int | None = None, cluster: bool = False
     ) -> dict[str, Config]:
-        """Return every config of a topic, or every setting of a broker, by ascending name: its
-        value, its default, who set it, what it takes and what it means.
+        """Return every config of a topic or of the cluster, or every setting of a broker, by
+        ascending name: its value, its default, who set it, what it takes and what it means.
 
         Raises UnknownTopicOrPartition, and InvalidRequest for a broker that does not exist.
         """
-        if (topic is None) == (broker is None):
-            raise InvalidRequest("describe_configs takes a topic or a broker; give one of both")
-        resource = (
-            admin_pb2.ConfigResource(topic=topic)
-            if broker is None
-            else admin_pb2.ConfigResource(broker=_node_id(broker))
-        )
+        if (topic is not None) + (broker is not None) + cluster != 1:
+            raise InvalidRequest(
+                "describe_configs takes a topic, a broker or the cluster; give one of them"
+            )
+        if broker is not None:
+            resource = admin_pb2.ConfigResource(broker=_node_id(broker))
+        elif cluster:
+            resource = admin_pb2.ConfigResource(cluster=True)
+        else:
+            resource = admin_pb2.ConfigResource(topic=topic)
         request = admin_pb2.DescribeConfigsRequest(
             resources=[resource], min_metadata_offset=self._seen
         )
@@ -294,25 +271,135 @@ class AsyncAdmin:
         later at the latest if they are well. Safe to repeat. Raises InvalidConfig,
         UnknownTopicOrPartition.
         """
-        if isinstance(delete, str):
-            raise InvalidConfig(f"delete is {delete!r}; give a list of names")
-        changes = [
-            admin_pb2.ConfigChange(name=name, value=config_text(name, value))
-            for name, value in (configs or {}).items()
-        ]
-        changes += [admin_pb2.ConfigChange(name=name) for name in delete]
-        if not changes:
-            raise InvalidConfig("there is nothing to change: name a config to set or to delete")
+        changes = config_changes(configs or {}, delete)
         answer = await self._connection.call_any(
             ADMIN_ALTER_CONFIGS,
             admin_pb2.AlterConfigsRequest(
                 topic=topic, changes=changes, validate_only=validate_only
             ),
-            retry_on=_is_worth_repeating,
+            retry_on=is_worth_repeating,
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
         self._connection.doubt(topic)
         return {entry.name: entry.value for entry in answer.configs}
+
+    async def alter_cluster_configs(
+        self,
+        configs: Mapping[str, ConfigValue] | None = None,
+        *,
+        delete: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> dict[str, str]:
+        """Set configs of the whole cluster and give those of `delete` back to their defaults: all
+        of it, or nothing. Returns what is set for the cluster now (with `validate_only`, what would
+        be). Safe to repeat. Raises InvalidConfig."""
+        request = admin_pb2.AlterClusterConfigsRequest(
+            changes=config_changes(configs or {}, delete), validate_only=validate_only
+        )
+        answer = await self._connection.call_any(ADMIN_ALTER_CLUSTER_CONFIGS, request)
+        self._connection.topology.saw_offset(answer.metadata_offset)
+        return {entry.name: entry.value for entry in answer.configs}
+
+    # --- where partitions are, and who leads them ----------------------------------------------
+
+    async def create_partitions(
+        self,
+        topic: str,
+        count: int,
+        *,
+        assignments: Assignments | None = None,
+        validate_only: bool = False,
+    ) -> Topic:
+        """Give a topic more partitions, `count` in all, and return it. As many as it has is a
+        success, so that it is safe to repeat; fewer is refused.
+
+        Records with keys may go to other partitions from then on. `assignments` names the brokers
+        of each new partition. Raises InvalidPartitions, InvalidReplicaAssignment,
+        UnknownTopicOrPartition.
+        """
+        return await create_partitions(
+            self._connection, topic, count, assignments=assignments, validate_only=validate_only
+        )
+
+    async def reassign_partitions(
+        self, targets: Mapping[Place, Sequence[int]]
+    ) -> list[PartitionOutcome]:
+        """Begin to move partitions, (topic, number), to other brokers, the preferred leader of each
+        first. Returns an outcome a partition, in order: one that is refused stops no other.
+
+        Replicas that are added catch up in the background; those that go are taken away when all of
+        them have. `list_reassignments` tells what is still under way. Another target for a move
+        under way replaces it.
+        """
+        return await alter_reassignments(self._connection, targets)
+
+    async def cancel_reassignments(self, partitions: Iterable[Place]) -> list[PartitionOutcome]:
+        """Give up moves under way: the replicas are those from before. Returns an outcome a
+        partition, in order; NoReassignmentInProgress where there was none."""
+        return await alter_reassignments(self._connection, dict.fromkeys(partitions))
+
+    async def list_reassignments(self, topics: Sequence[str] = ()) -> list[Reassignment]:
+        """Return the moves under way, of these topics or of all, by topic and number."""
+        return await list_reassignments(self._connection, topics)
+
+    async def elect_leaders(
+        self, partitions: Iterable[Place] = (), *, unclean: bool = False
+    ) -> list[PartitionOutcome]:
+        """Have the preferred replicas, the first of the assignments, lead these partitions, or
+        wherever they can lead and do not. Returns an outcome a partition; ElectionNotNeeded where
+        it leads already.
+
+        With `unclean` a live replica leads where nobody can lead without possible loss: records
+        that were acknowledged may be gone then. Those partitions must be named.
+        """
+        return await elect_leaders(self._connection, partitions, unclean=unclean)
+
+    async def describe_replicas(self, partitions: Iterable[Place]) -> list[PartitionReplicas]:
+        """Return how far the replicas of partitions are, and why one is not in sync, as each leader
+        sees it; an error stands in the place of a partition whose leader does not answer."""
+        places = list(dict.fromkeys(partitions))
+        topics = await self.describe_topics({topic for topic, _ in places})
+        leaders = {(t.name, each.partition): each.leader for t in topics for each in t.partitions}
+        for topic, partition in places:
+            if (topic, partition) not in leaders:
+                raise UnknownTopicOrPartition("no such partition", topic=topic, partition=partition)
+        return await describe_replicas(self._connection, {at: leaders[at] for at in places})
+
+    # --- the cluster ---------------------------------------------------------------------------
+
+    async def unregister_broker(self, broker: int) -> None:
+        """Take a broker that is gone for good out of the cluster. Raises BrokerIdNotRegistered, and
+        InvalidRequest while it lives or holds replicas."""
+        attempts = Attempts()
+        try:
+            answer = await self._connection.call_any(
+                ADMIN_UNREGISTER_BROKER,
+                admin_pb2.UnregisterBrokerRequest(broker=_node_id(broker)),
+                retry_on=attempts.retry_on,
+            )
+        except BrokerIdNotRegistered:
+            if not attempts.is_outcome_unknown:
+                raise
+        else:
+            self._connection.topology.saw_offset(answer.metadata_offset)
+
+    async def describe_features(self) -> dict[str, Feature]:
+        """Return every feature by ascending name: the level in force, and what the brokers can work
+        with."""
+        return await describe_features(self._connection)
+
+    async def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        allow_downgrade: bool = False,
+        validate_only: bool = False,
+    ) -> dict[str, Feature]:
+        """Change levels of features, all of them or none; return them as they are then. Safe to
+        repeat. Raises FeatureUpdateFailed."""
+        return await update_features(
+            self._connection, levels, allow_downgrade=allow_downgrade, validate_only=validate_only
+        )
 
     async def describe_quorum(self) -> Quorum:
         """Return who leads, votes and follows in the metadata quorum, and how far each is.
@@ -365,9 +452,11 @@ class AsyncAdmin:
                 ADMIN_DESCRIBE_LOG_DIRS,
                 admin_pb2.DescribeLogDirsRequest(topics=topics),
                 deadline_ms=deadline_ms,
-                retry_on=_is_worth_repeating,
+                retry_on=is_worth_repeating,
             )
-            found += [_log_dir(answer.broker, directory) for directory in answer.directories]
+            found += [
+                log_dir_of_answer(answer.broker, directory) for directory in answer.directories
+            ]
         return found
 
     @property
@@ -375,57 +464,21 @@ class AsyncAdmin:
         return self._connection.topology.metadata_offset
 
 
-def _is_worth_repeating(error: BaseException) -> bool:
-    """A topic that the controller does not know will not appear by asking again."""
-    return is_retriable(error) and not _is_absent(error)
-
-
-def _is_absent(error: BaseException) -> bool:
-    return isinstance(error, UnknownTopicOrPartition | UnknownTopicId)
+def _portions(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Cut topics into requests whose answers are of a moderate size."""
+    part: list[str] = []
+    count = 0
+    for name in names:
+        part.append(name)
+        count += sizes.get(name, 1)
+        if count >= DESCRIBED_MAX:
+            yield part
+            part, count = [], 0
+    if part:
+        yield part
 
 
 def _node_id(broker: int) -> int:
     if type(broker) is not int or not 0 <= broker < 2**31:
         raise InvalidRequest(f"broker is {broker!r}; give a node id, 0..{2**31 - 1}")
     return broker
-
-
-def _log_dir(broker: int, directory: admin_pb2.LogDirDescription) -> LogDir:
-    return LogDir(
-        broker=broker,
-        path=directory.path,
-        logs=tuple(
-            LogSize(
-                topic=log.topic,
-                partition=log.partition,
-                size_bytes=log.size_bytes,
-                log_start_offset=log.log_start_offset,
-                log_end_offset=log.log_end_offset,
-                error=decode_error(log.error) if log.HasField("error") else None,
-            )
-            for log in directory.logs
-        ),
-    )
-
-
-def _node(node_id: int) -> int | None:
-    return None if node_id < 0 else node_id
-
-
-def _topic(topic: admin_pb2.TopicDescription) -> Topic:
-    return Topic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=tuple(
-            Partition(
-                partition=entry.partition,
-                leader=_node(entry.leader),
-                leader_epoch=entry.leader_epoch,
-                replicas=tuple(entry.replicas),
-                isr=tuple(entry.isr),
-                elr=tuple(entry.elr),
-            )
-            for entry in topic.partitions
-        ),
-        configs={entry.name: entry.value for entry in topic.configs},
-    )

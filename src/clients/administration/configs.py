@@ -1,11 +1,12 @@
 """Configs as an administrator sees them: typed answers, and what a change may be written as."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ...errors import InvalidConfig, QuorumlogError
 from ...proto import admin_pb2
+from ...runtime.error_detail import decode_error
 
 ConfigValue: TypeAlias = str | int | bool
 """What a config may be given as: text as in the tables ("7d", "fsync"), a number, a bool."""
@@ -16,17 +17,18 @@ _SOURCES: Final = {
     admin_pb2.CONFIG_SOURCE_FILE: "file",
     admin_pb2.CONFIG_SOURCE_ENVIRONMENT: "environment",
     admin_pb2.CONFIG_SOURCE_FLAG: "flag",
+    admin_pb2.CONFIG_SOURCE_CLUSTER: "cluster",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One config of a topic, or one setting of a broker, as it is in force."""
+    """One config of a topic or of the cluster, or one setting of a broker, as it is in force."""
 
     name: str
     value: str
     default: str  # what it would be if nobody had set it
-    source: str  # "default", "topic", "file", "environment", "flag"; "unknown"
+    source: str  # "default", "topic", "cluster", "file", "environment", "flag"; "unknown"
     place: str  # of a broker's setting: the flag, the variable, "file:line"; else empty
     type: str  # "whole number", "one of a list", "true or false", "text", "list of text"
     unit: str  # of a number: "ms", "bytes", ...; else empty
@@ -101,3 +103,38 @@ def config_entries(configs: Mapping[str, ConfigValue]) -> list[admin_pb2.ConfigE
         admin_pb2.ConfigEntry(name=name, value=config_text(name, value))
         for name, value in configs.items()
     ]
+
+
+def config_changes(
+    configs: Mapping[str, ConfigValue], delete: Sequence[str]
+) -> list[admin_pb2.ConfigChange]:
+    """Return what is set and what goes back to its default as it travels; raises InvalidConfig."""
+    if isinstance(delete, str):
+        raise InvalidConfig(f"delete is {delete!r}; give a list of names")
+    changes = [
+        admin_pb2.ConfigChange(name=name, value=config_text(name, value))
+        for name, value in configs.items()
+    ]
+    changes += [admin_pb2.ConfigChange(name=name) for name in delete]
+    if not changes:
+        raise InvalidConfig("there is nothing to change: name a config to set or to delete")
+    return changes
+
+
+def log_dir_of_answer(broker: int, directory: admin_pb2.LogDirDescription) -> LogDir:
+    """Return one described data directory."""
+    return LogDir(
+        broker=broker,
+        path=directory.path,
+        logs=tuple(
+            LogSize(
+                topic=log.topic,
+                partition=log.partition,
+                size_bytes=log.size_bytes,
+                log_start_offset=log.log_start_offset,
+                log_end_offset=log.log_end_offset,
+                error=decode_error(log.error) if log.HasField("error") else None,
+            )
+            for log in directory.logs
+        ),
+    )

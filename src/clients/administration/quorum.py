@@ -1,7 +1,6 @@
 """The metadata quorum, as an administrator sees and changes it: typed answers of the Quorum
 service, which brokers and controllers serve."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...errors import (
@@ -20,7 +19,7 @@ from ...services import (
     QUORUM_TRANSFER_LEADERSHIP,
 )
 from ..connection import Connection
-from ..retry import is_retriable
+from .attempts import Attempts
 
 _REFUSALS = (NotSent, Overloaded, VoterChangePending, VoterLagging)
 """Retriable errors after which certainly nothing was changed; a leader that loses its leadership
@@ -71,7 +70,7 @@ async def add_voter(
 ) -> None:
     """Have the leader add a voter; an answer that was lost is told from a refusal by looking."""
     request = pb.AddVoterRequest(id=node_id, directory_id=directory_id or b"", address=address)
-    attempts = _Attempts()
+    attempts = Attempts(refusals=_REFUSALS)
     try:
         await connection.call_any(QUORUM_ADD_VOTER, request, retry_on=attempts.retry_on)
     except DuplicateVoter:
@@ -93,7 +92,7 @@ async def remove_voter(connection: Connection, node_id: int, *, directory_id: by
             raise VoterNotFound(f"node {node_id} does not vote; voters are {ids}")
         directory_id = found[0].directory_id
     request = pb.RemoveVoterRequest(id=node_id, directory_id=directory_id)
-    attempts = _Attempts()
+    attempts = Attempts(refusals=_REFUSALS)
     try:
         await connection.call_any(QUORUM_REMOVE_VOTER, request, retry_on=attempts.retry_on)
     except VoterNotFound:
@@ -106,19 +105,6 @@ async def transfer_leadership(connection: Connection, to: int | None) -> int:
     request = pb.TransferLeadershipRequest(id=to)
     answer = await connection.call_any(QUORUM_TRANSFER_LEADERSHIP, request)
     return answer.leader_epoch
-
-
-class _Attempts:
-    """Repeats what may be repeated, and remembers whether an attempt may have been executed."""
-
-    def __init__(self) -> None:
-        self.is_outcome_unknown = False
-        self.retry_on: Callable[[BaseException], bool] = self._retry_on
-
-    def _retry_on(self, error: BaseException) -> bool:
-        if is_retriable(error) and not isinstance(error, _REFUSALS):
-            self.is_outcome_unknown = True
-        return is_retriable(error)
 
 
 def _replica(each: pb.QuorumReplica) -> QuorumReplica:

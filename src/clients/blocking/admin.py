@@ -1,12 +1,17 @@
 """The admin client for programs without a loop; see `blocking`."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..administration.admin import AsyncAdmin, Cluster, Topic, TopicListing
+from ..administration.admin import AsyncAdmin
 from ..administration.configs import Config, ConfigValue, LogDir
 from ..administration.deletion import Before
+from ..administration.descriptions import Cluster, Topic, TopicListing
+from ..administration.features import Feature
+from ..administration.placement import Assignments, PartitionOutcome, Reassignment
 from ..administration.quorum import Quorum
+from ..administration.replicas import PartitionReplicas
+from ..offsets import Place
 
 if TYPE_CHECKING:
     from .log import Log
@@ -28,9 +33,10 @@ class Admin:
         self,
         name: str,
         *,
-        partitions: int = 1,
+        partitions: int | None = None,
         replication: int | None = None,
         configs: Mapping[str, ConfigValue] | None = None,
+        assignments: Assignments | None = None,
         if_not_exists: bool = False,
         validate_only: bool = False,
     ) -> Topic:
@@ -41,6 +47,7 @@ class Admin:
                 partitions=partitions,
                 replication=replication,
                 configs=configs,
+                assignments=assignments,
                 if_not_exists=if_not_exists,
                 validate_only=validate_only,
             )
@@ -54,6 +61,11 @@ class Admin:
         """Return a topic with its partitions; raises UnknownTopicOrPartition."""
         return self._call(lambda admin: admin.describe_topic(name))
 
+    def describe_topics(self, names: Collection[str] | None = None) -> list[Topic]:
+        """Return topics with their partitions, all unless some are named; see
+        `AsyncAdmin.describe_topics`."""
+        return self._call(lambda admin: admin.describe_topics(names))
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records; raises UnknownTopicOrPartition."""
         self._call(lambda admin: admin.delete_topic(name))
@@ -64,11 +76,13 @@ class Admin:
         return self._call(lambda admin: admin.delete_records(topic, before))
 
     def describe_configs(
-        self, topic: str | None = None, *, broker: int | None = None
+        self, topic: str | None = None, *, broker: int | None = None, cluster: bool = False
     ) -> dict[str, Config]:
-        """Return every config of a topic, or every setting of a broker; see
+        """Return every config of a topic or of the cluster, or every setting of a broker; see
         `AsyncAdmin.describe_configs`."""
-        return self._call(lambda admin: admin.describe_configs(topic, broker=broker))
+        return self._call(
+            lambda admin: admin.describe_configs(topic, broker=broker, cluster=cluster)
+        )
 
     def alter_configs(
         self,
@@ -82,6 +96,84 @@ class Admin:
         return self._call(
             lambda admin: admin.alter_configs(
                 topic, configs, delete=delete, validate_only=validate_only
+            )
+        )
+
+    def alter_cluster_configs(
+        self,
+        configs: Mapping[str, ConfigValue] | None = None,
+        *,
+        delete: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> dict[str, str]:
+        """Set and delete configs of the whole cluster, all or none; see
+        `AsyncAdmin.alter_cluster_configs`."""
+        return self._call(
+            lambda admin: admin.alter_cluster_configs(
+                configs, delete=delete, validate_only=validate_only
+            )
+        )
+
+    def create_partitions(
+        self,
+        topic: str,
+        count: int,
+        *,
+        assignments: Assignments | None = None,
+        validate_only: bool = False,
+    ) -> Topic:
+        """Give a topic more partitions, `count` in all; see `AsyncAdmin.create_partitions`."""
+        return self._call(
+            lambda admin: admin.create_partitions(
+                topic, count, assignments=assignments, validate_only=validate_only
+            )
+        )
+
+    def reassign_partitions(self, targets: Mapping[Place, Sequence[int]]) -> list[PartitionOutcome]:
+        """Begin to move partitions to other brokers; see `AsyncAdmin.reassign_partitions`."""
+        return self._call(lambda admin: admin.reassign_partitions(targets))
+
+    def cancel_reassignments(self, partitions: Iterable[Place]) -> list[PartitionOutcome]:
+        """Give up moves under way; see `AsyncAdmin.cancel_reassignments`."""
+        return self._call(lambda admin: admin.cancel_reassignments(partitions))
+
+    def list_reassignments(self, topics: Sequence[str] = ()) -> list[Reassignment]:
+        """Return the moves under way, of these topics or of all; see
+        `AsyncAdmin.list_reassignments`."""
+        return self._call(lambda admin: admin.list_reassignments(topics))
+
+    def elect_leaders(
+        self, partitions: Iterable[Place] = (), *, unclean: bool = False
+    ) -> list[PartitionOutcome]:
+        """Have preferred replicas lead, or with `unclean` live ones where nobody can lead without
+        possible loss; see `AsyncAdmin.elect_leaders`."""
+        return self._call(lambda admin: admin.elect_leaders(partitions, unclean=unclean))
+
+    def describe_replicas(self, partitions: Iterable[Place]) -> list[PartitionReplicas]:
+        """Return how far the replicas of partitions are, and why one is not in sync; see
+        `AsyncAdmin.describe_replicas`."""
+        return self._call(lambda admin: admin.describe_replicas(partitions))
+
+    def unregister_broker(self, broker: int) -> None:
+        """Take a broker that is gone for good out of the cluster; see
+        `AsyncAdmin.unregister_broker`."""
+        self._call(lambda admin: admin.unregister_broker(broker))
+
+    def describe_features(self) -> dict[str, Feature]:
+        """Return every feature: the level in force, and what the brokers can work with."""
+        return self._call(lambda admin: admin.describe_features())
+
+    def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        allow_downgrade: bool = False,
+        validate_only: bool = False,
+    ) -> dict[str, Feature]:
+        """Change levels of features, all of them or none; see `AsyncAdmin.update_features`."""
+        return self._call(
+            lambda admin: admin.update_features(
+                levels, allow_downgrade=allow_downgrade, validate_only=validate_only
             )
         )
 

@@ -281,7 +281,7 @@ def test_a_broker_tells_its_settings_and_where_they_stand() -> None:
             for wrong in (-1, True, "1"):
                 with pytest.raises(InvalidRequest, match="give a node id"):
                     await log.admin.describe_configs(broker=wrong)  # type: ignore[arg-type]
-            with pytest.raises(InvalidRequest, match="give one of both"):
+            with pytest.raises(InvalidRequest, match="give one of them"):
                 await log.admin.describe_configs("t", broker=1)
 
     simulation.run(main)

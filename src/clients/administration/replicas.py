@@ -1,0 +1,135 @@
+"""How far the replicas of partitions are, as the leaders see it."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import NotLeaderOrFollower, QuorumlogError
+from ...proto import admin_pb2 as pb
+from ...runtime.error_detail import decode_error
+from ...services import ADMIN_DESCRIBE_REPLICAS
+from ..answers import senseless
+from ..connection import Connection
+from ..offsets import Place
+
+PARTS_MAX: Final = 1_000  # partitions asked for by one request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One replica of a partition."""
+
+    broker: int
+    log_end_offset: int | None  # when it last fetched; None: not in this leader epoch
+    caught_up_ms_ago: int | None  # since it had all that the leader had; None: never in this epoch
+    in_sync: bool
+    reason: str  # why it is not in sync, in a sentence; empty when it is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReplicas:
+    """The replicas of one partition, as its leader sees them."""
+
+    topic: str
+    partition: int
+    leader: int | None  # who answered; None when nobody leads
+    high_watermark: int | None  # None on an error
+    min_isr: int | None  # None on an error
+    replicas: tuple[Replica, ...]  # the leader included, in the order of the assignment
+    error: QuorumlogError | None  # why nothing is known
+
+
+async def describe_replicas(
+    connection: Connection, leaders: Mapping[Place, int | None]
+) -> list[PartitionReplicas]:
+    """Ask the leader of each partition, all at once and each once; in the order given. A leader
+    that does not answer is an error in the place of its partitions."""
+    led: dict[int, list[Place]] = defaultdict(list)
+    for place, leader in leaders.items():
+        if leader is not None:
+            led[leader].append(place)
+    calls = [
+        _ask(connection, leader, places[first : first + PARTS_MAX])
+        for leader, places in led.items()
+        for first in range(0, len(places), PARTS_MAX)
+    ]
+    found = {
+        (each.topic, each.partition): each
+        for answers in await asyncio.gather(*calls)
+        for each in answers
+    }
+    return [
+        found[place] if place in found else _unknown(place, None, _leaderless(place))
+        for place in leaders
+    ]
+
+
+async def _ask(
+    connection: Connection, leader: int, places: Sequence[Place]
+) -> list[PartitionReplicas]:
+    request = pb.DescribeReplicasRequest(
+        partitions=[
+            pb.TopicPartition(topic=topic, partition=partition) for topic, partition in places
+        ],
+        min_metadata_offset=connection.topology.metadata_offset,
+    )
+    try:
+        answer = await connection.call_broker(
+            leader, ADMIN_DESCRIBE_REPLICAS, request, retry_on=lambda _: False
+        )
+        described = {
+            (each.topic, each.partition): _replicas(each, leader) for each in answer.partitions
+        }
+        if described.keys() != set(places):
+            raise senseless(f"answers {len(described)} parts where {len(places)} were asked for")
+    except QuorumlogError as error:
+        return [_unknown(place, leader, error) for place in places]
+    connection.topology.saw_offset(answer.metadata_offset)
+    return list(described.values())
+
+
+def _replicas(each: pb.ReplicasDescription, leader: int) -> PartitionReplicas:
+    if each.HasField("error"):
+        return _unknown((each.topic, each.partition), leader, decode_error(each.error))
+    return PartitionReplicas(
+        topic=each.topic,
+        partition=each.partition,
+        leader=leader,
+        high_watermark=each.high_watermark,
+        min_isr=each.min_isr,
+        replicas=tuple(_all(each.replicas)),
+        error=None,
+    )
+
+
+def _all(replicas: Iterable[pb.ReplicaDescription]) -> Iterable[Replica]:
+    for each in replicas:
+        yield Replica(
+            broker=each.broker,
+            log_end_offset=None if each.log_end_offset < 0 else each.log_end_offset,
+            caught_up_ms_ago=None if each.caught_up_ms_ago < 0 else each.caught_up_ms_ago,
+            in_sync=each.in_sync,
+            reason=each.reason,
+        )
+
+
+def _unknown(place: Place, leader: int | None, error: QuorumlogError) -> PartitionReplicas:
+    topic, partition = place
+    return PartitionReplicas(
+        topic=topic,
+        partition=partition,
+        leader=leader,
+        high_watermark=None,
+        min_isr=None,
+        replicas=(),
+        error=error,
+    )
+
+
+def _leaderless(place: Place) -> NotLeaderOrFollower:
+    topic, partition = place
+    return NotLeaderOrFollower(
+        "the partition has no leader that could tell", topic=topic, partition=partition
+    )
