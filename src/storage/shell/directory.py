@@ -53,6 +53,7 @@ from ..segments.truncation import Cut
 from .channel import Appended, Channel, release_after
 from .checkpointing import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max
+from .figures import DirectoryFigures
 from .free_space import FreeSpace
 from .housekeeping import Housekeeping
 from .openings import OPENED_AT_ONCE, Openings, not_opened
@@ -61,7 +62,6 @@ from .writer import Writer
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 T = TypeVar("T")
-
 
 LOOKUPS_MAX: Final = 10
 """Attempts at a lookup by time while segments are removed or replaced under it."""
@@ -97,6 +97,7 @@ class Directory:
         self._writer = Writer(
             runtime, scope, lane=self._lane, config=config, start=start, space=self.space
         )
+        self.figures = DirectoryFigures(self._channels, self._writer, self.space)
         self._openings = Openings(
             runtime.files,
             self._writer,

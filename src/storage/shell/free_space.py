@@ -24,6 +24,7 @@ class FreeSpace:
     def __init__(self, runtime: Runtime, scope: Scope, path: str, *, reserve_bytes: int) -> None:
         self.reserve = Reserve(path, reserve_bytes)
         self.on_low: Callable[[], None] | None = None  # called when the reserve begins to be used
+        self.written_bytes = 0  # since the opening
         self._files = runtime.files
         self._path = path
         self._unchecked_bytes = 0  # written since the last look
@@ -40,6 +41,7 @@ class FreeSpace:
 
     def wrote(self, size: int) -> None:
         """So many bytes were written."""
+        self.written_bytes += size
         if self._watch is None:
             return
         self._unchecked_bytes += size
@@ -48,15 +50,17 @@ class FreeSpace:
         elif not self._used.is_set():
             self._used.set()
 
+    def measure(self) -> tuple[int, int]:
+        """Free bytes and size of the disk now; raises OSError."""
+        return self._files.free_bytes(self._path), self._files.capacity_bytes(self._path)
+
     def look(self) -> None:
         """Look now: also when a write found the disk full."""
         self._unchecked_bytes = 0
         reserve = self.reserve
         try:
-            free = self._files.free_bytes(self._path)
-            changed = reserve.look(
-                free_bytes=free, capacity_bytes=self._files.capacity_bytes(self._path)
-            )
+            free, capacity = self.measure()
+            changed = reserve.look(free_bytes=free, capacity_bytes=capacity)
         except OSError as error:  # writes will tell what is wrong with the disk
             _LOG.warning("storage.space_unknown path=%s error=%s", self._path, error)
             return

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+from ...metrics import LATENCY_MS, Histogram
 from ...runtime.ports import Runtime, Scope
 
 T = TypeVar("T")
@@ -24,6 +25,7 @@ class Owner:
     """
 
     def __init__(self, runtime: Runtime, scope: Scope, lane: str, *, width: int = 1) -> None:
+        self.flush_ms = Histogram(LATENCY_MS)  # of what went through `flush`
         self._runtime = runtime
         self._scope = scope
         self._lane = lane
@@ -45,6 +47,14 @@ class Owner:
     async def offload(self, work: Callable[[], T]) -> T:
         """Run the waiting part of the present job in the lane."""
         return await self._runtime.tasks.offload(self._lane, work)
+
+    async def flush(self, work: Callable[[], T]) -> T:
+        """The same for a flush, whose time is kept also when it fails."""
+        began_ms = self._runtime.clock.now_ms()
+        try:
+            return await self.offload(work)
+        finally:
+            self.flush_ms.observe(self._runtime.clock.now_ms() - began_ms)
 
     async def offload_all(self, works: Sequence[Callable[[], None]]) -> None:
         """Run parts of the present job in the lane, as many at once as it is wide; returns when all

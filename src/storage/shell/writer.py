@@ -91,6 +91,7 @@ class Writer:
         self._owner = Owner(runtime, scope, lane)
         flush_lane = f"flush:{lane.partition(':')[2]}"
         self._flusher = Owner(runtime, scope, flush_lane, width=FLUSHES_AT_ONCE)
+        self.flush_ms = (self._owner.flush_ms, self._flusher.flush_ms)  # of fsync logs, of others
 
     # --- appends -------------------------------------------------------------------------------
 
@@ -380,7 +381,7 @@ class Writer:
         channel.open_group_bytes = 0  # the group is closed; the next one may be written meanwhile
         self._advance(channel)
         try:
-            await owner.offload(partial(perform_flush, self._runtime.files, flush))
+            await owner.flush(partial(perform_flush, self._runtime.files, flush))
         except OSError as error:
             channel.is_flushing = False
             if error.errno in OUT_OF_DESCRIPTORS:
