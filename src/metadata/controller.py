@@ -5,8 +5,7 @@ those records changes an image, on this node and on every other. Who appends the
 committed and who has applied them is the shell's business.
 """
 
-from ..errors import NotImplementedHere
-from . import balance, brokers, configs, isr, producer_ids, topics
+from . import balance, brokers, configs, features, isr, producer_ids, reassignment, topics
 from .commands import (
     AllocateProducerIds,
     AlterClusterConfigs,
@@ -59,5 +58,11 @@ def decide(  # noqa: C901, PLR0912 (a dispatch)
             return configs.alter_configs(image, command)
         case AllocateProducerIds():
             return producer_ids.allocate_producer_ids(image, command)
-        case CreatePartitions() | AlterReassignments() | AlterClusterConfigs() | UpdateFeatures():
-            raise NotImplementedHere(f"{type(command).__name__} is not decided yet")
+        case CreatePartitions():
+            return topics.create_partitions(image, command, config)
+        case AlterReassignments():
+            return reassignment.alter_reassignments(image, command)
+        case AlterClusterConfigs():
+            return configs.alter_cluster_configs(image, command)
+        case UpdateFeatures():
+            return features.update_features(image, command)

@@ -2,7 +2,8 @@
 subscribers in order, and says how far they are.
 
 Owns the committed image of the node. `image` is what every subscriber has applied; what was
-committed meanwhile is gathered into one delta for the next round.
+committed meanwhile is gathered into one delta for the next round. Of a metadata transaction nothing
+is seen before its end: not in an image, not in a delta, not in a snapshot.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
-from ...errors import StaleMetadata
+from ...errors import CorruptionError, StaleMetadata
 from ...ids import Offset
 from ...proto import metadata_records_pb2 as pb
 from ..delta import DeltaBuilder, ImageDelta
@@ -26,6 +27,8 @@ class MetadataPublisher:
     def __init__(self) -> None:
         self._image = EMPTY_IMAGE  # applied by all subscribers
         self._builder = DeltaBuilder(EMPTY_IMAGE)  # what was committed last
+        self._open: DeltaBuilder | None = None  # what a transaction changes that has no end yet
+        self._open_name = ""
         self._earlier: deque[DeltaBuilder] = deque()  # committed before, not yet published
         self._loading = EMPTY_IMAGE  # of the snapshot that is being restored
         self._subscribers: list[Subscriber] = []
@@ -33,9 +36,6 @@ class MetadataPublisher:
         self._moved = asyncio.Event()
         self._closed = False
         self._waiters: list[tuple[Offset, asyncio.Future[None]]] = []
-        # Name of the metadata transaction that was committed without its end; None: there is none.
-        # A new leader that finds one aborts it first.
-        self.open_transaction: str | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -46,6 +46,12 @@ class MetadataPublisher:
     def committed_image(self) -> MetadataImage:
         """What is committed, applied or not."""
         return self._builder.image
+
+    @property
+    def open_transaction(self) -> str | None:
+        """The name of the transaction whose end is not committed yet, None: there is none. A new
+        leader that finds one aborts it first."""
+        return None if self._open is None else self._open_name
 
     @property
     def applied_offset(self) -> Offset:
@@ -66,27 +72,50 @@ class MetadataPublisher:
 
     def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
         """Take one committed batch of records; raises CorruptionError when one does not fit."""
-        for index, value in enumerate(values):
+        for offset, value in enumerate(values, base_offset):
             record = pb.MetadataRecord.FromString(value)
+            match record.WhichOneof("record"):
+                case "begin_transaction":
+                    self._begin(record.begin_transaction.name, offset)
+                case "end_transaction":
+                    self._end(offset)
+                case "abort_transaction":
+                    self._close_transaction(offset)
+                case _:
+                    pass
+            if self._open is not None:
+                self._open.replay(record, offset=offset, epoch=epoch)
+                continue
             if self._builder.would_recreate(record):
                 self._earlier.append(self._builder)
                 self._builder = DeltaBuilder(self._builder.image)
-            self._note_transaction(record)
-            self._builder.replay(record, offset=base_offset + index, epoch=epoch)
+            self._builder.replay(record, offset=offset, epoch=epoch)
         self._moved.set()
 
-    def _note_transaction(self, record: pb.MetadataRecord) -> None:
-        match record.WhichOneof("record"):
-            case "begin_transaction":
-                self.open_transaction = record.begin_transaction.name
-            case "end_transaction" | "abort_transaction":
-                self.open_transaction = None
-            case _:
-                pass
+    def _begin(self, name: str, offset: int) -> None:
+        if self._open is not None:
+            raise CorruptionError(
+                f"metadata record {offset} begins a transaction in another one, {self._open_name!r}"
+            )
+        self._open, self._open_name = DeltaBuilder(self._builder.image), name
 
-    def snapshot(self) -> Iterator[list[bytes]]:
-        """The committed state in slices of record values; it stays that state."""
-        return image_slices(self.committed_image)
+    def _end(self, offset: int) -> None:
+        """All of it counts, as a delta of its own."""
+        whole = self._close_transaction(offset)
+        if self._builder.image is not self._builder.before:
+            self._earlier.append(self._builder)
+        self._builder = whole
+
+    def _close_transaction(self, offset: int) -> DeltaBuilder:
+        if self._open is None:
+            raise CorruptionError(f"metadata record {offset} ends a transaction that never began")
+        builder, self._open = self._open, None
+        return builder
+
+    def snapshot(self) -> Iterator[list[bytes]] | None:
+        """The committed state in slices of record values; it stays that state. None in the middle
+        of a transaction: nothing that is committed then may be kept or left out."""
+        return None if self._open is not None else image_slices(self.committed_image)
 
     def begin_restore(self) -> None:
         """A snapshot follows."""
@@ -100,6 +129,7 @@ class MetadataPublisher:
         """The snapshot is complete: what it changed is published as one delta."""
         image = loaded_image(self._loading, end_offset=end_offset, epoch=epoch)
         self._loading = EMPTY_IMAGE
+        self._open = None  # the snapshot is of a state behind its end
         if self._builder.image is not self._builder.before:
             self._earlier.append(self._builder)
         self._earlier.append(DeltaBuilder.replacing(self._builder.image, image))

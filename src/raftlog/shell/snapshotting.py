@@ -103,7 +103,7 @@ class Snapshotting:
         if raft.snapshots and snapshot <= raft.snapshots[-1]:
             return
         slices, voters = self._machine.snapshot(), raft.voters.at(end)
-        if not await self._reaches(end):
+        if slices is None or not await self._reaches(end):
             return
         self._tried_end = end
         try:

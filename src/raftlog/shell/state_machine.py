@@ -24,8 +24,9 @@ class StateMachine(Protocol):
         its end at once, before anything that another leader committed.
         """
 
-    def snapshot(self) -> Iterator[list[bytes]]:
-        """The state after all that was committed so far, in slices of record values.
+    def snapshot(self) -> Iterator[list[bytes]] | None:
+        """The state after all that was committed so far, in slices of record values; None: not
+        here, ask again when more is committed.
 
         It stays that state while it is iterated, and equal states give equal slices.
         """
