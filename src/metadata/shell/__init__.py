@@ -1,8 +1,9 @@
 """Hangs the metadata on the quorum's log and on the network: the controller role, the broker's
 session with it, and the publisher that hands changes to whatever lives in this node."""
 
-from .controller import ControllerShell, ControllerShellConfig, Outcome
+from .controller import ControllerShell, ControllerShellConfig
 from .controllers import Controllers
+from .deciding import Outcome
 from .publisher import MetadataPublisher, Subscriber
 from .session import BrokerSession, BrokerSessionConfig
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ...errors import (
     InconsistentClusterId,
@@ -26,6 +27,9 @@ from .controllers import Controllers
 from .publisher import MetadataPublisher
 
 _LOG = logging.getLogger("quorumlog.metadata")
+
+SHUTDOWN_INTERVAL_MS: Final = 50
+"""A broker that waits for leave to stop asks so often."""
 
 SessionStream = Stream[pb.BrokerSessionRequest, pb.BrokerSessionResponse]
 
@@ -199,10 +203,14 @@ class BrokerSession:
             )
             await stream.send(pb.BrokerSessionRequest(heartbeat=heartbeat))
             try:
-                async with asyncio.timeout(self._config.heartbeat_interval_ms / 1000):
+                async with asyncio.timeout(self._interval_ms() / 1000):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    def _interval_ms(self) -> int:
+        interval_ms = self._config.heartbeat_interval_ms
+        return min(interval_ms, SHUTDOWN_INTERVAL_MS) if self._want_shutdown else interval_ms
 
     async def _listen(self, stream: SessionStream) -> None:
         finished = False

@@ -49,7 +49,7 @@ def test_newer_stream_replaces_an_older_one() -> None:
     book.heartbeat(ONE, old, applied_offset=Offset(9), now_ms=0)
     new = book.connect(ONE, EPOCH, 0)
     assert not book.is_current(ONE, old)
-    book.disconnect(ONE, old)
+    book.disconnect(ONE, old, 0)
     assert book.is_current(ONE, new)
     assert book.applied_offset(ONE) == 9, "the same life has not forgotten what it applied"
 

@@ -1,0 +1,61 @@
+"""The controller's own round: leaderships go back to preferred replicas, every few minutes."""
+
+import asyncio
+import logging
+from typing import Final
+
+from ...errors import QuorumlogError
+from ...runtime import Clock
+from ..cluster_configs import cluster_number
+from ..commands import BalanceLeaders
+from .deciding import Deciding
+
+_LOG = logging.getLogger("quorumlog.metadata")
+
+LOOK_MS: Final = 1_000
+"""How often it is looked whether a round is due: the interval may change at any time."""
+
+
+class Balancing:
+    """Asks for a round of balance again and again; run() must run."""
+
+    def __init__(self, clock: Clock, deciding: Deciding) -> None:
+        self._clock = clock
+        self._deciding = deciding
+        self._begun_ms = clock.now_ms()  # of the last round, or of the leadership
+        self._closing = asyncio.Event()
+
+    def begin_leadership(self) -> None:
+        """This node leads: the first round is due one interval from now."""
+        self._begun_ms = self._clock.now_ms()
+
+    async def run(self) -> None:
+        """Balance while this node leads; until close()."""
+        while not self._closing.is_set():
+            try:
+                async with asyncio.timeout(LOOK_MS / 1000):
+                    await self._closing.wait()
+            except TimeoutError:
+                if self._deciding.is_active and self._is_due():
+                    await self._balance()
+
+    def close(self) -> None:
+        """End run()."""
+        self._closing.set()
+
+    def _is_due(self) -> bool:
+        configs = self._deciding.image.cluster_configs
+        interval_s = cluster_number(configs, "leader.imbalance.check.interval.seconds")
+        return self._clock.now_ms() - self._begun_ms >= interval_s * 1000
+
+    async def _balance(self) -> None:
+        self._begun_ms = self._clock.now_ms()
+        before = self._deciding.image.offset
+        try:
+            outcome = await self._deciding.submit(BalanceLeaders())
+        except QuorumlogError as error:
+            _LOG.info("controller.not_balanced reason=%s", error)
+            return
+        if outcome.offset != before:
+            took_ms = self._clock.now_ms() - self._begun_ms
+            _LOG.info("controller.balanced offset=%d ms=%d", outcome.offset, took_ms)

@@ -1,0 +1,141 @@
+"""The streams of brokers at the active controller: each registers, then reports until it ends.
+
+A stream never waits for a decision after its registration: what a heartbeat asks for becomes an
+errand, and a later heartbeat is told what came of it. So a long decision holds no heartbeat up.
+"""
+
+from ...errors import DuplicateBrokerRegistration, InvalidRequest, QuorumlogError, StaleBrokerEpoch
+from ...ids import DirectoryId, NodeId, Offset
+from ...proto import controller_pb2 as pb
+from ...runtime import CallContext, Clock, Stream
+from ..commands import BrokerStopping, Command, RegisterBroker, UnfenceBroker
+from ..sessions import BrokerSessions
+from .applied import AppliedWaiters
+from .deciding import Deciding, Outcome
+from .errands import Errands
+from .fencing import Fencing
+
+SessionStream = Stream[pb.BrokerSessionResponse, pb.BrokerSessionRequest]
+
+
+class BrokerStreams:
+    """Answers `Controller.BrokerSession`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        deciding: Deciding,
+        sessions: BrokerSessions,
+        *,
+        applied: AppliedWaiters,
+        errands: Errands,
+        fencing: Fencing,
+    ) -> None:
+        self._clock = clock
+        self._deciding = deciding
+        self._sessions = sessions
+        self._applied = applied
+        self._errands = errands
+        self._fencing = fencing
+
+    async def serve(
+        self, stream: SessionStream, registration: pb.BrokerRegistration, context: CallContext
+    ) -> None:
+        """Register the broker, then answer its heartbeats until the stream ends."""
+        broker_id, broker_epoch = await self._register(registration)
+        number = self._sessions.connect(broker_id, broker_epoch, self._clock.now_ms())
+        try:
+            await stream.send(self._response(broker_id, broker_epoch, 0))
+            while (message := await stream.receive()) is not None:
+                await stream.send(self._heartbeat(broker_id, broker_epoch, number, message))
+        finally:
+            self._sessions.disconnect(broker_id, number, self._clock.now_ms())
+            self._applied.moved()
+        broker = self._deciding.image.broker(broker_id)
+        if broker is not None and broker.epoch == broker_epoch and broker.stopping:
+            self._fencing.fence_soon(broker_id, broker_epoch, reason="stopped in order")
+
+    async def _register(self, registration: pb.BrokerRegistration) -> tuple[NodeId, Offset]:
+        self._deciding.check_active()
+        broker_id = NodeId(registration.broker_id)
+        known = self._deciding.image.broker(broker_id)
+        if (
+            known is not None
+            and known.incarnation_id != registration.incarnation_id
+            and self._sessions.is_connected(broker_id)
+        ):
+            raise DuplicateBrokerRegistration(
+                f"another live process at {known.grpc_address} is registered as broker"
+                f" {broker_id}: stop it, or give this one another node id"
+            )
+        await self._deciding.submit(_register_command(registration))
+        broker = self._deciding.image.broker(broker_id)
+        if broker is None or broker.incarnation_id != registration.incarnation_id:
+            raise StaleBrokerEpoch(f"broker {broker_id} was registered anew meanwhile")
+        return broker_id, broker.epoch
+
+    def _heartbeat(
+        self, broker_id: NodeId, broker_epoch: Offset, number: int, message: pb.BrokerSessionRequest
+    ) -> pb.BrokerSessionResponse:
+        if message.WhichOneof("event") != "heartbeat":
+            raise InvalidRequest("after its registration a broker session has heartbeats only")
+        self._deciding.check_active()
+        heartbeat, now_ms = message.heartbeat, self._clock.now_ms()
+        if not self._sessions.is_current(broker_id, number):
+            raise StaleBrokerEpoch(f"broker {broker_id} has a newer session, or was silent")
+        applied_offset = Offset(heartbeat.applied_offset)
+        self._sessions.heartbeat(broker_id, number, applied_offset=applied_offset, now_ms=now_ms)
+        self._applied.moved()
+        response = self._response(broker_id, broker_epoch, heartbeat.sequence)
+        if heartbeat.want_shutdown:
+            if not response.shutdown_granted:
+                self._send(BrokerStopping(broker_id=broker_id, broker_epoch=broker_epoch))
+        elif response.fenced and applied_offset >= broker_epoch:
+            self._send(UnfenceBroker(broker_id=broker_id, broker_epoch=broker_epoch))
+        return response
+
+    def _response(
+        self, broker_id: NodeId, broker_epoch: Offset, sequence: int
+    ) -> pb.BrokerSessionResponse:
+        image = self._deciding.image
+        broker = image.broker(broker_id)
+        if broker is None or broker.epoch != broker_epoch:
+            raise StaleBrokerEpoch(f"broker {broker_id} is registered anew")
+        serving = (other.id for other in image.brokers.values() if other.is_active)
+        granted = broker.stopping and self._sessions.may_leave(broker_id, serving)
+        return pb.BrokerSessionResponse(
+            sequence=sequence,
+            broker_epoch=broker_epoch,
+            fenced=broker.fenced,
+            shutdown_granted=granted,
+        )
+
+    def _send(self, command: BrokerStopping | UnfenceBroker) -> None:
+        self._errands.send(command, lambda: self._carry_out(command))
+
+    async def _carry_out(self, command: BrokerStopping | UnfenceBroker) -> None:
+        outcome = await self._try(command)
+        if outcome is not None and isinstance(command, BrokerStopping):
+            self._sessions.leave(command.broker_id, command.broker_epoch, outcome.offset)
+
+    async def _try(self, command: Command) -> Outcome | None:
+        try:
+            return await self._deciding.submit(command)
+        except QuorumlogError:
+            return None  # the next heartbeat asks again, whoever leads by then
+
+
+def _register_command(registration: pb.BrokerRegistration) -> RegisterBroker:
+    return RegisterBroker(
+        broker_id=NodeId(registration.broker_id),
+        incarnation_id=registration.incarnation_id,
+        directory_id=DirectoryId(registration.directory_id),
+        grpc_address=registration.grpc_address,
+        rack=registration.rack,
+        boot_id=registration.boot_id,
+        clean_start=registration.clean_start,
+        replica_address=registration.replica_address,
+        features=tuple(
+            (each.name, each.level_min, each.level_max) for each in registration.features
+        ),
+    )

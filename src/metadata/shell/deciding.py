@@ -1,0 +1,325 @@
+"""Decides one command at a time on the newest image and appends what was decided.
+
+Owns the newest image of a leadership, uncommitted changes included. A short decision is made and
+appended in one step of the loop, so that commands never interleave; waiting for commits is done by
+as many as like to. A long one is appended in many steps, as one metadata transaction; commands that
+come meanwhile wait their turn, first come, first decided, and nobody sees a part of it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from ...errors import NotController, Overloaded, Stopping
+from ...ids import NO_NODE, NodeId, Offset
+from ...proto import metadata_records_pb2 as pb
+from ...raftlog.shell import Proposal, RaftNode
+from ..commands import Command, Reply
+from ..controller import decide
+from ..decision import ControllerConfig, Decision, LongDecision
+from ..image import EMPTY_IMAGE, MetadataImage, replay_batch
+
+RECORDS_AT_ONCE: Final = 250
+"""Records that are appended and replayed in one step of the loop, a few milliseconds: a decision
+with more is a long one."""
+COMMANDS_WAITING_MAX: Final = 10_000
+"""Commands that may wait for a long decision to end."""
+ROOM_RETRY_MS: Final = 20
+
+_LOG = logging.getLogger("quorumlog.metadata")
+
+_Records: TypeAlias = tuple[pb.MetadataRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A committed decision."""
+
+    reply: Reply
+    offset: Offset  # of the last record behind the reply; -1: nothing was ever appended
+    brokers: tuple[NodeId, ...]  # who must have applied it before it is usable
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    outcome: Outcome
+    proposal: Proposal | None  # the newest one, on whose commit the outcome hangs
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfinished:
+    """A transaction that a leader before has left."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """A command or a long decision that waits to be worked on, and who waits for it."""
+
+    work: Command | LongDecision | _Unfinished
+    done: "asyncio.Future[_Decided] | None" = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody still waits for it, or it is our own."""
+        return self.done is None or not self.done.done()
+
+    def succeed(self, decided: _Decided) -> None:
+        if self.done is not None and not self.done.done():
+            self.done.set_result(decided)
+
+    def fail(self, error: Exception) -> None:
+        if self.done is not None and not self.done.done():
+            self.done.set_exception(error)
+
+
+class Deciding:
+    """The newest image of a leadership and the commands that change it; run() must run for long
+    decisions."""
+
+    def __init__(self, *, config: ControllerConfig, leader_id: Callable[[], NodeId | None]) -> None:
+        """`leader_id` is who leads the quorum as far as is known, for those who are sent on."""
+        self._config = config
+        self._leader_id = leader_id
+        self._node: RaftNode | None = None  # None: not leading
+        self._leadership = 0  # counts them: what one has begun the next does not go on with
+        self._image: MetadataImage = EMPTY_IMAGE
+        self._last: Proposal | None = None  # newest proposal of this leadership
+        self._jobs: deque[_Job] = deque()
+        self._is_busy = False  # a long decision is under way
+        self._wake = asyncio.Event()
+        self._closed = False
+
+    # --- leadership ----------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        """Whether commands are decided here."""
+        return self._node is not None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image without a part of a long decision; while not leading, the last one."""
+        return self._image
+
+    def begin(self, node: RaftNode, image: MetadataImage, *, open_transaction: str | None) -> None:
+        """Decide over the node's log from this image on; everything before is committed.
+
+        What a leader before has begun and not ended is aborted first.
+        """
+        self.end(image)
+        self._node = node
+        if open_transaction is not None:
+            reason = f"{open_transaction}: the controller that began it leads no more"
+            self._add(_Job(_Unfinished(reason)))
+
+    def end(self, image: MetadataImage) -> None:
+        """Another leads, or nobody: fail what waits and what is under way."""
+        self._node, self._image, self._last = None, image, None
+        self._leadership += 1
+        while self._jobs:
+            self._jobs.popleft().fail(self.not_active())
+
+    def committed(self, image: MetadataImage) -> None:
+        """This much is committed: hold one copy less of an equal image."""
+        if self._node is not None and image.offset == self._image.offset:
+            self._image = image
+
+    def check_active(self) -> None:
+        """Raise NotController unless commands are decided here."""
+        if self._node is None:
+            raise self.not_active()
+
+    def not_active(self) -> NotController:
+        """The error of a node that does not lead."""
+        leader = self._leader_id()
+        return NotController(
+            "this node is not the active controller",
+            leader_id=NO_NODE if leader is None else leader,
+        )
+
+    # --- commands ------------------------------------------------------------------------------
+
+    async def submit(self, command: Command) -> Outcome:
+        """Decide, append and wait for the commit.
+
+        Raises what `decide` raises; NotController, Overloaded, Stopping: nothing of it counts;
+        Lost: the leadership or the node ended with the outcome unknown.
+        """
+        self.check_active()
+        if self._is_busy or self._jobs:
+            decided = await self._queue(command)
+        else:
+            result = self._decide(command)
+            decided = await self._queue(result) if isinstance(result, LongDecision) else result
+        if decided.proposal is not None:
+            await decided.proposal.wait_committed()
+        return decided.outcome
+
+    async def _queue(self, work: Command | LongDecision) -> _Decided:
+        if len(self._jobs) >= COMMANDS_WAITING_MAX:
+            raise Overloaded("too many commands wait for a long decision: wait and repeat")
+        done: asyncio.Future[_Decided] = asyncio.get_running_loop().create_future()
+        self._add(_Job(work, done))
+        return await done
+
+    def _add(self, job: "_Job") -> None:
+        self._jobs.append(job)
+        self._wake.set()
+
+    def _decide(self, command: Command) -> _Decided | LongDecision:
+        """Decide on the newest image; append unless that is long. One step of the loop."""
+        decision = decide(self._image, command, self._config)
+        if isinstance(decision, LongDecision):
+            return decision
+        if len(decision.records) > RECORDS_AT_ONCE:
+            return _as_long(type(command).__name__, decision)
+        return self._append_whole(decision)
+
+    def _append_whole(self, decision: Decision) -> _Decided:
+        if decision.records:
+            self._image = self._append(self._image, decision.records)
+        # An answer that changes nothing may still hang on what is not committed yet.
+        return _Decided(
+            Outcome(reply=decision.reply, offset=self._image.offset, brokers=decision.brokers),
+            self._last,
+        )
+
+    def _append(self, image: MetadataImage, records: _Records) -> MetadataImage:
+        """Append the records as one proposal; return the image after them."""
+        if self._node is None:
+            raise self.not_active()
+        values = [record.SerializeToString(deterministic=True) for record in records]
+        proposal = self._node.propose_nowait(values)
+        self._last = proposal
+        image = replay_batch(image, records, base_offset=proposal.base_offset, epoch=proposal.epoch)
+        assert image.offset == proposal.last_offset, "offsets drifted"
+        return image
+
+    # --- long decisions ------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work off long decisions and what waits behind them, until close()."""
+        while not self._closed:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._jobs and not self._closed:
+                job = self._jobs.popleft()
+                if not job.is_wanted:
+                    continue
+                self._is_busy = True
+                try:
+                    await self._work_on(job)
+                finally:
+                    self._is_busy = False
+                await asyncio.sleep(0)
+        while self._jobs:
+            self._jobs.popleft().fail(Stopping("the node is stopping"))
+
+    def close(self) -> None:
+        """End run(), a long decision in it half made: nothing of that counts."""
+        self._closed = True
+        self._wake.set()
+
+    async def _work_on(self, job: _Job) -> None:
+        try:
+            work = job.work
+            if isinstance(work, _Unfinished):
+                return await self._abort(self._image, work.reason, self._leadership)
+            result = work if isinstance(work, LongDecision) else self._decide(work)
+            decided = await self._carry_out(result) if isinstance(result, LongDecision) else result
+        except Exception as error:  # whoever asked is told, also of an error of the program
+            job.fail(error)
+        else:
+            job.succeed(decided)
+
+    async def _carry_out(self, decision: LongDecision) -> _Decided:
+        async with aclosing(self._steps(decision.slices)) as steps:
+            first = await anext(steps, ())
+            second = await anext(steps, ())
+            if second:
+                after = await self._append_transaction(decision.name, (first, second), steps)
+            else:
+                after = self._append(self._image, first) if first else self._image
+        self._image = after
+        reply, brokers = decision.finish(after)
+        return _Decided(Outcome(reply=reply, offset=after.offset, brokers=brokers), self._last)
+
+    async def _steps(self, slices: Iterator[_Records]) -> AsyncGenerator[_Records]:
+        """The records in steps of the loop, none of them empty; raises when the leadership in which
+        it was called is over."""
+        leadership = self._leadership
+        for records in slices:
+            for start in range(0, len(records), RECORDS_AT_ONCE):
+                yield records[start : start + RECORDS_AT_ONCE]
+                await self._let_others_run(leadership)
+            if not records:
+                await self._let_others_run(leadership)
+
+    async def _append_transaction(
+        self, name: str, read: tuple[_Records, ...], steps: AsyncIterator[_Records]
+    ) -> MetadataImage:
+        """Append begin, the steps that were read and the rest, and end; return the image after
+        them.
+
+        The last step is the append of the end, so that an error means that nothing counts.
+        """
+        leadership, before = self._leadership, self._image
+        begin = pb.MetadataRecord(begin_transaction=pb.BeginTransactionRecord(name=name))
+        end = pb.MetadataRecord(end_transaction=pb.EndTransactionRecord())
+        image = await self._append_when_room(before, (begin,), leadership)
+        try:
+            for records in read:
+                image = await self._append_when_room(image, records, leadership)
+                await self._let_others_run(leadership)
+            async for records in steps:
+                image = await self._append_when_room(image, records, leadership)
+            image = await self._append_when_room(image, (end,), leadership)
+        except Exception as error:
+            if self._leadership == leadership and not self._closed:
+                await self._abort(image, f"{name}: {error}", leadership)
+            raise
+        _LOG.info(
+            "controller.transaction name=%r offsets=%d-%d", name, before.offset + 1, image.offset
+        )
+        return image
+
+    async def _append_when_room(
+        self, image: MetadataImage, records: _Records, leadership: int
+    ) -> MetadataImage:
+        """Append one step; wait first where too much is uncommitted."""
+        while True:
+            try:
+                return self._append(image, records)
+            except Overloaded:
+                await asyncio.sleep(ROOM_RETRY_MS / 1000)
+                self._check_same(leadership)
+
+    async def _abort(self, image: MetadataImage, reason: str, leadership: int) -> None:
+        """Append that nothing counts of what was begun; `image` is the one after all of it."""
+        record = pb.MetadataRecord(abort_transaction=pb.AbortTransactionRecord(reason=reason))
+        after = await self._append_when_room(image, (record,), leadership)
+        self._image = replace(self._image, offset=after.offset, epoch=after.epoch)
+        _LOG.warning("controller.transaction_aborted reason=%r", reason)
+
+    async def _let_others_run(self, leadership: int) -> None:
+        await asyncio.sleep(0)
+        self._check_same(leadership)
+
+    def _check_same(self, leadership: int) -> None:
+        """Raise unless the leadership goes on in which the step before was made."""
+        if self._closed:
+            raise Stopping("the node is stopping")
+        if self._leadership != leadership:
+            raise self.not_active()
+
+
+def _as_long(name: str, decision: Decision) -> LongDecision:
+    """The same decision, to be appended in steps."""
+    said = (decision.reply, decision.brokers)
+    return LongDecision(name=name, slices=iter((decision.records,)), finish=lambda _: said)

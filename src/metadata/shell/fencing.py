@@ -1,0 +1,108 @@
+"""Brokers that are gone: found by silence, or sooner where nobody listens any more.
+
+Early fencing is an optimisation, never a rule that safety hangs on. Before the session time-out a
+broker is fenced only if it is suspect (its stream broke and no new one came, or it has not come to
+a new leadership) *and* its listener refuses connections, as that of a dead process does. A
+time-out or an unreachable host proves nothing.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from ...errors import QuorumlogError
+from ...ids import NodeId, Offset
+from ...runtime import Runtime
+from ..commands import FenceBroker
+from ..sessions import BrokerSessions
+from .deciding import Deciding
+from .errands import Errands
+
+_LOG = logging.getLogger("quorumlog.metadata")
+
+PROBE_MS: Final = 500
+"""How long a listener may take to refuse."""
+
+
+class Fencing:
+    """Looks after the sessions of a leadership; run() must run."""
+
+    def __init__(
+        self, runtime: Runtime, deciding: Deciding, sessions: BrokerSessions, errands: Errands
+    ) -> None:
+        self._runtime = runtime
+        self._deciding = deciding
+        self._sessions = sessions
+        self._errands = errands
+        self._leading = asyncio.Event()
+        self._closing = asyncio.Event()
+
+    def begin_leadership(self) -> None:
+        """This node leads: every broker has one time-out to appear."""
+        brokers = self._deciding.image.sorted_brokers()
+        self._sessions.begin_leadership(brokers, self._runtime.clock.now_ms())
+        self._leading.set()
+
+    def end_leadership(self) -> None:
+        """It does not any more."""
+        self._leading.clear()
+
+    async def run(self) -> None:
+        """Look for brokers that are gone while this node leads; until close()."""
+        clock, sessions = self._runtime.clock, self._sessions
+        while not self._closing.is_set():
+            if not self._leading.is_set():
+                await self._leading.wait()
+                continue
+            try:
+                async with asyncio.timeout(sessions.next_look_ms(clock.now_ms()) / 1000):
+                    await self._closing.wait()
+            except TimeoutError:
+                self._look(clock.now_ms())
+
+    def close(self) -> None:
+        """End run()."""
+        self._closing.set()
+        self._leading.set()
+
+    def fence_soon(self, broker_id: NodeId, broker_epoch: Offset, *, reason: str) -> None:
+        """Fence a registration; `reason` is for the journal."""
+        self._errands.send(
+            ("fence", broker_id, broker_epoch),
+            lambda: self._fence(broker_id, broker_epoch, reason),
+        )
+
+    def _look(self, now_ms: int) -> None:
+        if not self._leading.is_set():
+            return
+        for broker_id, broker_epoch in self._sessions.tick(now_ms):
+            self.fence_soon(broker_id, broker_epoch, reason="silent")
+        for broker_id, broker_epoch in self._sessions.suspects(now_ms):
+            self._probe_soon(broker_id, broker_epoch)
+
+    def _probe_soon(self, broker_id: NodeId, broker_epoch: Offset) -> None:
+        self._errands.send(
+            ("probe", broker_id, broker_epoch), lambda: self._probe(broker_id, broker_epoch)
+        )
+
+    async def _probe(self, broker_id: NodeId, broker_epoch: Offset) -> None:
+        """Fence the broker if nobody listens where it serves, and it did not come back
+        meanwhile."""
+        broker = self._deciding.image.broker(broker_id)
+        if broker is None or broker.epoch != broker_epoch or broker.fenced:
+            self._sessions.remove(broker_id, broker_epoch)
+            return
+        address = broker.replica_address or broker.grpc_address
+        if not await self._runtime.network.refuses(address, PROBE_MS):
+            return
+        if self._sessions.is_absent(broker_id, broker_epoch):
+            await self._fence(broker_id, broker_epoch, f"{address} refuses connections")
+
+    async def _fence(self, broker_id: NodeId, broker_epoch: Offset, reason: str) -> None:
+        try:
+            await self._deciding.submit(FenceBroker(broker_id=broker_id, broker_epoch=broker_epoch))
+        except QuorumlogError as error:
+            _LOG.info("controller.not_fenced broker=%d reason=%s", broker_id, error)
+            return
+        self._sessions.remove(broker_id, broker_epoch)
+        _LOG.info("controller.fenced broker=%d epoch=%d: %s", broker_id, broker_epoch, reason)
