@@ -20,7 +20,6 @@ images give equal records.
 
 from collections.abc import Container, Iterator
 from enum import Enum
-from typing import Final
 
 from ..ids import NO_NODE, Epoch, NodeId, TopicId
 from ..proto import metadata_records_pb2 as pb
@@ -128,7 +127,9 @@ class Electorate:
         is_enough = len(isr) >= self.min_isr(wanted)
         elr = () if is_enough else tuple([n for n in complete if n not in isr])
         # A replica that leaves the assignment is told apart by the epoch if it ever comes back.
-        is_new_epoch = leader != before.leader or any(n not in replicas for n in before.replicas)
+        is_new_epoch = leader != before.leader or (
+            replicas is not before.replicas and any(n not in replicas for n in before.replicas)
+        )
         after = PartitionImage(
             replicas=replicas,
             isr=isr,
@@ -153,15 +154,28 @@ def change_record(
     change.topic_id, change.partition = topic_id, index
     if after.leader_epoch != before.leader_epoch:
         change.leader = after.leader
-    for name in _NODE_LISTS:
-        nodes = getattr(after, name)
-        if nodes != getattr(before, name):
-            into = getattr(change, name)
-            into.SetInParent()  # an empty list is a change, too
-            into.ids.extend(nodes)
+    if after.isr != before.isr:
+        _set_nodes(change.isr, after.isr)
+    if after.elr != before.elr:
+        _set_nodes(change.elr, after.elr)
+    if after.last_known_elr != before.last_known_elr:
+        _set_nodes(change.last_known_elr, after.last_known_elr)
+    if after.replicas is not before.replicas and after.replicas != before.replicas:
+        _set_nodes(change.replicas, after.replicas)
+    if after.adding != before.adding:
+        _set_nodes(change.adding, after.adding)
+    if after.removing != before.removing:
+        _set_nodes(change.removing, after.removing)
     if after.recovering != before.recovering:
         change.recovering = after.recovering
     return record
+
+
+def _set_nodes(into: pb.Nodes, nodes: tuple[NodeId, ...]) -> None:
+    if nodes:
+        into.ids.extend(nodes)
+    else:
+        into.SetInParent()  # an empty list is a change, too
 
 
 def on_broker_gone(image: MetadataImage, gone: NodeId, loss: Loss = Loss.NOTHING) -> Walk:
@@ -262,6 +276,3 @@ def _first(nodes: tuple[NodeId, ...] | list[NodeId], active: Container[NodeId]) 
         if node in active:
             return node
     return NO_NODE
-
-
-_NODE_LISTS: Final = ("isr", "elr", "last_known_elr", "replicas", "adding", "removing")
