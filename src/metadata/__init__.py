@@ -5,6 +5,12 @@ records into the next immutable image. It would work over any replicated log; `s
 the quorum's.
 """
 
+from .cluster_configs import (
+    CLUSTER_CONFIGS,
+    cluster_number,
+    cluster_switch,
+    effective_cluster_configs,
+)
 from .commands import (
     AllocateProducerIds,
     AlterClusterConfigs,
@@ -42,6 +48,7 @@ from .commands import (
 from .controller import decide
 from .decision import AnyDecision, ControllerConfig, Decision, LongDecision
 from .delta import DeltaBuilder, ImageDelta, PartitionChange
+from .features import FEATURES, OWN_FEATURES
 from .image import (
     EMPTY_IMAGE,
     BrokerImage,
@@ -51,6 +58,7 @@ from .image import (
     replay,
     replay_batch,
 )
+from .reassignment import moving_partitions
 from .sessions import BrokerSessions
 from .topic_configs import (
     TOPIC_CONFIGS,
@@ -58,9 +66,10 @@ from .topic_configs import (
     TopicConfig,
     check_config,
     effective_configs,
+    effective_min_isr,
 )
 from .topic_names import check_topic_name
-from .translation import describe_partition, describe_topic
+from .translation import describe_features, describe_partition, describe_topic
 
 __all__ = [
     "AllocateProducerIds",
@@ -73,6 +82,7 @@ __all__ = [
     "BrokerImage",
     "BrokerSessions",
     "BrokerStopping",
+    "CLUSTER_CONFIGS",
     "ClusterConfigsAltered",
     "Command",
     "ConfigType",
@@ -86,6 +96,7 @@ __all__ = [
     "Done",
     "EMPTY_IMAGE",
     "ElectLeaders",
+    "FEATURES",
     "FeatureUpdate",
     "FeaturesUpdated",
     "FenceBroker",
@@ -93,6 +104,7 @@ __all__ = [
     "IsrChange",
     "LongDecision",
     "MetadataImage",
+    "OWN_FEATURES",
     "PartitionChange",
     "PartitionImage",
     "PartitionOutcome",
@@ -113,10 +125,16 @@ __all__ = [
     "UpdateFeatures",
     "check_config",
     "check_topic_name",
+    "cluster_number",
+    "cluster_switch",
     "decide",
+    "describe_features",
     "describe_partition",
     "describe_topic",
+    "effective_cluster_configs",
     "effective_configs",
+    "effective_min_isr",
+    "moving_partitions",
     "replay",
     "replay_batch",
 ]

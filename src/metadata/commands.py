@@ -265,9 +265,10 @@ class PartitionOutcomes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturesUpdated:
-    """Levels as they are now (or would be), by ascending name."""
+    """Levels as they are now (or would be), by ascending name: the one in force, the lowest and the
+    highest that every broker works with."""
 
-    levels: tuple[tuple[str, int], ...]
+    levels: tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

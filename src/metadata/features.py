@@ -64,6 +64,14 @@ def supported_levels(image: MetadataImage, name: str) -> tuple[int, int]:
     return low, high
 
 
+def feature_levels(image: MetadataImage) -> list[tuple[str, int, int, int]]:
+    """Return each known feature by ascending name: level in force, and what `supported_levels`
+    says."""
+    return [
+        (name, finalized_level(image, name), *supported_levels(image, name)) for name in FEATURES
+    ]
+
+
 def check_registration(image: MetadataImage, features: Iterable[tuple[str, int, int]]) -> None:
     """Raise FeatureUpdateFailed if a broker that says this of itself does not work with a level in
     force; of what it does not name it knows nothing."""
@@ -95,10 +103,13 @@ def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
         for name, level in sorted(wanted.items())
         if finalized_level(image, name) != level
     )
-    levels = {name: finalized_level(image, name) for name in FEATURES} | wanted
+    levels = tuple(
+        (name, wanted.get(name, level), low, high)
+        for name, level, low, high in feature_levels(image)
+    )
     return Decision(
         records=() if command.validate_only else records,
-        reply=FeaturesUpdated(levels=tuple(sorted(levels.items()))),
+        reply=FeaturesUpdated(levels=levels),
         brokers=tuple(broker.id for broker in image.sorted_brokers() if not broker.fenced),
     )
 

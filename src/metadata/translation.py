@@ -1,44 +1,77 @@
 """Between the messages that brokers send to the controller and its commands and replies."""
 
-from typing import assert_never
+from collections.abc import Iterable, Mapping
 
 from ..errors import InvalidRequest
 from ..ids import NodeId, Offset, TopicId
 from ..proto import admin_pb2, controller_pb2
 from ..runtime import Entropy
+from ..runtime.error_detail import encode_error
 from .commands import (
     AllocateProducerIds,
+    AlterClusterConfigs,
     AlterConfigs,
+    AlterReassignments,
     ClusterConfigsAltered,
     Command,
     ConfigsAltered,
+    CreatePartitions,
     CreateTopic,
     DeleteTopic,
     Done,
+    ElectLeaders,
     FeaturesUpdated,
+    FeatureUpdate,
+    PartitionOutcome,
     PartitionOutcomes,
     PartitionsAltered,
     PartitionsCreated,
     ProducerIdsAllocated,
+    Reassignment,
     Reply,
     TopicCreated,
     TopicDeleted,
+    UnregisterBroker,
+    UpdateFeatures,
 )
-from .image import PartitionImage, TopicImage
+from .features import FEATURES, feature_levels
+from .image import MetadataImage, PartitionImage, TopicImage
 from .topic_configs import effective_min_isr
 
 
-def command_of(request: controller_pb2.RelayRequest, entropy: Entropy) -> Command:
+def command_of(  # noqa: C901 (a dispatch)
+    request: controller_pb2.RelayRequest, entropy: Entropy
+) -> Command:
     """Return the command of a relayed request; a topic without an id gets one drawn."""
     match request.WhichOneof("command"):
         case "create_topic":
             return _create_topic(request.create_topic, entropy)
         case "delete_topic":
             delete = request.delete_topic
-            topic_id = TopicId(delete.topic_id) if delete.topic_id else None
-            return DeleteTopic(name=delete.name, topic_id=topic_id)
+            return DeleteTopic(name=delete.name, topic_id=_topic_id(delete.topic_id))
+        case "create_partitions":
+            return _create_partitions(request.create_partitions)
         case "alter_configs":
-            return _alter_configs(request.alter_configs)
+            alter = request.alter_configs
+            return AlterConfigs(
+                topic=alter.topic,
+                changes=_changes(alter.changes),
+                validate_only=alter.validate_only,
+            )
+        case "alter_cluster_configs":
+            cluster = request.alter_cluster_configs
+            return AlterClusterConfigs(
+                changes=_changes(cluster.changes), validate_only=cluster.validate_only
+            )
+        case "alter_reassignments":
+            moves = request.alter_reassignments.partitions
+            return AlterReassignments(reassignments=tuple(_reassignment(each) for each in moves))
+        case "elect_leaders":
+            return _elect_leaders(request.elect_leaders)
+        case "update_features":
+            return _update_features(request.update_features)
+        case "unregister_broker":
+            return UnregisterBroker(broker_id=NodeId(request.unregister_broker.broker))
         case "allocate_producer_ids":
             return AllocateProducerIds(
                 broker_id=NodeId(request.broker_id),
@@ -48,43 +81,47 @@ def command_of(request: controller_pb2.RelayRequest, entropy: Entropy) -> Comman
             raise InvalidRequest("the relayed request carries no command known here")
 
 
-def response_of(reply: Reply, *, offset: Offset, applied: bool) -> controller_pb2.RelayResponse:
+def response_of(  # noqa: C901 (a dispatch)
+    reply: Reply, *, request: controller_pb2.RelayRequest, offset: Offset, applied: bool
+) -> controller_pb2.RelayResponse:
     """Return the answer to a relayed request."""
+    answer = controller_pb2.RelayResponse()
     match reply:
         case TopicCreated(topic=topic):
-            return controller_pb2.RelayResponse(
-                create_topic=admin_pb2.CreateTopicResponse(
-                    topic=describe_topic(topic), usable=applied, metadata_offset=offset
-                )
-            )
+            created = answer.create_topic
+            created.topic.CopyFrom(describe_topic(topic))
+            created.usable, created.metadata_offset = applied, offset
         case TopicDeleted(topic=topic):
-            return controller_pb2.RelayResponse(
-                delete_topic=admin_pb2.DeleteTopicResponse(
-                    topic_id=topic.id, applied=applied, metadata_offset=offset
-                )
-            )
+            deleted = answer.delete_topic
+            deleted.topic_id = topic.id
+            deleted.applied, deleted.metadata_offset = applied, offset
+        case PartitionsCreated(topic=topic):
+            grown = answer.create_partitions
+            grown.topic.CopyFrom(describe_topic(topic))
+            grown.usable, grown.metadata_offset = applied, offset
         case ConfigsAltered(topic=topic):
-            return controller_pb2.RelayResponse(
-                alter_configs=admin_pb2.AlterConfigsResponse(
-                    configs=_config_entries(topic), applied=applied, metadata_offset=offset
-                )
-            )
+            altered = answer.alter_configs
+            altered.configs.extend(_config_entries(topic.configs))
+            altered.applied, altered.metadata_offset = applied, offset
+        case ClusterConfigsAltered(configs=configs):
+            answer.alter_cluster_configs.configs.extend(_config_entries(dict(configs)))
+            answer.alter_cluster_configs.metadata_offset = offset
+        case PartitionOutcomes(outcomes=outcomes):
+            is_election = request.WhichOneof("command") == "elect_leaders"
+            results = answer.elect_leaders if is_election else answer.alter_reassignments
+            results.results.extend(_outcome(each) for each in outcomes)
+            results.metadata_offset = offset
+        case FeaturesUpdated(levels=levels):
+            answer.update_features.features.extend(_feature(*each) for each in levels)
+            answer.update_features.metadata_offset = offset
         case ProducerIdsAllocated(start=start, count=count):
-            return controller_pb2.RelayResponse(
-                allocate_producer_ids=controller_pb2.AllocateProducerIdsResponse(
-                    producer_id_start=start, producer_id_len=count
-                )
-            )
-        case (
-            Done()
-            | PartitionsCreated()
-            | ClusterConfigsAltered()
-            | PartitionsAltered()
-            | PartitionOutcomes()
-            | FeaturesUpdated()
-        ):
+            answer.allocate_producer_ids.producer_id_start = start
+            answer.allocate_producer_ids.producer_id_len = count
+        case Done():
+            answer.unregister_broker.metadata_offset = offset
+        case PartitionsAltered():
             raise AssertionError(f"no relayed command is answered with {reply}")
-    assert_never(reply)
+    return answer
 
 
 def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
@@ -93,7 +130,7 @@ def describe_topic(topic: TopicImage) -> admin_pb2.TopicDescription:
         name=topic.name,
         topic_id=topic.id,
         partitions=[describe_partition(topic, *entry) for entry in topic.sorted_partitions()],
-        configs=_config_entries(topic),
+        configs=_config_entries(topic.configs),
     )
 
 
@@ -117,22 +154,42 @@ def describe_partition(
     )
 
 
-def _config_entries(topic: TopicImage) -> list[admin_pb2.ConfigEntry]:
+def describe_features(image: MetadataImage) -> list[admin_pb2.FeatureDescription]:
+    """Return the features that this version knows as admin clients see them."""
+    return [_feature(*each) for each in feature_levels(image)]
+
+
+def _feature(name: str, level: int, low: int, high: int) -> admin_pb2.FeatureDescription:
+    return admin_pb2.FeatureDescription(
+        name=name, level=level, level_min=low, level_max=high, doc=FEATURES[name].doc
+    )
+
+
+def _outcome(outcome: PartitionOutcome) -> admin_pb2.PartitionOutcome:
+    described = admin_pb2.PartitionOutcome(topic=outcome.topic, partition=outcome.partition)
+    if outcome.error is not None:
+        described.error.CopyFrom(encode_error(outcome.error))
+    return described
+
+
+def _config_entries(configs: Mapping[str, str]) -> list[admin_pb2.ConfigEntry]:
     return [
-        admin_pb2.ConfigEntry(name=name, value=value)
-        for name, value in sorted(topic.configs.items())
+        admin_pb2.ConfigEntry(name=name, value=value) for name, value in sorted(configs.items())
     ]
 
 
-def _alter_configs(request: admin_pb2.AlterConfigsRequest) -> AlterConfigs:
-    return AlterConfigs(
-        topic=request.topic,
-        changes=tuple(
-            (change.name, change.value if change.HasField("value") else None)
-            for change in request.changes
-        ),
-        validate_only=request.validate_only,
+def _changes(changes: Iterable[admin_pb2.ConfigChange]) -> tuple[tuple[str, str | None], ...]:
+    return tuple(
+        (change.name, change.value if change.HasField("value") else None) for change in changes
     )
+
+
+def _topic_id(topic_id: bytes) -> TopicId | None:
+    return TopicId(topic_id) if topic_id else None
+
+
+def _replicas(assignment: admin_pb2.ReplicaAssignment) -> tuple[NodeId, ...]:
+    return tuple(NodeId(node) for node in assignment.replicas)
 
 
 def _create_topic(request: admin_pb2.CreateTopicRequest, entropy: Entropy) -> CreateTopic:
@@ -143,5 +200,41 @@ def _create_topic(request: admin_pb2.CreateTopicRequest, entropy: Entropy) -> Cr
         partitions=request.partitions,
         replication_factor=request.replication_factor,
         configs=tuple((entry.name, entry.value) for entry in request.configs),
+        validate_only=request.validate_only,
+        assignments=tuple(_replicas(each) for each in request.assignments),
+    )
+
+
+def _create_partitions(request: admin_pb2.CreatePartitionsRequest) -> CreatePartitions:
+    return CreatePartitions(
+        topic=request.topic,
+        count=request.count,
+        assignments=tuple(_replicas(each) for each in request.assignments),
+        validate_only=request.validate_only,
+        topic_id=_topic_id(request.topic_id),
+    )
+
+
+def _reassignment(move: admin_pb2.PartitionReassignment) -> Reassignment:
+    return Reassignment(
+        topic=move.topic,
+        partition=move.partition,
+        replicas=_replicas(move.target) if move.HasField("target") else None,
+    )
+
+
+def _elect_leaders(request: admin_pb2.ElectLeadersRequest) -> ElectLeaders:
+    return ElectLeaders(
+        unclean=request.kind == admin_pb2.ELECTION_KIND_UNCLEAN,
+        partitions=tuple((each.topic, each.partition) for each in request.partitions),
+    )
+
+
+def _update_features(request: admin_pb2.UpdateFeaturesRequest) -> UpdateFeatures:
+    return UpdateFeatures(
+        updates=tuple(
+            FeatureUpdate(name=each.name, level=each.level, allow_downgrade=each.allow_downgrade)
+            for each in request.updates
+        ),
         validate_only=request.validate_only,
     )

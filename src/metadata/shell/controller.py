@@ -197,7 +197,7 @@ class ControllerShell:
         connected = [broker for broker in concerned if self._sessions.is_connected(broker)]
         await self._applied.wait(connected, outcome.offset, self._config.applied_wait_ms)
         applied = all(self._sessions.applied_offset(b) >= outcome.offset for b in concerned)
-        return response_of(outcome.reply, offset=outcome.offset, applied=applied)
+        return response_of(outcome.reply, request=request, offset=outcome.offset, applied=applied)
 
     async def _alter_partitions(
         self, request: pb.AlterPartitionsRequest, context: CallContext
