@@ -24,6 +24,7 @@ class AppendResult:
     base_offset: Offset  # of the first record; -1 where nobody waited for it (acks=0)
     log_append_time_ms: int  # -1 unless the topic stamps the broker's time
     log_start_offset: Offset
+    next_offset: Offset  # behind the last record
 
 
 def refuse_transactional(records: Buffer) -> None:

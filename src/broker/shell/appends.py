@@ -36,6 +36,7 @@ class PendingAppend:
             base_offset=appended.base_offset,
             log_append_time_ms=appended.log_append_time_ms,
             log_start_offset=appended.log_start_offset,
+            next_offset=appended.next_offset,
         )
 
     async def _acknowledged(self, next_offset: Offset, deadline_ms: int) -> None:

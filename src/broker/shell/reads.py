@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...errors import OffsetOutOfRange, Overloaded, QuorumlogError
+from ...metrics import LATENCY_MS, Histogram
 from ...runtime import Clock
 from ...storage import Range
 from ...storage.shell.directory import Directory
@@ -39,16 +40,38 @@ class _Part:
     error: QuorumlogError | None = None
 
 
+class ReadFigures:
+    """What reading came to since the start; times in ms."""
+
+    __slots__ = ("at_once_ms", "fetched_bytes", "waited_ms")
+
+    def __init__(self) -> None:
+        self.fetched_bytes = 0
+        self.at_once_ms = Histogram(LATENCY_MS)
+        self.waited_ms = Histogram(LATENCY_MS)  # of fetches that waited for records
+
+    def answered(self, outcomes: Sequence[FetchOutcome], took_ms: int, *, waited: bool) -> None:
+        """A fetch was answered."""
+        self.fetched_bytes += sum(len(outcome.records) for outcome in outcomes)
+        (self.waited_ms if waited else self.at_once_ms).observe(took_ms)
+
+
 class Reads:
     """The reading side of a node's replicas."""
 
     def __init__(self, clock: Clock, directory: Directory, find: Find, *, waits_max: int) -> None:
+        self.figures = ReadFigures()
         self._clock = clock
         self._directory = directory
         self._find = find
         self._waits_max = waits_max  # fetches that wait at once; reaching it is Overloaded
         self._wakes: dict[asyncio.Future[None], None] = {}  # of the fetches that wait now
         self._stopping = False
+
+    @property
+    def waiting(self) -> int:
+        """Fetches that wait for records now."""
+        return len(self._wakes)
 
     def stop_waiting(self) -> None:
         """Have every fetch that waits, and every later one, answer with what is there."""
@@ -66,15 +89,20 @@ class Reads:
         0. `max_bytes` bounds the sum; the first batch comes even if larger. Raises Overloaded when
         it would have to wait and too many do.
         """
-        deadline_ms = self._clock.now_ms() + max_wait_ms
+        began_ms, waited = self._clock.now_ms(), False
+        deadline_ms = began_ms + max_wait_ms
         while True:
             parts = await self._open_all(specs)
             size = _plan(parts, max_bytes)
             left_ms = deadline_ms - self._clock.now_ms()
             failed = any(part.error is not None for part in parts)
             if size >= max(1, min_bytes) or failed or left_ms <= 0 or self._stopping:
-                return await self._read_all(parts)
+                outcomes = await self._read_all(parts)
+                took_ms = self._clock.now_ms() - began_ms
+                self.figures.answered(outcomes, took_ms, waited=waited)
+                return outcomes
             _release(parts)
+            waited = True
             if not await self._woken(parts, left_ms):
                 deadline_ms = self._clock.now_ms()  # the next plan is the answer
 

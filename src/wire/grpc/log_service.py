@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
-from ...broker import Acks, FetchSpec, OffsetSpec
+from ...broker import Acks, AppendResult, FetchSpec, OffsetSpec
 from ...broker.shell.appends import PendingAppend
 from ...broker.shell.replicas import ReplicaManager
 from ...errors import InvalidRequest, Overloaded, QuorumlogError, Stopping
 from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
+from ...metrics import LATENCY_MS, Histogram
 from ...proto import log_pb2
 from ...runtime import CallContext, Handler, Method, Runtime
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
@@ -63,8 +64,25 @@ class _Inflight:
     """A produce request between its arrival and its answer."""
 
     request: ProduceBatches
+    began_ms: int
     deadline_ms: int
     parts: list[PendingAppend | QuorumlogError]
+
+
+class ProduceFigures:
+    """What producing came to since the start."""
+
+    __slots__ = ("bytes", "failures", "records", "took_ms")
+
+    def __init__(self) -> None:
+        self.bytes = 0  # of batches that got their place in a log
+        self.records = 0  # that were acknowledged
+        self.failures = 0  # of partitions' parts
+        self.took_ms = {acks: Histogram(LATENCY_MS) for acks in log_pb2.Acks.values()}
+
+    def answered(self, outcome: AppendResult) -> None:
+        """A partition's part was acknowledged."""
+        self.records += outcome.next_offset - outcome.base_offset
 
 
 class LogService:
@@ -83,8 +101,10 @@ class LogService:
         self._limits = limits
         self._spread = Spread(replicas)
         self._stopping = False
+        self.figures = ProduceFigures()
         self._subscriptions: dict[Subscription, None] = {}  # being served
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams between two requests
+        self._pipelines: dict[Pipeline[_Inflight], None] = {}  # of the Produce streams
 
     async def stop(self) -> None:
         """Take no new work: streams end after what they have under way, long polls answer now."""
@@ -94,6 +114,16 @@ class LogService:
         self._replicas.stop_waiting()
         for reader in list(self._receiving):
             reader.cancel()
+
+    @property
+    def produces_waiting(self) -> int:
+        """Produce requests between their arrival and their answer."""
+        return sum(pipeline.count for pipeline in self._pipelines)
+
+    @property
+    def subscriptions(self) -> int:
+        """Subscribe streams that are served now."""
+        return len(self._subscriptions)
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the table that `Network.serve` takes."""
@@ -117,6 +147,18 @@ class LogService:
         pipeline: Pipeline[_Inflight] = Pipeline(
             count_max=limits.produce_inflight_max, bytes_max=limits.produce_inflight_bytes_max
         )
+        self._pipelines[pipeline] = None
+        try:
+            end = await self._serve_produce(stream, pipeline)
+        finally:
+            del self._pipelines[pipeline]
+        if end is not None:
+            raise end
+
+    async def _serve_produce(
+        self, stream: ProduceStream, pipeline: Pipeline[_Inflight]
+    ) -> QuorumlogError | None:
+        """Read and answer to the stream's end; return what else ends it."""
         async with self._runtime.tasks.scope("wire.produce") as scope:
             scope.spawn(self._answer_in_order(stream, pipeline), name="answers")
             reader = scope.spawn(self._read_requests(stream, pipeline), name="requests")
@@ -127,8 +169,7 @@ class LogService:
                     raise
                 end = _stopping()
             pipeline.close()
-        if end is not None:
-            raise end
+        return end
 
     async def _read_requests(
         self, stream: ProduceStream, pipeline: Pipeline[_Inflight]
@@ -161,6 +202,7 @@ class LogService:
         acks = check.read_acks(request.acks)
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         check.check_places("partitions", request.partitions)
+        began_ms = self._runtime.clock.now_ms()
         parts: list[PendingAppend | QuorumlogError] = []
         for part in request.partitions:
             try:
@@ -176,9 +218,11 @@ class LogService:
                         topic_id=part.topic_id,
                     )
                 )
+                self.figures.bytes += len(part.records)
             except QuorumlogError as error:
                 parts.append(error)
-        return _Inflight(request, self._runtime.clock.now_ms() + timeout_ms, parts)
+        deadline_ms = self._runtime.clock.now_ms() + timeout_ms
+        return _Inflight(request, began_ms, deadline_ms, parts)
 
     async def _answer_in_order(self, stream: ProduceStream, pipeline: Pipeline[_Inflight]) -> None:
         while (taken := await pipeline.take()) is not None:
@@ -192,6 +236,8 @@ class LogService:
                 response.metadata_offset = self._metadata.image.offset
                 await stream.send(response)
             pipeline.answered(size)
+            took_ms = self._runtime.clock.now_ms() - inflight.began_ms
+            self.figures.took_ms[request.acks].observe(took_ms)
 
     async def _settle(
         self,
@@ -205,8 +251,10 @@ class LogService:
             outcome = await pending.settle(deadline_ms)
         except QuorumlogError as error:
             result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
+            self.figures.failures += 1
             fill_error(result.error, error, result.topic, result.partition)
             return
+        self.figures.answered(outcome)
         result.base_offset = outcome.base_offset
         result.log_append_time_ms = outcome.log_append_time_ms
         result.log_start_offset = outcome.log_start_offset
@@ -226,7 +274,8 @@ class LogService:
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         check_topic_name(request.topic)
         check.check_publish(request)
-        deadline_ms = self._runtime.clock.now_ms() + timeout_ms
+        began_ms = self._runtime.clock.now_ms()
+        deadline_ms = began_ms + timeout_ms
         shares = self._spread.shares(request)
         pending = await self._submit_shares(request, shares, acks)
         response = log_pb2.PublishResponse()
@@ -242,10 +291,13 @@ class LogService:
             except QuorumlogError as error:
                 fill_error(result.error, error, request.topic, share.partition)
                 errors.append(error)
+                self.figures.failures += 1
                 continue
             errors.append(None)
+            self.figures.answered(outcome)
             if acks is not Acks.NONE:
                 result.base_offset = outcome.base_offset
+        self.figures.took_ms[request.acks].observe(self._runtime.clock.now_ms() - began_ms)
         if not request.errors_in_results:
             failure = failure_of(request.topic, shares, errors)
             if failure is not None:
@@ -280,6 +332,7 @@ class LogService:
                         topic_id=topic_id,
                     )
                 )
+                self.figures.bytes += len(batch)
             except QuorumlogError as error:
                 pending.append(error)
         return pending

@@ -24,6 +24,11 @@ class Pipeline(Generic[T]):
         self._reader: asyncio.Future[None] | None = None  # waits for room
         self._writer: asyncio.Future[None] | None = None  # waits for an entry
 
+    @property
+    def count(self) -> int:
+        """Entries under way: put and not yet answered."""
+        return self._count
+
     async def room(self, size: int) -> None:
         """Return when an entry of `size` bytes may be put."""
         while self._count and (
