@@ -5,7 +5,7 @@ import pytest
 from quorumlog.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from quorumlog.metadata import AlterConfigs, ConfigsAltered, Decision, DeltaBuilder
 
-from .conftest import Cluster
+from .cluster import Cluster
 
 
 @pytest.fixture
