@@ -1,0 +1,276 @@
+"""What leaders ask for and get: every refusal, and what is granted."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from quorumlog.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    NewLeaderElected,
+    NotController,
+    QuorumlogError,
+    StaleBrokerEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from quorumlog.ids import Epoch, NodeId, Offset, TopicId
+from quorumlog.metadata import (
+    AlterPartitions,
+    AlterReassignments,
+    IsrChange,
+    PartitionImage,
+    Reassignment,
+)
+
+from .cluster import Cluster
+
+
+@pytest.fixture
+def led(cluster: Cluster) -> Cluster:
+    """Topic a: replicas 1, 2, 3; broker 4 holds none. 2 leads in epoch 1, in sync are 1 and 2, and
+    the partition epoch is 3."""
+    cluster.start(1, 2, 3, 4)
+    cluster.assign("a", (1, 2, 3))
+    cluster.fence(1)
+    cluster.unfence(1)
+    cluster.set_isr("a", 1, 2, 3)
+    cluster.set_isr("a", 1, 2)
+    partition = cluster.partition("a")
+    assert cluster.standing("a") == (2, (1, 2), ())
+    assert (partition.leader_epoch, partition.partition_epoch) == (1, 3)
+    return cluster
+
+
+Bend = Callable[[Cluster, IsrChange], IsrChange]
+
+
+def with_isr(*members: tuple[int, int]) -> Bend:
+    """An ISR of (node, what is added to its epoch)."""
+    return lambda cluster, change: replace(
+        change, isr=tuple((NodeId(n), Offset(cluster.epoch(n) + off)) for n, off in members)
+    )
+
+
+def because(**fields: object) -> Bend:
+    return lambda _, change: replace(change, **fields)  # type: ignore[arg-type]
+
+
+def fenced(node: int) -> Bend:
+    def bend(cluster: Cluster, change: IsrChange) -> IsrChange:
+        cluster.fence(node)
+        return change
+
+    return bend
+
+
+def stopping(node: int) -> Bend:
+    def bend(cluster: Cluster, change: IsrChange) -> IsrChange:
+        cluster.stop(node)
+        return change
+
+    return bend
+
+
+REFUSALS: dict[str, tuple[Bend, type[QuorumlogError], str]] = {
+    "unknown topic": (because(topic_id=TopicId(b"?" * 16)), UnknownTopicId, "it was deleted"),
+    "unknown partition": (because(partition=7), UnknownTopicOrPartition, "has 1 partitions"),
+    "later leader epoch": (because(leader_epoch=Epoch(2)), NotController, "the asker 2 and 3"),
+    "later partition epoch": (because(partition_epoch=4), NotController, "the asker 1 and 4"),
+    "earlier leader epoch": (because(leader_epoch=Epoch(0)), FencedLeaderEpoch, "present one is 1"),
+    "earlier both": (
+        because(leader_epoch=Epoch(0), partition_epoch=1),
+        FencedLeaderEpoch,
+        "epoch 0 is over",
+    ),
+    "earlier leader epoch, later partition epoch": (
+        because(leader_epoch=Epoch(0), partition_epoch=9),
+        NotController,
+        "ask the controller that told it",
+    ),
+    "earlier partition epoch": (because(partition_epoch=2), InvalidUpdateVersion, "learn it"),
+    "no replica": (with_isr((1, 0), (2, 0), (4, 0)), InvalidRequest, "some of the replicas"),
+    "twice": (with_isr((2, 0), (1, 0), (1, 0)), InvalidRequest, "each once"),
+    "without the leader": (with_isr((1, 0), (3, 0)), InvalidRequest, "lack the leader"),
+    "empty": (with_isr(), InvalidRequest, "lack the leader"),
+    "past life": (with_isr((1, 0), (2, 0), (3, -1)), IneligibleReplica, "broker 3 is registered"),
+    "life to come": (with_isr((1, 0), (2, 0), (3, 1)), IneligibleReplica, "broker 3 is registered"),
+    "fenced": (fenced(3), IneligibleReplica, "broker 3 is fenced"),
+    "stopping": (stopping(3), IneligibleReplica, "broker 3 is stopping"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refused(led: Cluster, name: str) -> None:
+    bend, error, words = REFUSALS[name]
+    change = bend(led, led.change("a", (1, 2, 3)))
+    before = led.image
+    [result] = led.ask(2, change)
+    assert type(result) is error
+    assert words in str(result)
+    assert led.image is before
+
+
+def test_who_does_not_lead_is_refused(led: Cluster) -> None:
+    [result] = led.ask(1, led.change("a", (1, 2, 3)))
+    assert isinstance(result, InvalidRequest)
+    assert str(result) == "a-0: broker 2 leads, not broker 1"
+
+
+def test_nobody_is_told_that_nobody_leads(led: Cluster) -> None:
+    led.fence(2)
+    led.fence(1)
+    [result] = led.ask(3, led.change("a", (3,)))
+    assert isinstance(result, InvalidRequest)
+    assert str(result) == "a-0: nobody leads, not broker 3"
+
+
+def test_an_unregistered_broker_does_not_join(led: Cluster) -> None:
+    change = led.change("a", (1, 2, 3))
+    image = led.image
+    led.image = replace(image, brokers=image.brokers.delete(NodeId(3)))
+    [result] = led.ask(2, change)
+    assert isinstance(result, IneligibleReplica)
+    assert "broker 3 is not registered" in str(result)
+
+
+def test_a_past_life_of_the_asker_is_refused_as_a_whole(led: Cluster) -> None:
+    change = led.change("a", (1, 2, 3))
+    stale = AlterPartitions(
+        broker_id=NodeId(2), broker_epoch=Offset(led.epoch(2) - 1), changes=(change,)
+    )
+    before = led.image
+    with pytest.raises(StaleBrokerEpoch):
+        led.do(stale)
+    assert led.image is before
+
+
+def test_refusals_name_the_partition(led: Cluster) -> None:
+    [result] = led.ask(2, replace(led.change("a", (1, 2, 3)), partition_epoch=0))
+    assert isinstance(result, InvalidUpdateVersion)
+    assert (result.topic, result.partition) == ("a", 0)
+
+
+def test_granted_in_the_order_of_the_assignment(led: Cluster) -> None:
+    [result] = led.ask(2, led.change("a", (3, 2, 1)))
+    assert isinstance(result, PartitionImage)
+    assert (result.isr, result.partition_epoch, result.leader_epoch) == ((1, 2, 3), 4, 1)
+    assert led.partition("a") == result
+
+
+def test_a_leader_may_ask_to_be_alone(led: Cluster) -> None:
+    led.set_isr("a", 2)
+    assert led.standing("a") == (2, (2,), (1,))
+
+
+def test_what_is_so_already_is_granted_without_a_record(led: Cluster) -> None:
+    before = led.image
+    [result] = led.ask(2, led.change("a", (1, 2)))
+    assert result == led.partition("a")
+    assert led.image is before
+
+
+def test_a_repeat_after_a_lost_answer_learns_that_it_is_late(led: Cluster) -> None:
+    change = led.change("a", (1, 2, 3))
+    led.ask(2, change)
+    [result] = led.ask(2, change)
+    assert isinstance(result, InvalidUpdateVersion)
+
+
+def test_each_change_of_a_request_stands_for_itself(led: Cluster) -> None:
+    led.assign("b", (2, 3), (2, 3), (2, 3))
+    for index in range(3):
+        led.set_isr("b", 2, index=index)
+    changes = [led.change("b", (2, 3), index=index) for index in range(3)]
+    changes[1] = replace(changes[1], partition_epoch=0)
+    results = led.ask(2, *changes, changes[0])
+    assert [type(result) for result in results] == [
+        PartitionImage,
+        InvalidUpdateVersion,
+        PartitionImage,
+        InvalidRequest,
+    ]
+    assert "named twice" in str(results[3])
+    assert [led.standing("b", index)[1] for index in range(3)] == [(2, 3), (2,), (2, 3)]
+
+
+def test_many_changes_are_made_in_steps_and_answered_in_order(cluster: Cluster) -> None:
+    cluster.start(1, 2)
+    cluster.assign("a", *[(1, 2)] * 450)
+    changes = [cluster.change("a", (1,), index=index) for index in reversed(range(450))]
+    changes[7] = replace(changes[7], partition_epoch=1)
+    results = cluster.ask(1, *changes)
+    assert cluster.slices == 3
+    assert isinstance(results.pop(7), NotController)
+    expected = [cluster.partition("a", index) for index in reversed(range(450)) if index != 442]
+    assert results == expected
+    assert {partition.isr for partition in expected} == {(1,)}
+
+
+# --- a leader that may have lost records ----------------------------------------------------------
+
+
+def recovering(cluster: Cluster) -> Cluster:
+    """3 leads a after an unclean election, 4 is a replica that is alive."""
+    cluster.start(1, 3, 4)
+    cluster.assign("a", (1, 3, 4), unclean_leader_election_enable="true")
+    cluster.set_isr("a", 1, 4)
+    cluster.fence(4)
+    cluster.fence(1)
+    cluster.unfence(4)
+    assert cluster.standing("a") == (3, (3,), (1, 4))
+    assert cluster.partition("a").recovering
+    return cluster
+
+
+def test_nobody_joins_a_leader_that_is_recovering(cluster: Cluster) -> None:
+    recovering(cluster)
+    [result] = cluster.ask(3, replace(cluster.change("a", (3, 4)), recovered=False))
+    assert isinstance(result, InvalidRequest)
+    assert "recovering" in str(result)
+    cluster.set_isr("a", 3, 4)
+    assert cluster.standing("a") == (3, (3, 4), ())
+    assert not cluster.partition("a").recovering
+
+
+def test_a_leader_may_say_that_it_has_recovered_and_no_more(cluster: Cluster) -> None:
+    recovering(cluster)
+    epoch = cluster.partition("a").leader_epoch
+    cluster.set_isr("a", 3)
+    assert not cluster.partition("a").recovering
+    assert cluster.partition("a").leader_epoch == epoch
+    assert cluster.standing("a") == (3, (3,), (1, 4))
+
+
+# --- the end of a move ----------------------------------------------------------------------------
+
+
+def move(cluster: Cluster, *target: int) -> None:
+    wanted = Reassignment(topic="a", partition=0, replicas=tuple(NodeId(n) for n in target))
+    cluster.do(AlterReassignments(reassignments=(wanted,)))
+
+
+def test_the_last_added_replica_in_sync_ends_the_move(cluster: Cluster) -> None:
+    cluster.start(1, 2, 3, 4)
+    cluster.assign("a", (1, 2, 3))
+    move(cluster, 1, 2, 4)
+    assert cluster.partition("a").is_moving
+    epoch = cluster.partition("a").leader_epoch
+    cluster.set_isr("a", 1, 2, 3, 4)
+    partition = cluster.partition("a")
+    assert not partition.is_moving
+    assert (partition.replicas, partition.isr) == ((1, 2, 4), (1, 2, 4))
+    assert partition.leader_epoch == epoch + 1, "3 is told apart from now on"
+
+
+def test_a_leader_that_is_moved_away_learns_that_it_leads_no_more(cluster: Cluster) -> None:
+    cluster.start(1, 2, 3, 4)
+    cluster.assign("a", (1, 2, 3))
+    move(cluster, 4, 2, 3)
+    [result] = cluster.ask(1, cluster.change("a", (1, 2, 3, 4)))
+    assert isinstance(result, NewLeaderElected)
+    assert "broker 4 leads now" in str(result)
+    assert cluster.standing("a") == (4, (4, 2, 3), ())
