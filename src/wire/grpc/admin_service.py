@@ -11,7 +11,7 @@ from ...broker import DeletionSpec
 from ...broker.shell.replicas import ReplicaManager
 from ...errors import InvalidRequest, UnknownTopicOrPartition
 from ...ids import ClusterId, NodeId
-from ...metadata import check_topic_name, describe_topic
+from ...metadata import check_topic_name, describe_features, describe_topic
 from ...metadata.shell.publisher import MetadataPublisher
 from ...metadata.shell.session import BrokerSession
 from ...proto import admin_pb2, controller_pb2
@@ -24,6 +24,7 @@ from ...services import (
     ADMIN_DELETE_TOPIC,
     ADMIN_DESCRIBE_CLUSTER,
     ADMIN_DESCRIBE_CONFIGS,
+    ADMIN_DESCRIBE_FEATURES,
     ADMIN_DESCRIBE_LOG_DIRS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
@@ -102,6 +103,7 @@ class AdminService:
             Handler(ADMIN_DESCRIBE_LOG_DIRS, self.describe_log_dirs),
             Handler(ADMIN_DELETE_RECORDS, self.delete_records),
             Handler(ADMIN_ALTER_CLUSTER_CONFIGS, self.alter_cluster_configs),
+            Handler(ADMIN_DESCRIBE_FEATURES, self.describe_features),
             Handler(ADMIN_UPDATE_FEATURES, self.update_features),
             Handler(ADMIN_UNREGISTER_BROKER, self.unregister_broker),
         )
@@ -263,6 +265,15 @@ class AdminService:
         check_changes(request.changes)
         relayed = controller_pb2.RelayRequest(alter_cluster_configs=request)
         return (await self._metadata.relay(relayed, context)).alter_cluster_configs
+
+    async def describe_features(
+        self, request: admin_pb2.DescribeFeaturesRequest, context: CallContext
+    ) -> admin_pb2.DescribeFeaturesResponse:
+        """Tell the levels in force, and what the registered brokers can work with."""
+        image = await self._metadata.reach(request.min_metadata_offset, context)
+        return admin_pb2.DescribeFeaturesResponse(
+            features=describe_features(image), metadata_offset=image.offset
+        )
 
     async def update_features(
         self, request: admin_pb2.UpdateFeaturesRequest, context: CallContext

@@ -4,10 +4,16 @@ partitions, moves, elections.
 Changes are relayed to the active controller; lists are answered from this broker's image.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...errors import InvalidRequest, UnknownTopicOrPartition
-from ...metadata import MetadataImage, TopicImage, check_topic_name, describe_partition
+from ...metadata import (
+    MetadataImage,
+    TopicImage,
+    check_topic_name,
+    describe_partition,
+    moving_partitions,
+)
 from ...proto import admin_pb2 as pb
 from ...proto import controller_pb2
 from ...runtime import CallContext, Handler
@@ -73,9 +79,11 @@ class PartitionAdmin:
         check_names(request.topics)
         image = await self._metadata.reach(request.min_metadata_offset, context)
         response = pb.ListReassignmentsResponse(metadata_offset=image.offset)
-        for topic, index in sorted(moving(image, request.topics), key=by_name):
-            partition = describe_partition(topic, index, topic.partitions[index])
-            response.reassignments.add(topic=topic.name, partition=partition)
+        wanted = {_known(image, name).id for name in request.topics}
+        for topic, index, partition in moving_partitions(image):
+            if not wanted or topic.id in wanted:
+                described = describe_partition(topic, index, partition)
+                response.reassignments.add(topic=topic.name, partition=described)
         return response
 
     async def elect_leaders(
@@ -104,21 +112,6 @@ def check_names(names: Sequence[str]) -> None:
         raise InvalidRequest(f"topics has {len(names)} entries; give 0..{NAMES_MAX}")
     for name in names:
         check_topic_name(name)
-
-
-def moving(image: MetadataImage, names: Sequence[str]) -> Iterator[tuple[TopicImage, int]]:
-    """Give the partitions under reassignment, of these topics or of all; raises
-    UnknownTopicOrPartition."""
-    wanted = {_known(image, name).id for name in names}
-    for topic_id, index in image.moving:
-        if not names or topic_id in wanted:
-            yield image.topics_by_id[topic_id], index
-
-
-def by_name(place: tuple[TopicImage, int]) -> tuple[str, int]:
-    """Return what partitions are sorted by."""
-    topic, index = place
-    return topic.name, index
 
 
 def _known(image: MetadataImage, name: str) -> TopicImage:

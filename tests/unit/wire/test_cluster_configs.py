@@ -1,12 +1,29 @@
-"""Configs of the whole cluster, by raw calls."""
+"""Configs and features of the whole cluster, by raw calls."""
+
+import pytest
 
 from quorumlog import simulation
+from quorumlog.errors import (
+    BrokerIdNotRegistered,
+    FeatureUpdateFailed,
+    InvalidConfig,
+    InvalidRequest,
+)
 from quorumlog.metadata.cluster_configs import CLUSTER_CONFIGS
 from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Runtime
-from quorumlog.services import ADMIN_DESCRIBE_CONFIGS
+from quorumlog.services import (
+    ADMIN_ALTER_CLUSTER_CONFIGS,
+    ADMIN_CREATE_TOPIC,
+    ADMIN_DESCRIBE_CONFIGS,
+    ADMIN_DESCRIBE_FEATURES,
+    ADMIN_UNREGISTER_BROKER,
+    ADMIN_UPDATE_FEATURES,
+)
 
 from .served_node import WAIT_MS, serving
+
+UNCLEAN = "unclean.leader.election.enable"
 
 
 def test_every_config_of_the_cluster_is_described(folder: str) -> None:
@@ -22,5 +39,84 @@ def test_every_config_of_the_cluster_is_described(folder: str) -> None:
                 assert entry.source == pb.CONFIG_SOURCE_DEFAULT
                 assert entry.doc
                 assert entry.changes
+
+    simulation.run(main)
+
+
+def test_a_config_of_the_cluster_holds_for_topics_that_say_nothing(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            for name, configs in (("said", [{"name": UNCLEAN, "value": "false"}]), ("unsaid", [])):
+                create = pb.CreateTopicRequest(name=name, configs=configs)
+                await channel.call(ADMIN_CREATE_TOPIC, create, timeout_ms=WAIT_MS)
+            alter = pb.AlterClusterConfigsRequest(changes=[{"name": UNCLEAN, "value": "true"}])
+            altered = await channel.call(ADMIN_ALTER_CLUSTER_CONFIGS, alter, timeout_ms=WAIT_MS)
+            assert [(each.name, each.value) for each in altered.configs] == [(UNCLEAN, "true")]
+            request = pb.DescribeConfigsRequest(
+                resources=[{"cluster": True}, {"topic": "said"}, {"topic": "unsaid"}],
+                min_metadata_offset=altered.metadata_offset,
+            )
+            answer = await channel.call(ADMIN_DESCRIBE_CONFIGS, request, timeout_ms=WAIT_MS)
+            found = [
+                (entry.value, entry.source)
+                for result in answer.results
+                for entry in result.configs
+                if entry.name == UNCLEAN
+            ]
+            assert found == [
+                ("true", pb.CONFIG_SOURCE_CLUSTER),
+                ("false", pb.CONFIG_SOURCE_TOPIC),
+                ("true", pb.CONFIG_SOURCE_CLUSTER),
+            ]
+
+    simulation.run(main)
+
+
+def test_a_bad_config_of_the_cluster_changes_nothing(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            changes = [
+                {"name": UNCLEAN, "value": "true"},
+                {"name": "replication.throttle", "value": "1"},
+            ]
+            request = pb.AlterClusterConfigsRequest(changes=changes)
+            with pytest.raises(InvalidConfig, match=r"did you mean replication.throttled.rate\?"):
+                await channel.call(ADMIN_ALTER_CLUSTER_CONFIGS, request, timeout_ms=WAIT_MS)
+            ask = pb.DescribeConfigsRequest(resources=[{"cluster": True}])
+            answer = await channel.call(ADMIN_DESCRIBE_CONFIGS, ask, timeout_ms=WAIT_MS)
+            sources = {entry.source for entry in answer.results[0].configs}
+            assert sources == {pb.CONFIG_SOURCE_DEFAULT}
+
+    simulation.run(main)
+
+
+def test_features_are_described_and_a_level_nobody_knows_is_refused(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            described = await channel.call(
+                ADMIN_DESCRIBE_FEATURES, pb.DescribeFeaturesRequest(), timeout_ms=WAIT_MS
+            )
+            (feature,) = [each for each in described.features if each.name == "metadata.version"]
+            assert feature.level_min <= feature.level <= feature.level_max
+            assert feature.doc
+            same = pb.UpdateFeaturesRequest(
+                updates=[{"name": feature.name, "level": feature.level}]
+            )
+            updated = await channel.call(ADMIN_UPDATE_FEATURES, same, timeout_ms=WAIT_MS)
+            assert feature in updated.features
+            newer = pb.UpdateFeaturesRequest(updates=[{"name": feature.name, "level": 99}])
+            with pytest.raises(FeatureUpdateFailed, match="not 99"):
+                await channel.call(ADMIN_UPDATE_FEATURES, newer, timeout_ms=WAIT_MS)
+
+    simulation.run(main)
+
+
+def test_only_a_broker_that_is_gone_is_taken_out_of_the_cluster(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            for broker, kind in ((1, InvalidRequest), (2, BrokerIdNotRegistered)):
+                request = pb.UnregisterBrokerRequest(broker=broker)
+                with pytest.raises(kind):
+                    await channel.call(ADMIN_UNREGISTER_BROKER, request, timeout_ms=WAIT_MS)
 
     simulation.run(main)

@@ -6,6 +6,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.errors import (
+    InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidRequest,
     InvalidTopic,
@@ -143,5 +144,57 @@ def test_nothing_is_moved_in_a_quiet_cluster(folder: str) -> None:
             listed = await channel.call(ADMIN_LIST_REASSIGNMENTS, request, timeout_ms=WAIT_MS)
             assert list(listed.reassignments) == []
             assert listed.metadata_offset >= created.metadata_offset
+
+    simulation.run(main)
+
+
+def test_a_topic_gets_more_partitions_and_as_many_again_is_a_success(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            create = pb.CreateTopicRequest(name="t")
+            created = await channel.call(ADMIN_CREATE_TOPIC, create, timeout_ms=WAIT_MS)
+            topic_id = created.topic.topic_id
+            grow = pb.CreatePartitionsRequest(topic="t", count=3, topic_id=topic_id)
+            for _ in range(2):
+                grown = await channel.call(ADMIN_CREATE_PARTITIONS, grow, timeout_ms=WAIT_MS)
+                assert [each.partition for each in grown.topic.partitions] == [0, 1, 2]
+                assert {each.leader for each in grown.topic.partitions} == {1}
+                assert grown.usable
+            assert grown.metadata_offset > created.metadata_offset
+            fewer = pb.CreatePartitionsRequest(topic="t", count=2)
+            with pytest.raises(InvalidPartitions, match="3"):
+                await channel.call(ADMIN_CREATE_PARTITIONS, fewer, timeout_ms=WAIT_MS)
+
+    simulation.run(main)
+
+
+def test_moves_and_elections_are_answered_by_the_partition(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            create = pb.CreateTopicRequest(name="t", assignments=[{"replicas": [1]}] * 3)
+            await channel.call(ADMIN_CREATE_TOPIC, create, timeout_ms=WAIT_MS)
+            targets: list[dict[str, Any]] = [
+                {"topic": "t", "partition": 0, "target": {"replicas": [7]}},
+                {"topic": "t", "partition": 1, "target": {"replicas": [1]}},
+                {"topic": "t", "partition": 2},
+                {"topic": "t", "partition": 3, "target": {"replicas": [1]}},
+            ]
+            move = pb.AlterReassignmentsRequest(partitions=targets)
+            moved = await channel.call(ADMIN_ALTER_REASSIGNMENTS, move, timeout_ms=WAIT_MS)
+            assert [(each.partition, each.error.name) for each in moved.results] == [
+                (0, "INVALID_REPLICA_ASSIGNMENT"),
+                (1, ""),
+                (2, "NO_REASSIGNMENT_IN_PROGRESS"),
+                (3, "UNKNOWN_TOPIC_OR_PARTITION"),
+            ]
+            elect = pb.ElectLeadersRequest(partitions=[PLACE, {"topic": "t", "partition": 9}])
+            elected = await channel.call(ADMIN_ELECT_LEADERS, elect, timeout_ms=WAIT_MS)
+            assert [each.error.name for each in elected.results] == [
+                "ELECTION_NOT_NEEDED",
+                "UNKNOWN_TOPIC_OR_PARTITION",
+            ]
+            everywhere = pb.ElectLeadersRequest()
+            elected = await channel.call(ADMIN_ELECT_LEADERS, everywhere, timeout_ms=WAIT_MS)
+            assert list(elected.results) == []
 
     simulation.run(main)
