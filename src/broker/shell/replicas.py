@@ -179,6 +179,11 @@ class ReplicaManager:
         for gone in list(self._deleting.values()):
             await gone.wait()
 
+    @property
+    def reading(self) -> Reads:
+        """The reading side, for whoever looks at its figures."""
+        return self._reads
+
     def stop_waiting(self) -> None:
         """Have long polls answer now; the node is stopping."""
         self._reads.stop_waiting()
