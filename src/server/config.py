@@ -97,6 +97,27 @@ class NodeConfig:
         "at the host of this node's controller address, and ask there for the port. Empty: a free "
         "port on the host of listeners.controller; give one where a firewall wants to know it.",
     )
+    http_listener: str = _setting(
+        "listeners.http",
+        "",
+        "host:port for metrics and health over HTTP, open to whoever reaches it; port 0 picks a free "
+        "one. Empty: none, except that `quorumlog dev` and `quorumlog cluster up` open one.",
+    )
+    metric_topics_max: int = _setting(
+        "metrics.topics.max",
+        0,
+        "Topics, the first by name, whose end offsets and sizes the metrics tell; each is two series "
+        "a node, and a look at every partition of it. 0: none.",
+        unit="topics",
+        low=0,
+        high=10_000,
+    )
+    log_format: str = _setting(
+        "log.format",
+        "text",
+        "What a line of the journal on stderr is: text for people, or json with every field by "
+        "name. QUORUMLOG_LOG says from which level on.",
+    )
     advertised_grpc: str = _setting(
         "advertised.grpc",
         "",
