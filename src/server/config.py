@@ -315,6 +315,12 @@ class NodeConfig:
                 raise InvalidConfig(f"{setting.name} is {value!r}; give a whole number")
         if not self.data_dir:
             raise InvalidConfig("data.dir is empty; name the node's data directory")
+        if self.http_listener:
+            parse_address("listeners.http", self.http_listener)
+        if self.log_format not in LOG_FORMATS:
+            raise InvalidConfig(
+                f"log.format is {self.log_format!r}; give {' or '.join(LOG_FORMATS)}"
+            )
         self._check_roles()
         self._check_addresses()
         self._check_voters()
