@@ -24,6 +24,7 @@ from ..settings import (
 from .addresses import ANY_HOST, VoterEntry, check_voters, parse_address, parse_voter
 
 ROLES = ("controller", "broker")
+LOG_FORMATS = ("text", "json")
 MIB = 1 << 20
 CLIENT_TABLE = "client"  # of a file that the command line shares; nodes leave it alone
 
