@@ -9,6 +9,7 @@ from .proto import (
     log_pb2,
     quorum_pb2,
     raft_pb2,
+    replica_pb2,
     transactions_pb2,
 )
 from .runtime import Method
@@ -165,4 +166,16 @@ RAFT_PROPOSE = Method(
     raft_pb2.ProposeRequest,
     raft_pb2.ProposeResponse,
     streaming=True,
+)
+
+REPLICA_FOLLOW = Method(
+    "/quorumlog.v1.Replica/Follow",
+    replica_pb2.FollowRequest,
+    replica_pb2.FollowResponse,
+    streaming=True,
+)
+REPLICA_EPOCH_END_OFFSETS = Method(
+    "/quorumlog.v1.Replica/EpochEndOffsets",
+    replica_pb2.EpochEndOffsetsRequest,
+    replica_pb2.EpochEndOffsetsResponse,
 )

@@ -1,69 +1,107 @@
-"""One partition's replica: the pure `Partition` over its log, opened at the first request.
+"""One partition's replica: the pure `Partition` over its log.
 
-Owns the tie between the two: it tells the partition how far the log has come, and wakes the
-requests that this satisfies. A failure of the disk ends the replica's life here: it gives the
-partition up with the error, and every later request is answered with it.
+Owns the tie between the two: it tells the partition how far the log has come, and wakes whom that
+satisfies. The log of a lone replica is opened at the first request, that of a follower when it
+follows. A failure of the disk ends the replica's life here: it gives the partition up with the
+error, and every later request is answered with it.
+
+Who leads may change at any moment; what was queued for the log in the old role ends first. So the
+new role is taken when the log's end stands still: a leader then knows where its epoch begins, and a
+follower where to go on reading (R14).
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from ...errors import (
     CorruptionError,
     DiskFull,
+    NotLeaderOrFollower,
     Overloaded,
     QuorumlogError,
     Stopping,
     StorageError,
 )
-from ...ids import Epoch, Offset, TopicId
-from ...runtime import Scope
+from ...ids import NO_NODE, Offset, TopicId
+from ...runtime import Clock, Scope
 from ...storage import FlushPolicy, Log, LogConfig
 from ...storage.shell.directory import Directory
 from ...storage.shell.housekeeping import ClosedLog
-from ..partition import LeaderState, Partition, Wait
+from ..partition import FollowerState, LeaderState, Partition, Progress, Wait
 
 _LOG = logging.getLogger("quorumlog.broker")
 
 
+class Watcher(Protocol):
+    """Who reads along as this replica leads: a follower's stream. Called on the loop."""
+
+    def grew(self) -> None:
+        """The log's end moved, or its flushed end."""
+
+    def committed(self) -> None:
+        """The high watermark moved."""
+
+    def role_changed(self) -> None:
+        """The replica leads now, or does no more, or was given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the replicas of one node have in common; the callables never wait."""
+
+    clock: Clock
+    scope: Scope  # of what outlives a request: the opening of logs
+    directory: Directory
+    follow: Callable[["Replica"], None]  # its log is ready to follow its leader
+    forget: Callable[["Replica"], None]  # it follows no more where it did
+    look_at_isr: Callable[["Replica"], None]  # other replicas may be in sync now
+    failed: Callable[["Replica", QuorumlogError], None]  # its log cannot be used any more
+
+
 class Replica:
-    """A partition that this node leads, with its log."""
+    """A partition that this node leads or follows, with its log."""
 
     def __init__(
         self,
-        scope: Scope,
-        directory: Directory,
+        around: Surroundings,
         partition: Partition,
         *,
         topic_id: TopicId,
-        leader: LeaderState | None,
         config: LogConfig,
         after: asyncio.Event | None,
     ) -> None:
         self.partition = partition
         self.topic_id = topic_id
-        self._scope = scope
-        self._directory = directory
-        self._leader = leader  # what the image says; the partition takes it once the log is open
+        self.watchers: dict[Watcher, None] = {}
+        self.on_moved: Callable[[], None] | None = None  # as a follower: the log's ends moved
+        self._around = around
+        self._directory = around.directory
+        # What the image says; the partition takes it once the log is open and stands still.
+        self._role: LeaderState | FollowerState | None = None
         self._config = config
         self._after = after  # set when the folder of a deleted namesake is gone
         self._log: Log | None = None
         self._error: QuorumlogError | None = None  # why the replica was given up
         self._opened: asyncio.Event | None = None  # exists from the first request on
+        self._turned: asyncio.Event | None = None  # exists while a role waits for the log
         self._lacking: QuorumlogError | None = None  # why the last attempt to open it failed
         # Fetches that wait for records here, in order of arrival; woken by setting a result.
         self._fetches: dict[asyncio.Future[None], None] = {}
+
+    # --- the log ------------------------------------------------------------------------------
 
     def begin_open(self) -> None:
         """Have the log opened, unless it is or was."""
         if self._opened is None and self._error is None:
             self._opened = asyncio.Event()
-            self._scope.spawn(self._open(self._opened), name=f"open {self.partition.name}")
+            self._around.scope.spawn(self._open(self._opened), name=f"open {self.partition.name}")
 
     async def opened(self) -> Log:
         """Return the log, opening it at the first call; raises why the replica was given up, or
-        what was lacking this time."""
+        what was lacking this time. By then the newest role is taken."""
         if self._error is not None:
             raise self._error.with_traceback(None)  # or it keeps the frames of all it was told to
         if self._log is None:
@@ -71,12 +109,14 @@ class Replica:
             assert self._opened is not None, "opening has begun"
             await self._opened.wait()
             self._check_opened()
+        while self._turned is not None:
+            await self._turned.wait()
         return self.log
 
     @property
     def is_open(self) -> bool:
         """Whether `opened` answers at once: with the log, or why the replica was given up."""
-        return self._log is not None or self._error is not None
+        return self._error is not None or (self._log is not None and self._turned is None)
 
     @property
     def closed_log(self) -> ClosedLog | None:
@@ -98,24 +138,61 @@ class Replica:
         """Whether an append is acknowledged only after its fsync."""
         return self._config.flush_policy is FlushPolicy.FSYNC
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nothing is served here any more."""
+        return self._error is not None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes hold the partition too."""
+        role = self._role
+        return isinstance(role, FollowerState) or (role is not None and len(role.replicas) > 1)
+
     def check(self) -> None:
         """Raise why nothing is served here: given up, or led by another node."""
         if self._error is not None:
             raise self._error.with_traceback(None)  # or it keeps the frames of all it was told to
         self.partition.check_leader(None)
 
+    # --- roles --------------------------------------------------------------------------------
+
     def lead(self, leader: LeaderState, config: LogConfig) -> None:
         """Take a change of the image: a new leadership, ISR or configuration."""
-        self._leader, self._config = leader, config
-        if self._log is not None and self._error is None:
-            self._directory.configure(self._log, config)
+        self._role = leader
+        self._configure(config)
+        if self._error is not None:
+            return
+        if not self.partition.is_leader:
+            if self.partition.follower is not None:
+                self._around.forget(self)
+                soon = _leads_soon(self.partition)
+                _wake(self.partition.resign(soon))
+            self._turn()
+        elif self._log is not None:
             self._take_leadership(self._log)
 
-    def resign(self, error: QuorumlogError, epoch: Epoch) -> None:
-        """Lead no more in the epoch the image has reached; the log stays for the next time."""
-        self._leader = None
-        _wake(self.partition.resign(error, epoch=epoch))
-        self._wake_fetches()
+    def follow(
+        self, follower: FollowerState, config: LogConfig, error: NotLeaderOrFollower
+    ) -> None:
+        """Take a change of the image: another node leads, or nobody; `error` says so."""
+        before = self.partition.follower
+        self._role = follower
+        self._configure(config)
+        if self._error is not None:
+            return
+        is_same = before is not None and (before.leader_id, before.leader_epoch) == (
+            follower.leader_id,
+            follower.leader_epoch,
+        )
+        _wake(self.partition.become_follower(follower, error))
+        if is_same:
+            return
+        self._around.forget(self)
+        self._role_changed()
+        if follower.leader_id != NO_NODE:
+            self._turn()
+            self.begin_open()
 
     def give_up(self, error: QuorumlogError) -> None:
         """Answer everything that waits, and everything to come, with `error`."""
@@ -123,7 +200,11 @@ class Replica:
             return
         self._error = error
         _wake(self.partition.resign(error))
-        self._wake_fetches()
+        self._around.forget(self)
+        self._role_changed()
+        if self._turned is not None:
+            self._turned.set()
+            self._turned = None
 
     async def delete(self) -> None:
         """Remove the log from the disk; the replica was given up before. Raises StorageError."""
@@ -137,18 +218,34 @@ class Replica:
         else:
             await self._directory.delete_folder(self.partition.name)
 
-    def _check_opened(self) -> None:
-        if self._log is None and self._error is None:
-            assert self._lacking is not None, "an opening ends with a log or with an error"
-            raise self._lacking.with_traceback(None)
+    # --- who waits ----------------------------------------------------------------------------
 
     def wait_for_records(self, wake: "asyncio.Future[None]") -> None:
-        """Have `wake` set when the high watermark moves or the replica is given up."""
+        """Have `wake` set when the high watermark moves or the replica changes its role."""
         self._fetches[wake] = None
 
     def forget(self, wake: "asyncio.Future[None]") -> None:
         """Undo `wait_for_records`."""
         self._fetches.pop(wake, None)
+
+    def progressed(self, progress: Progress) -> None:
+        """Tell whom it concerns what a change of the partition brought about."""
+        if progress.high_watermark_moved:
+            self.mark_moved()
+        _wake(progress.released)
+
+    def mark_moved(self) -> None:
+        """The partition's high watermark moved."""
+        self.log.note_high_watermark(self.partition.high_watermark)
+        for watcher in self.watchers:
+            watcher.committed()
+        self._wake_fetches()
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Have something done for this replica that nobody waits for."""
+        self._around.scope.spawn(work, name=f"{name} {self.partition.name}")
+
+    # --- opening ------------------------------------------------------------------------------
 
     async def _open(self, opened: asyncio.Event) -> None:
         try:
@@ -163,7 +260,11 @@ class Replica:
         except (Overloaded, DiskFull) as error:  # that passes: the next request tries again
             _LOG.warning("broker.not_opened log=%s error=%s", self.partition.name, error)
             self._lacking, self._opened = error, None
-        except (StorageError, CorruptionError, Stopping) as error:
+            if isinstance(self._role, FollowerState):
+                self._around.follow(self)  # which tries again, later
+        except (StorageError, CorruptionError) as error:
+            self._fail(error)
+        except Stopping as error:
             self.give_up(error)
         except asyncio.CancelledError:
             self.give_up(Stopping(f"{self.partition.name} was being opened when the node stopped"))
@@ -171,10 +272,10 @@ class Replica:
         else:
             self._log = log
             self._directory.configure(log, self._config)  # it may have changed meanwhile
-            self._directory.on_appended(log, self._on_appended)
-            self._directory.on_failed(log, self.give_up)
-            if self._error is None:
-                self._take_leadership(log)
+            self._directory.on_appended(log, self._on_moved)
+            self._directory.on_failed(log, self._fail)
+            self.partition.high_watermark = Offset(log.high_watermark)  # as it was checkpointed
+            self._turn()
         finally:
             opened.set()
 
@@ -187,37 +288,106 @@ class Replica:
             _LOG.warning("broker.stray_deleted log=%s topic_id=%s", name, there.hex())
             await self._directory.delete_folder(name)
 
-    def _take_leadership(self, log: Log) -> None:
-        if self._leader is None:
+    def _check_opened(self) -> None:
+        if self._log is None and self._error is None:
+            assert self._lacking is not None, "an opening ends with a log or with an error"
+            raise self._lacking.with_traceback(None)
+
+    def _configure(self, config: LogConfig) -> None:
+        if config is not self._config:
+            self._config = config
+            if self._log is not None and self._error is None:
+                self._directory.configure(self._log, config)
+
+    def _fail(self, error: QuorumlogError) -> None:
+        self.give_up(error)
+        self._around.failed(self, error)
+
+    # --- taking a role ------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Take the role that the image says, once the log is open and stands still."""
+        log = self._log
+        if log is None or self._error is not None or self._turned is not None:
             return
+        settled = self._directory.settle(log)
+        if settled is None:
+            self._take_role(log)
+        else:
+            self._turned = asyncio.Event()
+            settled.add_done_callback(self._settled)
+
+    def _settled(self, settled: "asyncio.Future[None]") -> None:
+        turned, self._turned = self._turned, None
+        log = self._log
+        if settled.exception() is None and self._error is None:
+            assert log is not None, f"{self.partition.name} stands still before it is open"
+            self._take_role(log)
+        if turned is not None:
+            turned.set()
+
+    def _take_role(self, log: Log) -> None:
+        partition, role = self.partition, self._role
+        if partition.high_watermark > log.log_end_offset:
+            partition.truncated(Offset(log.log_end_offset))
+        if partition.high_watermark < log.log_start_offset:
+            partition.restarted(Offset(log.log_start_offset))
+        if isinstance(role, LeaderState):
+            self._take_leadership(log)
+        elif role is not None and role.leader_id != NO_NODE:
+            self._around.follow(self)
+
+    def _take_leadership(self, log: Log) -> None:
+        role = self._role
+        assert isinstance(role, LeaderState), f"{self.partition.name} takes {role}"
+        begins = not self.partition.is_leader or role.leader_epoch > self.partition.leader_epoch
         progress = self.partition.become_leader(
-            self._leader,
+            role,
             log_end_offset=Offset(log.log_end_offset),
             flushed_end_offset=Offset(log.flushed_end_offset),
-            now_ms=int(asyncio.get_running_loop().time() * 1000),
+            now_ms=self._around.clock.now_ms(),
         )
         log.note_high_watermark(self.partition.high_watermark)
-        _wake(progress.released)
+        self.progressed(progress)
+        if begins:
+            self._role_changed()
+        self._around.look_at_isr(self)
+
+    # --- progress -----------------------------------------------------------------------------
+
+    def _on_moved(self) -> None:
+        log, partition = self._log, self.partition
+        assert log is not None, f"{partition.name}: progress before the log is open"
+        if partition.is_leader:
+            progress = partition.advance(
+                log_end_offset=Offset(log.log_end_offset),
+                flushed_end_offset=Offset(log.flushed_end_offset),
+            )
+            for watcher in self.watchers:
+                watcher.grew()
+            self.progressed(progress)
+        elif self.on_moved is not None:
+            self.on_moved()
+
+    def _role_changed(self) -> None:
+        for watcher in list(self.watchers):
+            watcher.role_changed()
         self._wake_fetches()
 
-    def _on_appended(self) -> None:
-        log = self._log
-        assert log is not None, f"{self.partition.name}: progress before the log is open"
-        progress = self.partition.advance(
-            log_end_offset=Offset(log.log_end_offset),
-            flushed_end_offset=Offset(log.flushed_end_offset),
-        )
-        if progress.high_watermark_moved:
-            log.note_high_watermark(self.partition.high_watermark)
-        _wake(progress.released)
-        if progress.high_watermark_moved:
-            self._wake_fetches()
-
     def _wake_fetches(self) -> None:
-        woken, self._fetches = self._fetches, {}
-        for wake in woken:
-            if not wake.done():
-                wake.set_result(None)
+        if self._fetches:
+            woken, self._fetches = self._fetches, {}
+            for wake in woken:
+                if not wake.done():
+                    wake.set_result(None)
+
+
+def _leads_soon(partition: Partition) -> NotLeaderOrFollower:
+    return NotLeaderOrFollower(
+        "this node is about to lead this partition; repeat after a moment",
+        topic=partition.topic,
+        partition=partition.index,
+    )
 
 
 def _wake(waits: Iterable[Wait]) -> None:

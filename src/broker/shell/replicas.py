@@ -1,9 +1,9 @@
-"""The replica manager: every partition this node leads, and what the front doors ask of them.
+"""The replica manager: every partition this node holds, and what the front doors ask of them.
 
-Follows the metadata image delta by delta: becomes leader, takes new configs, deletes logs. All of
-`apply` is bookkeeping without waiting, so an applied offset means that the partition serves; logs
-open at their first request and deletions run behind. One writer a partition: the directory's owner
-task, in the order of `submit`.
+Follows the metadata image delta by delta: becomes leader or follower, takes new configs, deletes
+logs. All of `apply` is bookkeeping without waiting, so an applied offset means that the partition
+serves; logs open when they are needed and deletions run behind. One writer a partition: the
+directory's owner task, in the order of `submit`.
 """
 
 import asyncio
@@ -14,26 +14,19 @@ from ...errors import (
     NotLeaderOrFollower,
     QuorumlogError,
     StorageError,
-    TimedOut,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ...ids import NO_NODE, NodeId, TopicId
-from ...metadata import (
-    EMPTY_IMAGE,
-    ImageDelta,
-    PartitionImage,
-    TopicImage,
-    effective_configs,
-)
+from ...ids import NO_NODE, ClusterId, NodeId, Offset, TopicId
+from ...metadata import EMPTY_IMAGE, ImageDelta, PartitionImage, TopicImage
 from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
-from ...storage import FlushPolicy, Log, LogConfig, Origin
+from ...storage import LogConfig, Origin
 from ...storage.shell.channel import Appended
 from ...storage.shell.directory import Directory
 from ...storage.shell.housekeeping import ClosedLog
-from ..partition import Acks, LeaderState, Partition
+from ..partition import Acks, BrokerFacts, Partition
 from ..requests import (
     AppendResult,
     DeletionOutcome,
@@ -47,8 +40,13 @@ from ..requests import (
 )
 from .appends import PendingAppend
 from .deletions import delete_records
+from .fetcher import DEFAULT_REPLICATION, ReplicationConfig
+from .follow_session import FollowSession
 from .reads import Reads
 from .replica import Replica
+from .replication import ControllerLink, Replication
+from .sizes import log_sizes
+from .topic_settings import TopicSettings, follower_state, leader_state
 
 _LOG = logging.getLogger("quorumlog.broker")
 
@@ -65,27 +63,38 @@ class ReplicaManager:
         *,
         produce_waits_max: int,
         fetch_waits_max: int,
+        replication: ReplicationConfig = DEFAULT_REPLICATION,
     ) -> None:
         self._runtime = runtime
         self._scope = scope
         self._directory = directory
-        self._node_id = node_id
+        self.node_id = node_id
         self._produce_waits_max = produce_waits_max
         self._image = EMPTY_IMAGE
         self._replicas: dict[tuple[str, int], Replica] = {}
+        self._by_id: dict[tuple[TopicId, int], Replica] = {}  # the same
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
         self._reads = Reads(runtime.clock, directory, self.replica_of, waits_max=fetch_waits_max)
+        self._config = replication
+        self._replication = Replication(
+            runtime, scope, directory, node_id, find=self._find, config=replication
+        )
         directory.housekeeping.closed_logs = self._closed_logs
 
     # --- the image ----------------------------------------------------------------------------
 
+    def attach(self, link: ControllerLink) -> None:
+        """Replicate from now on, as the broker of this session."""
+        self._replication.attach(link)
+
     def apply(self, delta: ImageDelta) -> None:
         """Take one step of the metadata: what it names is served, or refused, when this returns."""
         self._image = delta.after
-        settings = _TopicSettings()
+        self._replication.brokers_changed(delta)
+        settings = TopicSettings()
         for change in delta.changed_partitions():
             if change.after is None:
-                self._remove(change.topic, change.index)
+                self._remove(change.topic, change.index, _unknown(change.topic.name, change.index))
             else:
                 self._take(change.topic, change.index, change.after, settings)
         for before, after in delta.changed_topics():
@@ -94,40 +103,51 @@ class ReplicaManager:
                     self._take(after, index, state, settings)
 
     def _take(
-        self, topic: TopicImage, index: int, state: PartitionImage, settings: "_TopicSettings"
+        self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings
     ) -> None:
-        key = (topic.name, index)
-        replica = self._replicas.get(key)
-        if state.leader != self._node_id:
-            if replica is not None:
-                error = self._not_leader(topic.name, index, state)
-                replica.resign(error, state.leader_epoch)
+        if self.node_id not in state.replicas:
+            self._remove(topic, index, self._not_leader(topic.name, index, state))
             return
-        leader, config = settings.of(topic, state)
-        if replica is not None:
-            replica.lead(leader, config)
-            return
+        min_isr, config = settings.of(topic, state)
+        replica = self._replicas.get((topic.name, index))
+        if replica is None:
+            replica = self._new_replica(topic, index, config)
+        if state.leader == self.node_id:
+            replica.lead(leader_state(state, min_isr, config), config)
+        else:
+            elsewhere = self._not_leader(topic.name, index, state)
+            replica.follow(follower_state(state), config, elsewhere)
+
+    def _new_replica(self, topic: TopicImage, index: int, config: LogConfig) -> Replica:
         partition = Partition(
             topic=topic.name,
             index=index,
-            node_id=self._node_id,
+            node_id=self.node_id,
             waits_max=self._produce_waits_max,
+            brokers=self._facts_of,
+            lag_time_max_ms=self._config.lag_time_max_ms,
         )
-        self._replicas[key] = Replica(
-            self._scope,
-            self._directory,
+        replica = Replica(
+            self._replication.around,
             partition,
             topic_id=topic.id,
-            leader=leader,
             config=config,
             after=self._deleting.get(partition.name),
         )
+        self._replicas[topic.name, index] = self._by_id[topic.id, index] = replica
+        return replica
 
-    def _remove(self, topic: TopicImage, index: int) -> None:
+    def _facts_of(self, node_id: NodeId) -> BrokerFacts | None:
+        broker = self._image.broker(node_id)
+        return None if broker is None else BrokerFacts(broker.epoch, broker.is_active)
+
+    def _remove(self, topic: TopicImage, index: int, error: QuorumlogError) -> None:
+        """The topic was deleted, or its partition is held by other nodes now."""
         replica = self._replicas.pop((topic.name, index), None)
         if replica is None:
             return
-        replica.give_up(_unknown(topic.name, index))
+        del self._by_id[replica.topic_id, index]
+        replica.give_up(error)
         name = replica.partition.name
         gone = self._deleting[name] = asyncio.Event()
         self._scope.spawn(self._delete(replica, name, gone), name=f"delete {name}")
@@ -143,8 +163,9 @@ class ReplicaManager:
                 del self._deleting[name]
 
     async def sweep(self) -> None:
-        """Delete the folders of topics that are no more: they were deleted while the node was
-        down, or it died over their deletion (R29). Once, when the whole image is applied.
+        """Delete the folders of partitions that are not, or no more, held here: they were deleted
+        or moved while the node was down, or it died over it (R29). Once, when the whole image is
+        applied.
 
         A folder that does not say whose it is stays, since it cannot be ours.
         """
@@ -172,10 +193,12 @@ class ReplicaManager:
     def _is_known(self, name: str) -> bool:
         topic, _, index = name.rpartition("-")
         image = self._image.topic(topic)
-        return image is not None and int(index) in image.partitions
+        state = None if image is None else image.partitions.get(int(index))
+        return state is not None and self.node_id in state.replicas
 
     async def close(self) -> None:
-        """Return when no deletion is under way any more."""
+        """End replication; return when no deletion is under way any more."""
+        await self._replication.close()
         for gone in list(self._deleting.values()):
             await gone.wait()
 
@@ -185,8 +208,24 @@ class ReplicaManager:
         return self._reads
 
     def stop_waiting(self) -> None:
-        """Have long polls answer now; the node is stopping."""
+        """Have long polls answer now, and followers' streams end; the node is stopping."""
         self._reads.stop_waiting()
+        self._replication.stop_serving()
+
+    # --- followers ----------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> ClusterId:
+        """Whose data directory this is."""
+        return self._replication.cluster_id
+
+    def new_session(self, follower: NodeId, broker_epoch: Offset) -> FollowSession:
+        """Return a session for a follower's stream; the one before it ends."""
+        return self._replication.new_session(follower, broker_epoch)
+
+    def session_ended(self, session: FollowSession) -> None:
+        """Its stream is over."""
+        self._replication.session_ended(session)
 
     # --- the front doors ----------------------------------------------------------------------
 
@@ -206,6 +245,19 @@ class ReplicaManager:
         if partition not in image.partitions:
             raise _unknown(topic, partition)
         raise self._not_leader(topic, partition, image.partitions[partition])
+
+    def replica_of_id(self, topic_id: TopicId, partition: int) -> Replica:
+        """Return the replica held here by its topic's id; raises UnknownTopicId."""
+        replica = self._by_id.get((topic_id, partition))
+        if replica is None:
+            raise UnknownTopicId(
+                "no partition of this topic id is held here; look at where it is",
+                partition=partition,
+            )
+        return replica
+
+    def _find(self, topic_id: TopicId, partition: int) -> Replica | None:
+        return self._by_id.get((topic_id, partition))
 
     def _not_leader(self, topic: str, partition: int, state: PartitionImage) -> NotLeaderOrFollower:
         """Say who leads a partition that this node does not."""
@@ -250,7 +302,7 @@ class ReplicaManager:
         assert image is not None, f"{topic} has {count} partitions"
         for step in range(count):
             index = (start + step) % count
-            if image.partitions[index].leader == self._node_id:
+            if image.partitions[index].leader == self.node_id:
                 return index
         index = start % count
         raise self._not_leader(topic, index, image.partitions[index])
@@ -258,35 +310,9 @@ class ReplicaManager:
     async def log_sizes(
         self, topics: Collection[str], *, timeout_ms: int | None = None
     ) -> list[LogSize]:
-        """Return what partitions take here, of some topics or (none named) of all, by ascending
-        topic and index.
-
-        Logs that nobody has used yet are opened for it, one by one; those whose turn has not come
-        when the time is up have an error in their place. Without a timeout it takes what it takes.
-        """
-        clock = self._runtime.clock
-        end_ms = None if timeout_ms is None else clock.now_ms() + timeout_ms
-        wanted = sorted(key for key in self._replicas if not topics or key[0] in topics)
-        sizes = []
-        for topic, index in wanted:
-            replica = self._replicas.get((topic, index))
-            if replica is None:
-                continue  # deleted meanwhile
-            try:
-                log = await _opened_by(replica, None if end_ms is None else end_ms - clock.now_ms())
-            except QuorumlogError as error:
-                sizes.append(LogSize(topic=topic, partition=index, error=error))
-                continue
-            sizes.append(
-                LogSize(
-                    topic=topic,
-                    partition=index,
-                    size_bytes=log.size_bytes,
-                    log_start_offset=log.log_start_offset,
-                    log_end_offset=log.log_end_offset,
-                )
-            )
-        return sizes
+        """Return what partitions take here, of some topics or (none named) of all; see
+        `sizes.log_sizes`."""
+        return await log_sizes(self._runtime.clock, self._replicas, topics, timeout_ms=timeout_ms)
 
     async def check_append(
         self, topic: str, partition: int, *, size: int, acks: Acks, topic_id: bytes = b""
@@ -295,7 +321,7 @@ class ReplicaManager:
         without its bytes. Waits only while the log opens."""
         replica = self.replica_of(topic, partition, topic_id)
         log = await replica.opened()
-        replica.partition.admit(acks, None)
+        replica.partition.admit(acks, None, lapsed=self._has_lapsed(acks))
         check_size(size, log.config.message_bytes_max)
 
     async def submit(
@@ -316,7 +342,7 @@ class ReplicaManager:
         replica = self.replica_of(topic, partition, topic_id)
         refuse_transactional(records)
         log = await replica.opened()
-        state = replica.partition.admit(acks, leader_epoch)
+        state = replica.partition.admit(acks, leader_epoch, lapsed=self._has_lapsed(acks))
         future = self._directory.append_nowait(
             log,
             records,
@@ -326,6 +352,9 @@ class ReplicaManager:
         )
         future.add_done_callback(_retrieve)
         return PendingAppend(self._runtime.clock, replica, future, acks)
+
+    def _has_lapsed(self, acks: Acks) -> bool:
+        return acks is not Acks.ALL and self._replication.has_lapsed
 
     async def append(
         self,
@@ -359,54 +388,10 @@ class ReplicaManager:
         return await delete_records(self._directory, self.replica_of, specs)
 
 
-async def _opened_by(replica: Replica, left_ms: int | None) -> Log:
-    """Return a replica's log if it opens in time; the opening goes on in any case, and none begins
-    when the time is up. Raises TimedOut."""
-    if left_ms is not None and left_ms <= 0 and not replica.is_open:
-        raise _not_in_time()
-    try:
-        async with asyncio.timeout(None if left_ms is None else max(left_ms, 0) / 1000):
-            return await replica.opened()
-    except TimeoutError:
-        raise _not_in_time() from None
-
-
-def _not_in_time() -> TimedOut:
-    return TimedOut("the log was not opened in time; ask again, or for fewer topics")
-
-
 def _retrieve(append: "asyncio.Future[Appended]") -> None:
     """Look at the outcome, so that nobody is warned when its caller is gone."""
     if not append.cancelled():
         append.exception()
-
-
-class _TopicSettings:
-    """What the configs of topics come to, read once for all partitions of a topic alike."""
-
-    __slots__ = ("_read",)
-
-    def __init__(self) -> None:
-        self._read: dict[tuple[TopicId, int], tuple[int, LogConfig]] = {}  # by id and replicas
-
-    def of(self, topic: TopicImage, state: PartitionImage) -> tuple[LeaderState, LogConfig]:
-        """Return what the image says of a partition led here, with its topic's configs."""
-        replicas = len(state.replicas)
-        found = self._read.get((topic.id, replicas))
-        if found is None:
-            configs = effective_configs(topic.configs, replication_factor=replicas)
-            min_isr = min(int(configs["min.insync.replicas"]), replicas)
-            found = (min_isr, LogConfig.from_topic_configs(configs))
-            self._read[topic.id, replicas] = found
-        min_isr, config = found
-        leader = LeaderState(
-            leader_epoch=state.leader_epoch,
-            partition_epoch=state.partition_epoch,
-            isr=state.isr,
-            min_isr=min_isr,
-            counts_flushed=config.flush_policy is FlushPolicy.FSYNC,
-        )
-        return leader, config
 
 
 def _another(topic: str, partition: int) -> UnknownTopicId:

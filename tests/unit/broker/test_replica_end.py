@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.broker.partition import Partition
-from quorumlog.broker.shell.replica import Replica
+from quorumlog.broker.shell.replica import Replica, Surroundings
 from quorumlog.errors import Stopping
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime
@@ -25,12 +25,19 @@ def test_who_waits_for_a_log_that_is_being_opened_is_told_that_the_node_stops() 
             runtime.tasks.scope("replica") as scope,
         ):
             directory = await Directory.open(runtime, outer, "/data")
+            around = Surroundings(
+                clock=runtime.clock,
+                scope=scope,
+                directory=directory,
+                follow=lambda _: None,
+                forget=lambda _: None,
+                look_at_isr=lambda _: None,
+                failed=lambda _, __: None,
+            )
             replica = Replica(
-                scope,
-                directory,
+                around,
                 Partition(topic="t", index=0, node_id=NodeId(1), waits_max=10),
                 topic_id=TopicId(b"t" * 16),
-                leader=None,
                 config=LogConfig(),
                 after=asyncio.Event(),  # a deletion that does not end
             )

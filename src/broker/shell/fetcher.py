@@ -1,0 +1,381 @@
+"""Following one leader broker: one stream, one loop, for all partitions that it leads of ours.
+
+Requests and answers take turns. A request says what changed here since the last one, and so
+acknowledges what the answer before brought; the next is sent when all of it is in the logs. While
+the leader holds a request back for news, what changes here (a flush, a partition that is followed
+from now on) is told at once in a request that wants no answer: one with `max_bytes` 0.
+
+Whatever breaks the stream, the next one begins with everything: what a late message of an older
+stream says is fenced by epochs, never by arrival.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ...errors import Lost, QuorumlogError
+from ...ids import NO_NODE, ClusterId, NodeId, TopicId
+from ...proto import replica_pb2 as pb
+from ...runtime import Channel, Runtime, Scope, Stream
+from ...services import REPLICA_FOLLOW
+from ...storage.shell.directory import Directory
+from .followed import Followed
+from .replica import Replica
+
+_LOG = logging.getLogger("quorumlog.broker")
+
+FollowStream = Stream[pb.FollowRequest, pb.FollowResponse]
+Key = tuple[TopicId, int]
+
+PARTITIONS_A_REQUEST: Final = 5_000
+"""Some 300 KiB; a stream begins with as many requests as that takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationConfig:
+    """How a broker replicates."""
+
+    lag_time_max_ms: int = 30_000  # replica.lag.time.max.ms
+    fetch_wait_max_ms: int = 500  # replica.fetch.wait.max.ms: how long a leader waits for news
+    fetch_bytes_max: int = 10 << 20  # replica.fetch.response.max.bytes: of one answer
+    partition_bytes_max: int = 1 << 20  # replica.fetch.max.bytes: of one partition in an answer
+    silence_ms_max: int = 3_000  # beyond fetch_wait_max_ms; then a stream is given up
+    backoff_ms_min: int = 50  # between two attempts to connect
+    backoff_ms_max: int = 1_000
+
+
+DEFAULT_REPLICATION: Final = ReplicationConfig()
+
+
+class ControllerLink(Protocol):
+    """What replication asks of the broker's session with the controllers."""
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the present registration, -1: never registered."""
+
+    def is_lapsed(self) -> bool:
+        """Whether the controllers may have given this broker up; looked up at the call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowerIdentity:
+    """Who follows, as its leaders are told."""
+
+    cluster_id: ClusterId
+    node_id: NodeId
+    broker_epoch: Callable[[], int]  # of the present registration, -1: none yet
+
+
+class Fetcher:
+    """All that is followed from one broker; `run` must run."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: Directory,
+        me: FollowerIdentity,
+        *,
+        leader_id: NodeId,
+        address: str,
+        config: ReplicationConfig,
+    ) -> None:
+        self.leader_id = leader_id
+        self.address = address  # "host:port"; "": not known yet
+        self._runtime = runtime
+        self._directory = directory
+        self._me = me
+        self._config = config
+        self._entropy = runtime.entropy.stream(f"broker.fetcher.{leader_id}")
+        self._followed: dict[Key, Followed] = {}
+        self._changed: dict[Followed, None] = {}  # to be told in the next request
+        self._forgotten: dict[Key, None] = {}  # the same
+        self._work = asyncio.Event()  # there is something to follow, or it was closed
+        self._news = asyncio.Event()  # something changed while the leader holds a request
+        self._sending = asyncio.Lock()  # what a request says is not older than the one before
+        self._is_held = False  # the leader holds a request of ours
+        self._is_first = True  # the stream's first request is not sent yet
+        self._scope: Scope | None = None  # of the present stream
+        self._is_closed = False
+        self._said = ""  # the last complaint, which is logged once
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # --- what is followed ---------------------------------------------------------------------
+
+    def follow(self, replica: Replica) -> None:
+        """Follow a partition from now on, or in a newer epoch."""
+        key = (replica.topic_id, replica.partition.index)
+        before = self._followed.get(key)
+        if before is not None:
+            self._drop(before)
+        followed = self._followed[key] = Followed(replica, self._directory, self._note)
+        self._forgotten.pop(key, None)
+        self._note(followed)
+        self._work.set()
+
+    def forget(self, replica: Replica) -> None:
+        """Follow a partition no more."""
+        key = (replica.topic_id, replica.partition.index)
+        followed = self._followed.get(key)
+        if followed is not None and followed.replica is replica:
+            del self._followed[key]
+            self._drop(followed)
+            self._forgotten[key] = None
+            if self._is_held:
+                self._news.set()
+
+    def move(self, address: str) -> None:
+        """The leader's broker is reached elsewhere now, or was started anew: begin a stream."""
+        self.address = address
+        if self._scope is not None:
+            self._scope.cancel()
+        self._work.set()
+
+    def close(self) -> None:
+        """End run()."""
+        self._is_closed = True
+        if self._scope is not None:
+            self._scope.cancel()
+        self._work.set()
+
+    def _drop(self, followed: Followed) -> None:
+        followed.forget()
+        self._changed.pop(followed, None)
+
+    def _note(self, followed: Followed) -> None:
+        """Tell of it in the next request, and at once where the leader holds one."""
+        self._changed[followed] = None
+        if self._is_held:
+            self._news.set()
+
+    def _note_later(self, followed: Followed) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(followed.delay_ms / 1000, self._note_again, followed)
+
+    def _note_again(self, followed: Followed) -> None:
+        if self._followed.get((followed.topic_id, followed.index)) is followed:
+            self._note(followed)
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep a stream while something is followed, until close()."""
+        attempt = 0
+        while not self._is_closed:
+            if not self._followed or not self.address:
+                self._work.clear()
+                await self._work.wait()
+                continue
+            if self._me.broker_epoch() < 0:  # it registers now
+                await asyncio.sleep(self._config.backoff_ms_min / 1000)
+                continue
+            try:
+                await self._connect_once()
+                attempt = 0
+            except QuorumlogError as error:
+                attempt = 1 if self._said == "" else attempt + 1
+                self._complain(error)
+            await self._pause(attempt)
+
+    async def _pause(self, attempt: int) -> None:
+        config = self._config
+        if self._is_closed or not attempt:
+            return
+        longest = min(config.backoff_ms_min << min(attempt, 16), config.backoff_ms_max)
+        await asyncio.sleep(self._entropy.uniform(config.backoff_ms_min, longest) / 1000)
+
+    def _complain(self, error: QuorumlogError) -> None:
+        if error.name != self._said:
+            self._said = error.name
+            _LOG.info(
+                "broker.not_following leader=%d address=%s error=%s: %s",
+                self.leader_id,
+                self.address,
+                error.name,
+                error,
+            )
+
+    async def _connect_once(self) -> None:
+        """One stream from its start to its end."""
+        channel = self._runtime.network.channel(self.address)
+        try:
+            async with self._runtime.tasks.scope("broker.fetcher") as scope:
+                self._scope = scope
+                scope.spawn(self._talk(scope, channel), name="broker.fetcher.talk")
+        finally:
+            self._scope, self._is_held = None, False
+            await channel.close()
+
+    async def _talk(self, scope: Scope, channel: Channel) -> None:
+        stream = await channel.stream(REPLICA_FOLLOW, timeout_ms=0)
+        try:
+            self._is_first = True
+            self._forgotten.clear()
+            self._changed = dict.fromkeys(self._followed.values())
+            scope.spawn(self._tell(stream), name="broker.fetcher.tell")
+            while self._followed or self._forgotten:
+                await self._send(stream, wants_answer=True)
+                await self._apply(await self._receive(stream))
+        finally:
+            stream.abort("the follower is done with it")
+        scope.cancel()
+
+    async def _tell(self, stream: FollowStream) -> None:
+        """Tell what changes while the leader holds a request."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._is_held and (self._changed or self._forgotten):
+                await self._send(stream, wants_answer=False)
+
+    async def _send(self, stream: FollowStream, *, wants_answer: bool) -> None:
+        """Send what changed; one request at a time, so that none overtakes an earlier one."""
+        config = self._config
+        async with self._sending:
+            while len(self._changed) > PARTITIONS_A_REQUEST:
+                await stream.send(self._request())
+            request = self._request()
+            if wants_answer:
+                request.max_wait_ms = config.fetch_wait_max_ms
+                request.max_bytes = config.fetch_bytes_max
+                self._is_held = True
+            await stream.send(request)
+
+    def _request(self) -> pb.FollowRequest:
+        """Take what is to be told, at most PARTITIONS_A_REQUEST of it."""
+        request = pb.FollowRequest()
+        if self._is_first:
+            self._is_first = False
+            request.cluster_id = self._me.cluster_id
+            request.broker_id = self._me.node_id
+            request.broker_epoch = self._me.broker_epoch()
+            request.leader_id = self.leader_id
+        if self._forgotten:
+            for topic_id, index in self._forgotten:
+                request.forgotten.add(topic_id=topic_id, partition=index)
+            self._forgotten.clear()
+        taken, left = self._changed, {}
+        if len(taken) > PARTITIONS_A_REQUEST:
+            each = list(taken)
+            taken = dict.fromkeys(each[:PARTITIONS_A_REQUEST])
+            left = dict.fromkeys(each[PARTITIONS_A_REQUEST:])
+        self._changed = left
+        parts, bytes_max = request.partitions, self._config.partition_bytes_max
+        for followed in taken:
+            if not followed.replica.is_given_up:
+                part = parts.add()
+                followed.fill(part)
+                part.max_bytes = bytes_max
+        return request
+
+    async def _receive(self, stream: FollowStream) -> pb.FollowResponse:
+        """Return the next answer; a silent leader is lost: a cut link without reset looks so."""
+        config = self._config
+        try:
+            async with asyncio.timeout((config.fetch_wait_max_ms + config.silence_ms_max) / 1000):
+                response = await stream.receive()
+        except TimeoutError:
+            raise Lost(f"broker {self.leader_id} at {self.address} is silent") from None
+        if response is None:
+            raise Lost(f"broker {self.leader_id} at {self.address} ended the stream")
+        if self._said:
+            _LOG.info("broker.following leader=%d address=%s", self.leader_id, self.address)
+            self._said = ""
+        return response
+
+    async def _apply(self, response: pb.FollowResponse) -> None:
+        """Bring an answer into the logs, all partitions side by side."""
+        self._is_held = False
+        waiting: list[tuple[Followed, Awaitable[None]]] = []
+        for result in response.results:
+            followed = self._followed.get((TopicId(result.topic_id), result.partition))
+            if followed is None:
+                continue
+            work = followed.take(result)
+            if work is None:
+                self._settle(followed)
+            else:
+                waiting.append((followed, work))
+        if len(waiting) == 1:
+            await waiting[0][1]
+        elif waiting:
+            await asyncio.gather(*[work for _, work in waiting])
+        for followed, _ in waiting:
+            self._settle(followed)
+
+    def _settle(self, followed: Followed) -> None:
+        """An answer was dealt with: ask for more, after a failure later."""
+        if followed.delay_ms:
+            self._note_later(followed)
+        elif self._followed.get((followed.topic_id, followed.index)) is followed:
+            self._changed[followed] = None
+
+
+class Fetchers:
+    """The fetchers of a node, one a broker that leads something of ours."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        directory: Directory,
+        me: FollowerIdentity,
+        *,
+        address_of: Callable[[NodeId], str],
+        config: ReplicationConfig,
+    ) -> None:
+        self._runtime = runtime
+        self._scope = scope
+        self._directory = directory
+        self._me = me
+        self._address_of = address_of  # of a broker, for followers; "": not known
+        self._config = config
+        self._fetchers: dict[NodeId, Fetcher] = {}
+        self._running: list[asyncio.Task[None]] = []
+        self._is_closed = False
+
+    def follow(self, replica: Replica) -> None:
+        """Follow where the partition says; its log is open."""
+        leader_id = replica.partition.followed
+        if leader_id == NO_NODE or self._is_closed:
+            return
+        if not replica.is_open:
+            asyncio.get_running_loop().call_later(1.0, replica.begin_open)
+            return
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = Fetcher(
+                self._runtime,
+                self._directory,
+                self._me,
+                leader_id=leader_id,
+                address=self._address_of(leader_id),
+                config=self._config,
+            )
+            task = self._scope.spawn(fetcher.run(), name=f"broker.fetcher.{leader_id}")
+            self._running.append(task)
+        fetcher.follow(replica)
+
+    def forget(self, replica: Replica) -> None:
+        """Follow it no more, wherever it was followed."""
+        for fetcher in self._fetchers.values():
+            fetcher.forget(replica)
+
+    def broker_changed(self, node_id: NodeId) -> None:
+        """The image says something new of a broker."""
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is not None:
+            address = self._address_of(node_id)
+            if address != fetcher.address:
+                fetcher.move(address)
+
+    async def close(self) -> None:
+        """End all of them."""
+        self._is_closed = True
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        await asyncio.gather(*self._running, return_exceptions=True)

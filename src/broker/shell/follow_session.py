@@ -1,0 +1,382 @@
+"""A follower's stream, on its leader: what it has of each partition, and what it is to get next.
+
+The stream remembers its partitions (KIP-227): a request names those that changed. What the logs
+here gain is noted for the streams that follow them, so that a turn of the loop costs what happened
+in it, however many partitions are followed. One wake-up answers for all of them, in turn where not
+all of it fits; a high watermark alone waits for a moment, and goes along with records before that.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from ...errors import (
+    QuorumlogError,
+    StaleBrokerEpoch,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from ...ids import Epoch, NodeId, Offset, TopicId
+from ...proto import replica_pb2 as pb
+from ...runtime import Clock, Scope, Stream
+from ...runtime.error_detail import encode_error
+from ...storage.shell.directory import Directory
+from ..partition import FollowerFetch, divergence
+from .replica import Replica
+
+LeaderStream = Stream[pb.FollowResponse, pb.FollowRequest]
+Find = Callable[[TopicId, int], Replica | None]
+
+NEWS_S: Final = 0.02
+"""So long a high watermark waits for records to go along with."""
+
+FOLLOWER_SILENCE_MS: Final = 60_000
+"""A follower that acknowledges nothing for so long has lost its stream: it brings a full answer
+into its logs within it, or begins anew."""
+
+_RESULT_BYTES: Final = 40
+"""What a result takes of an answer besides its records."""
+
+
+class FollowedHere:
+    """One partition of a stream."""
+
+    __slots__ = (
+        "diverging",
+        "error",
+        "fetch",
+        "index",
+        "is_under_way",
+        "last_epoch",
+        "max_bytes",
+        "replica",
+        "session",
+        "told_high_watermark",
+        "topic_id",
+    )
+
+    def __init__(self, session: "FollowSession", topic_id: TopicId, index: int) -> None:
+        self.session = session
+        self.topic_id = topic_id
+        self.index = index
+        self.replica: Replica | None = None
+        self.fetch: FollowerFetch | None = None  # the newest
+        self.last_epoch = -1  # of the follower's last batch
+        self.max_bytes = 0
+        self.told_high_watermark = -1
+        self.is_under_way = False  # records or an error are out, and the follower has not answered
+        self.diverging: tuple[Epoch, Offset] | None = None
+        self.error: QuorumlogError | None = None
+
+    # What the replica calls as its Watcher.
+
+    def grew(self) -> None:
+        """The leader's log has more."""
+        if not self.is_under_way:
+            self.session.note(self)
+
+    def committed(self) -> None:
+        """The high watermark moved."""
+        if not self.is_under_way:
+            self.session.note_mark(self)
+
+    def role_changed(self) -> None:
+        """Judge the newest fetch anew."""
+        self.session.judge(self)
+
+
+class FollowSession:
+    """One stream of one follower; `run` serves it."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        directory: Directory,
+        *,
+        follower: NodeId,
+        broker_epoch: Offset,
+        find: Find,
+        look_at_isr: Callable[[Replica], None],
+    ) -> None:
+        self.follower = follower
+        self._clock = clock
+        self._directory = directory
+        self._broker_epoch = broker_epoch
+        self._find = find
+        self._look_at_isr = look_at_isr
+        self._followed: dict[tuple[TopicId, int], FollowedHere] = {}
+        self._ready: dict[FollowedHere, None] = {}  # with something to send, the first one first
+        self._marks: dict[FollowedHere, None] = {}  # with a high watermark and nothing else
+        self._wanted: pb.FollowRequest | None = None  # the request that is to be answered
+        self._is_due = False  # it is to be answered with whatever there is
+        self._timer: asyncio.TimerHandle | None = None  # until then
+        self._marks_timer: asyncio.TimerHandle | None = None
+        self._wake: asyncio.Future[None] | None = None  # of the task that answers
+        self._failure: QuorumlogError | None = None  # the stream is to end with it
+
+    # --- the stream ---------------------------------------------------------------------------
+
+    async def run(self, stream: LeaderStream, first: pb.FollowRequest, scope: Scope) -> None:
+        """Serve until the follower ends it; raises why it was ended here."""
+        answering = scope.spawn(self._answer(stream), name="answers")
+        try:
+            request: pb.FollowRequest | None = first
+            while request is not None:
+                self._take(request)
+                if self._failure is not None:
+                    raise self._failure
+                async with asyncio.timeout(FOLLOWER_SILENCE_MS / 1000):
+                    request = await stream.receive()
+        except TimeoutError:
+            stream.abort("the follower is silent")
+        finally:
+            answering.cancel()
+            self._leave()
+
+    def supersede(self) -> None:
+        """A newer stream of the follower has come."""
+        self.end(StaleBrokerEpoch(f"broker {self.follower} has begun a newer stream"))
+
+    def end(self, error: QuorumlogError) -> None:
+        """End the stream with an error."""
+        if self._failure is None:
+            self._failure = error
+            self._wake_up()
+
+    def reconsider(self) -> None:
+        """The metadata says something new of the follower: it may be in sync now."""
+        for each in self._followed.values():
+            replica = each.replica
+            if replica is not None and replica.partition.is_leader:
+                self._look_at_isr(replica)
+
+    def _leave(self) -> None:
+        for each in self._followed.values():
+            if each.replica is not None:
+                each.replica.watchers.pop(each, None)
+        self._followed.clear()
+        for timer in (self._timer, self._marks_timer):
+            if timer is not None:
+                timer.cancel()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def _take(self, request: pb.FollowRequest) -> None:
+        for place in request.forgotten:
+            each = self._followed.pop((TopicId(place.topic_id), place.partition), None)
+            if each is not None:
+                self._ready.pop(each, None)
+                self._marks.pop(each, None)
+                if each.replica is not None:
+                    each.replica.watchers.pop(each, None)
+        for part in request.partitions:
+            self._take_part(part)
+        if request.max_bytes > 0:
+            self._wanted, self._is_due = request, False
+            loop = asyncio.get_running_loop()
+            if request.max_wait_ms <= 0:
+                self._is_due = True
+            else:
+                self._timer = loop.call_later(request.max_wait_ms / 1000, self._due)
+        self._wake_up()
+
+    def _take_part(self, part: pb.FollowPartition) -> None:
+        key = (TopicId(part.topic_id), part.partition)
+        each = self._followed.get(key)
+        if each is None:
+            each = self._followed[key] = FollowedHere(self, *key)
+        each.fetch = FollowerFetch(
+            broker_epoch=self._broker_epoch,
+            leader_epoch=Epoch(part.leader_epoch),
+            log_end_offset=Offset(part.log_end_offset),
+            flushed_end_offset=Offset(part.flushed_end_offset),
+            log_start_offset=Offset(part.log_start_offset),
+        )
+        each.last_epoch = part.last_epoch
+        each.max_bytes = part.max_bytes
+        each.is_under_way = False
+        self.judge(each)
+
+    def judge(self, each: FollowedHere) -> None:
+        """Hold the newest fetch of a partition against what the replica is here."""
+        self._ready.pop(each, None)
+        each.error = each.diverging = None
+        fetch = each.fetch
+        assert fetch is not None, "a partition is judged before its first fetch"
+        replica = self._replica_of(each)
+        if replica is None:
+            each.error = UnknownTopicOrPartition(
+                "no such partition here; the metadata may be on its way", partition=each.index
+            )
+            self.note(each)
+            return
+        partition = replica.partition
+        try:
+            if replica.is_given_up:
+                replica.check()
+            partition.check_leader(fetch.leader_epoch)
+            each.diverging = _divergence(replica, each.last_epoch, fetch.log_end_offset)
+            if each.diverging is None:
+                progress = partition.fetched(self.follower, fetch, self._clock.now_ms())
+                replica.progressed(progress)
+        except UnknownLeaderEpoch:  # the metadata is on its way here, or the log is not open yet
+            replica.begin_open()
+            return
+        except StaleBrokerEpoch as error:
+            self.end(error)
+            return
+        except QuorumlogError as error:
+            each.error = error
+            self.note(each)
+            return
+        leader = partition.leader
+        if leader is not None and self.follower not in leader.isr:
+            self._look_at_isr(replica)
+        if each.diverging is not None or fetch.log_end_offset < replica.log.log_end_offset:
+            self.note(each)
+        elif partition.high_watermark > each.told_high_watermark:
+            self.note_mark(each)
+
+    def _replica_of(self, each: FollowedHere) -> Replica | None:
+        replica = self._find(each.topic_id, each.index)
+        if replica is not each.replica:
+            if each.replica is not None:
+                each.replica.watchers.pop(each, None)
+            each.replica = replica
+            each.told_high_watermark = -1
+            if replica is not None:
+                replica.watchers[each] = None
+        return replica
+
+    # --- what wakes it ------------------------------------------------------------------------
+
+    def note(self, each: FollowedHere) -> None:
+        """There is something to send of a partition."""
+        self._ready[each] = None
+        self._wake_up()
+
+    def note_mark(self, each: FollowedHere) -> None:
+        """A partition's high watermark moved; it is sent soon."""
+        self._marks[each] = None
+        if self._marks_timer is None:
+            loop = asyncio.get_running_loop()
+            self._marks_timer = loop.call_later(NEWS_S, self._marks_due)
+
+    def _marks_due(self) -> None:
+        self._marks_timer = None
+        if self._marks:
+            self._is_due = True
+            self._wake_up()
+
+    def _due(self) -> None:
+        self._timer = None
+        self._is_due = True
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    async def _answer(self, stream: LeaderStream) -> None:
+        """Answer every request that wants one; ends the stream where it is to fail."""
+        while True:
+            request = await self._next_wanted()
+            if request is None:
+                assert self._failure is not None, "woken up for a failure"
+                raise self._failure
+            self._wanted = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            await stream.send(await self._response(request.max_bytes))
+
+    async def _next_wanted(self) -> pb.FollowRequest | None:
+        """Return the request to answer now; None: the stream is to fail."""
+        while self._failure is None:
+            if self._wanted is not None and (self._ready or self._is_due):
+                return self._wanted
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        return None
+
+    async def _response(self, max_bytes: int) -> pb.FollowResponse:
+        response = pb.FollowResponse()
+        left, is_first = max_bytes, True
+        for each in list(self._ready):
+            if left <= 0:
+                break
+            if each not in self._ready:
+                continue  # a request of meanwhile said otherwise
+            del self._ready[each]
+            result = pb.FollowResult(topic_id=each.topic_id, partition=each.index)
+            if await self._fill(each, result, left, is_first=is_first):
+                response.results.append(result)
+                left -= len(result.records) + _RESULT_BYTES
+                is_first = is_first and not result.records
+        for each in list(self._marks):
+            if each.replica is not None and each.replica.partition.is_leader:
+                result = response.results.add(topic_id=each.topic_id, partition=each.index)
+                self._fill_head(each, each.replica, result)
+        self._marks.clear()
+        self._is_due = False
+        return response
+
+    async def _fill(
+        self, each: FollowedHere, result: pb.FollowResult, left: int, *, is_first: bool
+    ) -> bool:
+        """Say what there is of one partition; False: nothing after all."""
+        fetch, replica = each.fetch, each.replica
+        assert fetch is not None, "a partition is answered before its first fetch"
+        try:
+            if each.error is not None:
+                raise each.error
+            assert replica is not None, "a partition without a replica has an error"
+            if not replica.partition.is_leader:
+                return False  # it is judged again by the next role
+            self._fill_head(each, replica, result)
+            if each.diverging is not None:
+                result.diverging.epoch, result.diverging.end_offset = each.diverging
+                each.is_under_way = True
+                return True
+            log = replica.log
+            start = fetch.log_end_offset
+            if start >= log.log_start_offset and start < log.log_end_offset:
+                size = min(each.max_bytes, left) if each.max_bytes > 0 else left
+                found = log.read(start, max_bytes=size, min_one=is_first)
+                if found is None:
+                    if not is_first:
+                        self._ready[each] = None  # what is left is too little: the next time
+                    return False
+                each.is_under_way = True
+                result.records = await self._directory.read(found)
+            elif start < log.log_start_offset:
+                each.is_under_way = True
+        except QuorumlogError as error:
+            each.is_under_way = True
+            result.error.CopyFrom(encode_error(error))
+        return True
+
+    def _fill_head(self, each: FollowedHere, replica: Replica, result: pb.FollowResult) -> None:
+        partition = replica.partition
+        self._marks.pop(each, None)
+        result.leader_epoch = partition.leader_epoch
+        result.high_watermark = each.told_high_watermark = partition.high_watermark
+        result.log_start_offset = replica.log.log_start_offset
+
+
+def _divergence(
+    replica: Replica, last_epoch: int, log_end_offset: int
+) -> tuple[Epoch, Offset] | None:
+    """Where the log here parts from a follower's; None: not before its end."""
+    log = replica.log
+    if log_end_offset <= log.log_start_offset:
+        return None  # all that it has was deleted here, with the epochs that could tell
+    return divergence(
+        last_epoch,
+        log_end_offset,
+        end_offset_for=log.end_offset_for,
+        latest_epoch=log.latest_epoch,
+        leader_end_offset=log.log_end_offset,
+    )

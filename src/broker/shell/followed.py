@@ -1,0 +1,239 @@
+"""One partition that this node follows: what it says of its log, and what it does with an answer.
+
+The pure partition decides; this module appends, cuts and resets the log. Whatever goes wrong with
+one partition delays that one, and is tried again: the leader's log holds everything.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from ...errors import QuorumlogError, Stopping, StorageError
+from ...ids import Epoch, Offset
+from ...proto import replica_pb2 as pb
+from ...runtime.error_detail import decode_error
+from ...storage import Origin
+from ...storage.shell.channel import Appended
+from ...storage.shell.directory import Directory
+from ..partition import Append, FollowAnswer, Nothing, Reset, Truncate
+from .replica import Replica
+
+_LOG = logging.getLogger("quorumlog.broker")
+
+RETRY_MS: Final = (50, 2_000)
+"""After a failure a partition is asked for again after so long, doubled each time."""
+
+
+class Followed:
+    """One partition followed from one leader."""
+
+    __slots__ = (
+        "_backoff_ms",
+        "_changed",
+        "_directory",
+        "_moves_start",
+        "_said",
+        "delay_ms",
+        "epoch",
+        "index",
+        "replica",
+        "topic_id",
+    )
+
+    def __init__(
+        self, replica: Replica, directory: Directory, changed: Callable[["Followed"], None]
+    ) -> None:
+        """`changed` is told when the log moved otherwise than by an answer."""
+        self.replica = replica
+        self.topic_id = replica.topic_id
+        self.index = replica.partition.index
+        self.epoch = replica.partition.leader_epoch  # that it is followed in
+        self.delay_ms = 0  # until it is to be asked for again; 0: at once
+        self._backoff_ms = 0
+        self._directory = directory
+        self._changed = changed
+        self._moves_start = False  # the log's start is being moved to the leader's
+        self._said = ""  # the last complaint, which is logged once
+        replica.on_moved = self._moved
+
+    def forget(self) -> None:
+        """The replica is followed here no more."""
+        if self.replica.on_moved == self._moved:
+            self.replica.on_moved = None
+
+    def fill(self, part: pb.FollowPartition) -> None:
+        """Say what the log has and what is wanted of it."""
+        log, partition = self.replica.log, self.replica.partition
+        part.topic_id = self.topic_id
+        part.partition = self.index
+        part.log_end_offset = log.log_end_offset
+        part.flushed_end_offset = log.flushed_end_offset
+        part.log_start_offset = log.log_start_offset
+        part.last_epoch = log.latest_epoch
+        part.leader_epoch = self.epoch
+        part.high_watermark = partition.high_watermark
+
+    def take(self, result: pb.FollowResult) -> Awaitable[None] | None:
+        """Do what an answer demands; None: done already. Sets `delay_ms` where it failed."""
+        replica = self.replica
+        self.delay_ms = 0
+        if replica.is_given_up:
+            return None
+        if result.HasField("error"):
+            self._failed(decode_error(result.error))
+            return None
+        log, records = replica.log, result.records
+        answer = FollowAnswer(
+            leader_epoch=Epoch(result.leader_epoch),
+            high_watermark=Offset(result.high_watermark),
+            log_start_offset=Offset(result.log_start_offset),
+            first_offset=Offset(int.from_bytes(records[:8])) if records else None,
+            diverging=(Epoch(result.diverging.epoch), Offset(result.diverging.end_offset))
+            if result.HasField("diverging")
+            else None,
+        )
+        step = replica.partition.take(
+            answer,
+            log_start_offset=Offset(log.log_start_offset),
+            log_end_offset=Offset(log.log_end_offset),
+            end_offset_for=log.end_offset_for,
+        )
+        match step:
+            case Append():
+                return self._append(answer, records)
+            case Nothing(reason=""):
+                if answer.diverging is None:
+                    self._replicated(answer)
+            case Nothing():
+                _LOG.debug("broker.answer_dropped log=%s reason=%s", log.name, step.reason)
+            case Truncate():
+                return self._truncate(step.offset)
+            case Reset():
+                return self._reset(step.offset, answer, records)
+        return None
+
+    # --- the log ------------------------------------------------------------------------------
+
+    def _append(self, answer: FollowAnswer, records: bytes) -> Awaitable[None] | None:
+        try:
+            future = self._directory.append_nowait(
+                self.replica.log,
+                records,
+                leader_epoch=answer.leader_epoch,
+                origin=Origin.REPLICATED,
+                flush=False,
+            )
+        except QuorumlogError as error:
+            self._failed(error)
+            return None
+        if future.done():
+            self._appended(future, answer)
+            return None
+        return self._finish(future, answer)
+
+    async def _finish(self, future: "asyncio.Future[Appended]", answer: FollowAnswer) -> None:
+        with suppress(QuorumlogError):  # which is told below
+            await future
+        self._appended(future, answer)
+
+    def _appended(self, future: "asyncio.Future[Appended]", answer: FollowAnswer) -> None:
+        error = future.exception()
+        if error is None:
+            self._replicated(answer)
+        elif isinstance(error, QuorumlogError):
+            self._failed(error)
+        else:
+            raise error
+
+    def _replicated(self, answer: FollowAnswer) -> None:
+        """The log has all that the answer brought."""
+        replica = self.replica
+        if replica.is_given_up:
+            return
+        self._backoff_ms, self._said = 0, ""
+        log = replica.log
+        moved = replica.partition.replicated(
+            leader_epoch=answer.leader_epoch,
+            leader_high_watermark=answer.high_watermark,
+            log_end_offset=log.log_end_offset,
+        )
+        if moved:
+            replica.mark_moved()
+        start = answer.log_start_offset
+        if log.log_start_offset < start <= log.high_watermark and not self._moves_start:
+            self._moves_start = True
+            replica.spawn(self._move_start(start), name="log start")
+
+    async def _move_start(self, offset: int) -> None:
+        """What the leader deleted goes here too."""
+        try:
+            await self._directory.delete_records(self.replica.log, offset)
+        except QuorumlogError as error:
+            self._complain(error)  # the next answer brings it again
+        finally:
+            self._moves_start = False
+
+    async def _truncate(self, offset: int) -> None:
+        log = self.replica.log
+        _LOG.info(
+            "broker.truncated log=%s offset=%d log_end_offset=%d leader_epoch=%d",
+            log.name,
+            offset,
+            log.log_end_offset,
+            self.epoch,
+        )
+        try:
+            await self._directory.truncate(log, offset)
+        except QuorumlogError as error:
+            self._failed(error)
+        else:
+            if self._is_current:
+                self.replica.partition.truncated(Offset(log.log_end_offset))
+
+    async def _reset(self, offset: int, answer: FollowAnswer, records: bytes) -> None:
+        log = self.replica.log
+        _LOG.info(
+            "broker.log_reset log=%s offset=%d log_end_offset=%d leader_epoch=%d",
+            log.name,
+            offset,
+            log.log_end_offset,
+            self.epoch,
+        )
+        try:
+            await self._directory.reset_log(log, offset)
+        except QuorumlogError as error:
+            self._failed(error)
+            return
+        if self._is_current:
+            self.replica.partition.restarted(Offset(offset))
+            if answer.first_offset == offset:
+                appending = self._append(answer, records)
+                if appending is not None:
+                    await appending
+
+    # --- inside -------------------------------------------------------------------------------
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether it is still followed in this epoch."""
+        partition = self.replica.partition
+        return partition.follower is not None and partition.leader_epoch == self.epoch
+
+    def _moved(self) -> None:
+        """The log's end or flushed end moved; the leader counts flushed ends where it flushes."""
+        if self.replica.flushes:
+            self._changed(self)
+
+    def _failed(self, error: QuorumlogError) -> None:
+        self.delay_ms = self._backoff_ms = min(max(RETRY_MS[0], 2 * self._backoff_ms), RETRY_MS[1])
+        if not isinstance(error, Stopping | StorageError):  # which are told where they happen
+            self._complain(error)
+
+    def _complain(self, error: QuorumlogError) -> None:
+        if error.name != self._said:
+            self._said = error.name
+            level = logging.DEBUG if error.retriable else logging.WARNING
+            name = self.replica.partition.name
+            _LOG.log(level, "broker.not_followed log=%s error=%s: %s", name, error.name, error)

@@ -1,0 +1,139 @@
+"""Asks the controllers for other in-sync replicas, for all partitions that this node leads.
+
+One request at a time, with all that there is to ask by then; so no partition ever has two under
+way. What a partition asks for is its own affair: it goes by the maximal ISR until it is answered.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from ...errors import IneligibleReplica, QuorumlogError
+from ...ids import NodeId
+from ...proto import controller_pb2 as pb
+from ...runtime import Clock
+from ...runtime.error_detail import decode_error
+from ..partition import IsrProposal
+from .replica import Replica
+
+_LOG = logging.getLogger("quorumlog.broker")
+
+PARTITIONS_A_REQUEST: Final = 1_000
+TIMEOUT_MS: Final = 5_000
+PAUSE_MS: Final = (50, 1_000)
+"""After a failure all is asked again after so long, doubled each time."""
+AGAIN_MS: Final = 600
+"""A partition whose newcomer was not eligible is looked at again after so long."""
+
+
+class IsrLink(Protocol):
+    """What it asks of the broker's session."""
+
+    async def alter_partitions(
+        self, partitions: Sequence[pb.AlterPartition], *, timeout_ms: int
+    ) -> pb.AlterPartitionsResponse:
+        """Ask once; a result for each partition, once committed."""
+
+
+class IsrRequests:
+    """See the module; `run` must run."""
+
+    def __init__(self, clock: Clock, link: IsrLink) -> None:
+        self._clock = clock
+        self._link = link
+        self._waiting: dict[Replica, None] = {}  # that have something to ask
+        self._wake = asyncio.Event()
+        self._pause_ms = 0
+
+    def look(self, replica: Replica) -> None:
+        """Ask for what a partition wants by now, if anything."""
+        if replica not in self._waiting and replica.partition.isr_proposal() is not None:
+            self._waiting[replica] = None
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Ask, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._ask(self._take())
+                if self._pause_ms:
+                    await asyncio.sleep(self._pause_ms / 1000)
+
+    def _take(self) -> list[tuple[Replica, IsrProposal]]:
+        taken = []
+        for replica in list(self._waiting)[:PARTITIONS_A_REQUEST]:
+            del self._waiting[replica]
+            proposal = replica.partition.isr_proposal()
+            if proposal is not None:
+                taken.append((replica, proposal))
+        return taken
+
+    async def _ask(self, asked: list[tuple[Replica, IsrProposal]]) -> None:
+        if not asked:
+            return
+        try:
+            response = await self._link.alter_partitions(
+                [_encode(replica, proposal) for replica, proposal in asked],
+                timeout_ms=TIMEOUT_MS,
+            )
+        except QuorumlogError as error:
+            self._pause_ms = min(max(PAUSE_MS[0], 2 * self._pause_ms), PAUSE_MS[1])
+            _LOG.info("broker.isr_not_changed partitions=%d error=%s", len(asked), error)
+            for replica, proposal in asked:
+                self._refused(replica, proposal, error)
+            return
+        self._pause_ms = 0
+        for (replica, proposal), result in zip(asked, response.results, strict=False):
+            if result.HasField("error"):
+                self._refused(replica, proposal, decode_error(result.error))
+            else:
+                self._accepted(replica, proposal, result)
+
+    def _accepted(
+        self, replica: Replica, proposal: IsrProposal, result: pb.AlterPartitionResult
+    ) -> None:
+        isr = tuple(NodeId(node) for node in result.isr)
+        name = replica.partition.name
+        _LOG.info(
+            "broker.isr_changed partition=%s isr=%s leader_epoch=%d partition_epoch=%d",
+            name,
+            list(isr),
+            result.leader_epoch,
+            result.partition_epoch,
+        )
+        progress = replica.partition.isr_accepted(
+            proposal,
+            leader_epoch=result.leader_epoch,
+            partition_epoch=result.partition_epoch,
+            isr=isr,
+        )
+        if not replica.is_given_up:
+            replica.progressed(progress)
+        self.look(replica)
+
+    def _refused(self, replica: Replica, proposal: IsrProposal, error: QuorumlogError) -> None:
+        _LOG.debug("broker.isr_refused partition=%s error=%s", replica.partition.name, error)
+        progress = replica.partition.isr_refused(proposal, error)
+        if not replica.is_given_up:
+            replica.progressed(progress)
+        self.look(replica)
+        if isinstance(error, IneligibleReplica):
+            asyncio.get_running_loop().call_later(AGAIN_MS / 1000, self._look_again, replica)
+
+    def _look_again(self, replica: Replica) -> None:
+        replica.partition.check_isr(self._clock.now_ms())
+        self.look(replica)
+
+
+def _encode(replica: Replica, proposal: IsrProposal) -> pb.AlterPartition:
+    return pb.AlterPartition(
+        topic_id=replica.topic_id,
+        partition=replica.partition.index,
+        leader_epoch=proposal.leader_epoch,
+        partition_epoch=proposal.partition_epoch,
+        isr=[pb.IsrMember(broker_id=node, broker_epoch=epoch) for node, epoch in proposal.isr],
+        recovered=proposal.recovered,
+    )

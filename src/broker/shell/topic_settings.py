@@ -1,0 +1,48 @@
+"""What the image says of a topic's partitions, read once for all of them that are alike."""
+
+from ...ids import TopicId
+from ...metadata import PartitionImage, TopicImage, effective_configs
+from ...storage import FlushPolicy, LogConfig
+from ..partition import FollowerState, LeaderState
+
+
+class TopicSettings:
+    """What the configs of topics come to."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[TopicId, int], tuple[int, LogConfig]] = {}  # by id and replicas
+
+    def of(self, topic: TopicImage, state: PartitionImage) -> tuple[int, LogConfig]:
+        """Return how many in-sync replicas a partition needs, and how its log is kept."""
+        replicas = len(state.replicas)
+        found = self._read.get((topic.id, replicas))
+        if found is None:
+            configs = effective_configs(topic.configs, replication_factor=replicas)
+            min_isr = min(int(configs["min.insync.replicas"]), replicas)
+            found = (min_isr, LogConfig.from_topic_configs(configs))
+            self._read[topic.id, replicas] = found
+        return found
+
+
+def leader_state(state: PartitionImage, min_isr: int, config: LogConfig) -> LeaderState:
+    """Return what its leader goes by."""
+    return LeaderState(
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        isr=state.isr,
+        min_isr=min_isr,
+        counts_flushed=config.flush_policy is FlushPolicy.FSYNC,
+        replicas=state.replicas,
+        recovering=state.recovering,
+    )
+
+
+def follower_state(state: PartitionImage) -> FollowerState:
+    """Return what its followers go by."""
+    return FollowerState(
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+    )
