@@ -68,7 +68,8 @@ class NodeConfig:
     roles: tuple[str, ...] = _setting(
         "node.roles",
         ROLES,
-        "What the node does: controller, broker, or both. A broker alone does not work yet.",
+        "What the node does: controller, broker, or both. A broker alone follows the quorum that "
+        "controller.bootstrap names, without a vote.",
         field_name="process.roles",
     )
     rack: str = _setting(
@@ -125,6 +126,12 @@ class NodeConfig:
         "host:port told to clients; empty: the listener's own address.",
         field_name="advertised.listeners",
     )
+    advertised_replica: str = _setting(
+        "advertised.replica",
+        "",
+        "host:port at which other brokers read from this one; empty: where clients do.",
+        field_name="advertised.listeners",
+    )
     advertised_controller: str = _setting(
         "advertised.controller",
         "",
@@ -171,6 +178,32 @@ class NodeConfig:
         unit="ms",
         low=200,
         high=600_000,
+    )
+    controlled_shutdown_timeout_ms: int = _setting(
+        "controlled.shutdown.timeout.ms",
+        10_000,
+        "How long a broker that stops waits at most until others lead what it led and the cluster "
+        "knows; without a controller it waits two seconds. 0: it does not ask.",
+        unit="ms",
+        low=0,
+        high=3_600_000,
+    )
+    partitions_default: int = _setting(
+        "num.partitions",
+        1,
+        "Partitions of a topic that is created without a number; equal on all controllers.",
+        unit="partitions",
+        low=1,
+        high=10_000,
+    )
+    replication_factor_default: int = _setting(
+        "default.replication.factor",
+        1,
+        "Replicas of a topic that is created without a number; equal on all controllers. More "
+        "survive the loss of more brokers, and each costs its disk and network.",
+        unit="replicas",
+        low=1,
+        high=1_000,
     )
     produce_inflight_max: int = _setting(
         "produce.inflight.requests.max",
@@ -331,10 +364,17 @@ class NodeConfig:
             raise InvalidConfig(
                 f"node.roles is {list(self.roles)}; give controller, broker, or both, each once"
             )
-        if not self.is_controller:
+        if self.is_controller:
+            return
+        if self.own_entry is not None:
             raise InvalidConfig(
-                "node.roles is broker alone; in this version every broker is a controller too: "
-                'give ["controller", "broker"]'
+                f"controller.voters names node {self.node_id}, and node.roles is broker alone: "
+                'give it the role "controller" too, or take it out of the voters'
+            )
+        if self.is_alone:
+            raise InvalidConfig(
+                "node.roles is broker alone, and no controller is named: say in "
+                "controller.bootstrap at which host:port controllers are"
             )
 
     def _check_addresses(self) -> None:
@@ -346,6 +386,7 @@ class NodeConfig:
         for name, address in (
             ("listeners.raft", self.raft_listener),
             ("advertised.grpc", self.advertised_grpc),
+            ("advertised.replica", self.advertised_replica),
             ("advertised.controller", self.advertised_controller),
         ):
             if address:

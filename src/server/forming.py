@@ -29,20 +29,15 @@ def first_voters(
 
     `standalone`: this node alone, others are added by commands. `no_initial_voters`: nobody, the
     node follows a quorum that is there, and commands give it a vote. Neither: whom
-    `controller.voters` names; without a list this node alone.
+    `controller.voters` names; without a list this node alone. A broker alone never votes.
     """
     if standalone and no_initial_voters:
         raise InvalidRequest(
             "--standalone forms a quorum of this node, --no-initial-voters joins one: give one"
         )
     entries, own = config.voters, config.own_entry
-    if no_initial_voters:
-        if config.is_alone:
-            raise InvalidRequest(
-                "a node without initial voters must be told whom to ask for the quorum: set "
-                "controller.bootstrap to host:port of its members"
-            )
-        return Forming(voters=VoterSet(()))
+    if no_initial_voters or not config.is_controller:
+        return _without_vote(config, standalone=standalone)
     if standalone:
         if not config.is_alone:
             raise InvalidRequest(
@@ -72,6 +67,20 @@ def first_voters(
             if entry.directory_id is not None
         ),
     )
+
+
+def _without_vote(config: NodeConfig, *, standalone: bool) -> Forming:
+    if standalone:
+        raise InvalidRequest(
+            "--standalone forms a quorum of this node, and node.roles is broker alone: leave the "
+            "flag out, or give the node the role controller"
+        )
+    if config.is_alone:
+        raise InvalidRequest(
+            "a node without initial voters must be told whom to ask for the quorum: set "
+            "controller.bootstrap to host:port of its members"
+        )
+    return Forming(voters=VoterSet(()))
 
 
 def _alone(config: NodeConfig) -> Forming:

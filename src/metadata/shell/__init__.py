@@ -4,6 +4,7 @@ session with it, and the publisher that hands changes to whatever lives in this 
 from .controller import ControllerShell, ControllerShellConfig
 from .controllers import Controllers
 from .deciding import Outcome
+from .following import MetadataFollower
 from .publisher import MetadataPublisher, Subscriber
 from .session import BrokerSession, BrokerSessionConfig
 
@@ -13,6 +14,7 @@ __all__ = [
     "ControllerShell",
     "ControllerShellConfig",
     "Controllers",
+    "MetadataFollower",
     "MetadataPublisher",
     "Outcome",
     "Subscriber",

@@ -8,6 +8,7 @@ again with it changes nothing at the controller.
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,7 @@ from ...errors import (
     QuorumlogError,
 )
 from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset
-from ...proto import admin_pb2
+from ...proto import admin_pb2, metadata_records_pb2
 from ...proto import controller_pb2 as pb
 from ...runtime import Runtime, Scope, Stream
 from ...services import CONTROLLER_BROKER_SESSION
@@ -30,6 +31,9 @@ _LOG = logging.getLogger("quorumlog.metadata")
 
 SHUTDOWN_INTERVAL_MS: Final = 50
 """A broker that waits for leave to stop asks so often."""
+
+DESERTED_MS: Final = 2_000
+"""A broker that waits for leave to stop and hears from no controller for so long goes without."""
 
 SessionStream = Stream[pb.BrokerSessionRequest, pb.BrokerSessionResponse]
 
@@ -45,6 +49,8 @@ class BrokerSessionConfig:
     rack: str = ""
     boot_id: str = ""
     clean_start: bool = False  # the previous life ended with the clean marker
+    replica_address: str = ""  # "host:port" that followers are told; empty: grpc_address
+    features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level, by name
     heartbeat_interval_ms: int = 500  # broker.heartbeat.interval.ms
     session_timeout_ms: int = 3000  # broker.session.timeout.ms, equal on the controllers
     backoff_ms_min: int = 50  # between two attempts to connect
@@ -136,14 +142,22 @@ class BrokerSession:
 
     async def shutdown(self, timeout_ms: int) -> bool:
         """Ask for leave to stop: leaderships move away first. Return whether it was granted within
-        `timeout_ms`; then close() follows either way."""
+        `timeout_ms`; then close() follows either way.
+
+        Without a controller that answers it is given up after two seconds: where everything stops,
+        nobody is left to take over.
+        """
         self._want_shutdown = True
         self._wake.set()
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._granted.wait()
-        except TimeoutError:
-            return False
+        deadline_ms = self._runtime.clock.now_ms() + timeout_ms
+        while not self._granted.is_set():
+            now_ms = self._runtime.clock.now_ms()
+            heard_ms = self._answered_ms
+            if now_ms >= deadline_ms or heard_ms is None or now_ms - heard_ms > DESERTED_MS:
+                return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(deadline_ms - now_ms, 100) / 1000):
+                    await self._granted.wait()
         return True
 
     def leader_changed(self, leader_id: NodeId | None) -> None:
@@ -261,6 +275,11 @@ class BrokerSession:
             rack=config.rack,
             boot_id=config.boot_id,
             clean_start=config.clean_start,
+            replica_address=config.replica_address,
+            features=[
+                metadata_records_pb2.SupportedFeature(name=name, level_min=low, level_max=high)
+                for name, low, high in config.features
+            ],
         )
 
     # --- changes that clients ask for ----------------------------------------------------------

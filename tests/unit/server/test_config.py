@@ -55,7 +55,15 @@ def test_a_file_that_is_not_toml_is_named() -> None:
         ({"data.dir": "/d", "node.roles": []}, "node.roles is []"),
         ({"data.dir": "/d", "node.roles": ["observer"]}, "give controller, broker, or both"),
         ({"data.dir": "/d", "node.roles": "broker"}, "give a list of text"),
-        ({"data.dir": "/d", "node.roles": ["broker"]}, "every broker is a controller too"),
+        ({"data.dir": "/d", "node.roles": ["broker"]}, "say in controller.bootstrap"),
+        (
+            {
+                "data.dir": "/d",
+                "node.roles": ["broker"],
+                "controller.voters": ["1@127.0.0.1:9093", "2@127.0.0.1:9193"],
+            },
+            "take it out of the voters",
+        ),
         ({"data.dir": "/d", "listeners.grpc": "0.0.0.0:1"}, "say in advertised.grpc"),
         ({"data.dir": "/d", "node.roles": [1]}, "give a list of text"),
         ({"data.dir": "/d", "listeners.grpc": "9094"}, 'listeners.grpc is "9094"; give host:port'),

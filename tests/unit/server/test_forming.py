@@ -49,9 +49,20 @@ def test_a_node_without_initial_voters_has_a_new_disk_also_where_it_is_listed() 
     assert forming.voters_with(Voter(NodeId(1), C), "h:1") == NOBODY
 
 
+def test_a_broker_alone_never_votes_whoever_is_named() -> None:
+    for named in ({"controller_bootstrap": ("h:1",)}, {"controller_voters": VOTERS}):
+        forming = first_voters(config(3, roles=("broker",), **named))
+        assert forming.voters_with(Voter(NodeId(3), C), "h:3") == NOBODY
+
+
 @pytest.mark.parametrize(
     ("fields", "flags", "said"),
     [
+        (
+            {"roles": ("broker",), "controller_bootstrap": ("h:1",)},
+            {"standalone": True},
+            "node.roles is broker alone",
+        ),
         ({}, {"standalone": True, "no_initial_voters": True}, "give one"),
         ({}, {"no_initial_voters": True}, "set controller.bootstrap"),
         ({"controller_voters": VOTERS}, {"standalone": True}, "names others"),
