@@ -28,6 +28,11 @@ class Barriers:
         """Whether the two cannot talk, whichever direction is closed."""
         return self.is_closed(one, other) or self.is_closed(other, one)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether everything gets through everywhere, in time."""
+        return not self._closed and not self._clogs_ms
+
     def clog_ms(self, speaker: str, hearer: str) -> int:
         """How much later everything comes."""
         return self._clogs_ms.get((speaker, hearer), 0)

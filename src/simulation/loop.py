@@ -69,6 +69,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.now_ns = 0  # virtual time
         self.handles_run = 0
         self.complaints: list[str] = []  # what asyncio reported and nobody awaited
+        # Called after every handle of a process, between two steps of it.
+        self.after_handle: Callable[[Process], None] | None = None
         self.graveyard: list[object] = []  # handles and tasks of the dead: kept, else they clean up
         self._ready: deque[SimHandle] = deque()
         self._timers: list[tuple[int, int, SimHandle]] = []
@@ -242,6 +244,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.handles_run += 1
         with contextlib.suppress(NodeKilled):  # a crash inside a plain callback
             handle.run()
+        if self.after_handle is not None and process is not None and process.alive:
+            self.after_handle(process)
 
     def _next_timer_ns(self) -> int | None:
         """Virtual time of the first timer that can still fire; drops the others before it."""

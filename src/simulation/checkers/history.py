@@ -6,7 +6,7 @@ time; `merge` puts them in one order. Lines of JSON hold it in files. Nothing he
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -86,6 +86,11 @@ class History:
         is_first = (consumer, place) in self._put
         self._put.discard((consumer, place))
         self.polls.append(Poll(consumer, place, list(records), at, is_first))
+
+    def of_places(self, places: Collection[Place]) -> "History":
+        """The part of it that is about some partitions."""
+        sends = {value: send for value, send in self.sends.items() if send.place in places}
+        return History(sends, [poll for poll in self.polls if poll.place in places])
 
     def _open_send(self, value: bytes) -> Send:
         send = self.sends[value]
