@@ -1,0 +1,234 @@
+"""The scenarios that a replicated log must survive, as far as the controller decides them.
+
+Each is told with commands alone: what brokers ask, in the order in which it arrives. What the data
+does meanwhile is told where replicas run.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from quorumlog.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidUpdateVersion,
+    NotController,
+    StaleBrokerEpoch,
+)
+from quorumlog.ids import NO_NODE, NodeId, Offset
+from quorumlog.metadata import (
+    AlterPartitions,
+    AlterReassignments,
+    PartitionImage,
+    PartitionsAltered,
+    Reassignment,
+)
+
+from ...unit.metadata.cluster import Cluster
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Topic a on brokers 1, 2, 3: min ISR 2, records count once they are in memory."""
+    cluster = Cluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("a", (1, 2, 3))
+    return cluster
+
+
+def move(cluster: Cluster, *target: int) -> None:
+    replicas = tuple(NodeId(node) for node in target)
+    wanted = Reassignment(topic="a", partition=0, replicas=replicas)
+    cluster.do(AlterReassignments(reassignments=(wanted,)))
+
+
+# --- who lost records (KIP-966) ------------------------------------------------------------------
+
+
+def test_r05_the_last_in_sync_replica_loses_power_and_is_not_elected(cluster: Cluster) -> None:
+    """The ISR shrinks to {2}, 2 loses what it had not flushed: were it elected, everybody would cut
+    what was acknowledged. Whoever left while the mark was frozen has it all."""
+    cluster.fence(1)
+    cluster.set_isr("a", 2)
+    assert cluster.standing("a") == (2, (2,), (3,))
+    cluster.register(2, incarnation=1, boot="after the power cut")
+    assert cluster.standing("a") == (3, (3,), ())
+    cluster.unfence(2)
+    assert cluster.standing("a") == (3, (3,), ()), "2 joins once it has caught up"
+    assert not cluster.partition("a").recovering
+
+
+def test_r05_nobody_is_elected_while_only_those_who_lost_records_are_back(cluster: Cluster) -> None:
+    cluster.fence(1)
+    cluster.fence(3)
+    cluster.register(2, incarnation=1, boot="after the power cut")
+    cluster.unfence(2)
+    cluster.unfence(1)
+    assert cluster.standing("a") == (NO_NODE, (), (3,))
+    cluster.unfence(3)
+    assert cluster.standing("a") == (3, (3,), ())
+
+
+def test_one_less_than_the_min_isr_may_lose_power_and_nothing_is_lost(cluster: Cluster) -> None:
+    for order in ((1, 2, 3), (2, 3, 1), (3, 1, 2)):
+        again = Cluster(image=cluster.image)
+        for node in order:
+            again.fence(node)
+        *_, elr = again.standing("a")
+        assert len(elr) == 2
+        again.register(elr[0], incarnation=1, boot="after the power cut")
+        for node in order:
+            again.unfence(node)
+        assert again.standing("a") == (elr[1], (elr[1],), ())
+
+
+def test_when_all_lose_power_the_last_known_one_leads_and_says_so(cluster: Cluster) -> None:
+    for node in (1, 2, 3):
+        cluster.register(node, incarnation=1, boot="after the power cut")
+    assert cluster.standing("a") == (NO_NODE, (), ())
+    assert cluster.partition("a").last_known_elr == (3,)
+    for node in (1, 2, 3):
+        cluster.unfence(node)
+    assert cluster.standing("a") == (3, (3,), ())
+    assert cluster.partition("a").recovering
+
+
+# --- who joins (KIP-903) -------------------------------------------------------------------------
+
+
+def test_r06_a_broker_with_a_new_disk_does_not_join_by_an_old_request(cluster: Cluster) -> None:
+    """The leader asks for 3; before that arrives 3 has died, got another disk, and is back."""
+    cluster.set_isr("a", 1, 2)
+    request = cluster.change("a", (1, 2, 3))
+    cluster.register(3, incarnation=1, disk=1)
+    cluster.unfence(3)
+    [result] = cluster.ask(1, request)
+    assert isinstance(result, IneligibleReplica)
+    assert cluster.standing("a") == (1, (1, 2), ())
+    [result] = cluster.ask(1, cluster.change("a", (1, 2, 3)))
+    assert isinstance(result, PartitionImage), "with the epoch of its new life it may"
+
+
+def test_r06_a_member_that_died_meanwhile_makes_the_request_stale(cluster: Cluster) -> None:
+    cluster.set_isr("a", 1, 2)
+    request = cluster.change("a", (1, 2, 3))
+    cluster.register(2, incarnation=1, disk=1)
+    [result] = cluster.ask(1, request)
+    assert isinstance(result, InvalidUpdateVersion)
+    assert cluster.standing("a") == (1, (1,), ())
+
+
+@pytest.mark.parametrize("what", ["fenced", "stopping"])
+def test_r08_a_broker_that_is_fenced_or_stopping_does_not_join(cluster: Cluster, what: str) -> None:
+    """It may still fetch; in the ISR it would be elected, or hold the mark."""
+    cluster.set_isr("a", 1, 2)
+    if what == "fenced":
+        cluster.fence(3)
+    else:
+        cluster.stop(3)
+    [result] = cluster.ask(1, cluster.change("a", (1, 2, 3)))
+    assert isinstance(result, IneligibleReplica)
+    assert what in str(result)
+    assert cluster.standing("a") == (1, (1, 2), ())
+
+
+def test_r09_a_leader_whose_request_was_taken_and_who_was_replaced_is_told(
+    cluster: Cluster,
+) -> None:
+    """It must go on counting the newcomer until then, for that one may lead by now."""
+    cluster.set_isr("a", 1, 2)
+    request = cluster.change("a", (1, 2, 3))
+    cluster.ask(1, request)
+    cluster.fence(2)
+    epoch = cluster.epoch(1)
+    cluster.fence(1)
+    assert cluster.standing("a") == (3, (3,), (1,))
+    late = AlterPartitions(broker_id=NodeId(1), broker_epoch=epoch, changes=(request,))
+    reply = cluster.do(late).reply
+    assert isinstance(reply, PartitionsAltered)
+    assert isinstance(reply.results[0], FencedLeaderEpoch)
+
+
+def test_r11_a_replica_that_was_removed_and_added_again_is_told_apart(cluster: Cluster) -> None:
+    """By the leader epoch: what it fetched in its earlier life counts for nothing."""
+    epoch = cluster.partition("a").leader_epoch
+    move(cluster, 1, 2)
+    removed = cluster.partition("a")
+    assert (removed.replicas, removed.leader, removed.is_moving) == ((1, 2), 1, False)
+    assert removed.leader_epoch == epoch + 1
+    request = replace(cluster.change("a", (1, 2)), leader_epoch=epoch)
+    move(cluster, 1, 2, 3)
+    [result] = cluster.ask(1, request)
+    assert isinstance(result, FencedLeaderEpoch)
+
+
+# --- who is asked --------------------------------------------------------------------------------
+
+
+def test_r28_a_controller_that_knows_less_sends_the_leader_on(cluster: Cluster) -> None:
+    """Told "fenced" by a controller of the past, a leader would wait for metadata that it has."""
+    behind = Cluster(image=cluster.image)
+    cluster.fence(1)
+    cluster.unfence(1)
+    [result] = behind.ask(2, cluster.change("a", (2, 3)))
+    assert isinstance(result, NotController)
+    [result] = cluster.ask(2, cluster.change("a", (1, 2, 3)))
+    assert isinstance(result, PartitionImage)
+
+
+def test_r28_the_same_leader_with_a_later_isr_is_sent_on_too(cluster: Cluster) -> None:
+    behind = Cluster(image=cluster.image)
+    cluster.set_isr("a", 1, 2)
+    [result] = behind.ask(1, cluster.change("a", (1, 2, 3)))
+    assert isinstance(result, NotController)
+
+
+# --- registrations -------------------------------------------------------------------------------
+
+
+def test_r30_the_same_incarnation_again_keeps_its_epoch_and_its_place(cluster: Cluster) -> None:
+    """A repeat after a lost answer, or a new stream: nothing happened to the broker."""
+    epoch = cluster.epoch(1)
+    before = cluster.image
+    for boot in ("boot", "another word for it"):
+        assert cluster.register(1, boot=boot).records == ()
+    assert cluster.image is before
+    assert cluster.epoch(1) == epoch
+    assert cluster.standing("a") == (1, (1, 2, 3), ())
+
+
+def test_a_registration_fences_the_lives_before_it(cluster: Cluster) -> None:
+    epoch = cluster.epoch(1)
+    cluster.register(1, incarnation=1)
+    assert cluster.image.brokers[NodeId(1)].fenced
+    assert cluster.epoch(1) > epoch
+    past = AlterPartitions(broker_id=NodeId(1), broker_epoch=epoch, changes=())
+    with pytest.raises(StaleBrokerEpoch):
+        cluster.do(past)
+    future = AlterPartitions(
+        broker_id=NodeId(1), broker_epoch=Offset(cluster.epoch(1) + 1), changes=()
+    )
+    with pytest.raises(StaleBrokerEpoch):
+        cluster.do(future)
+
+
+# --- moves ---------------------------------------------------------------------------------------
+
+
+def test_a_move_puts_nobody_into_an_isr_and_leaves_enough_in_it(cluster: Cluster) -> None:
+    for node in (4, 5, 6):
+        cluster.start(node)
+    move(cluster, 4, 5, 6)
+    assert cluster.standing("a") == (1, (1, 2, 3), ())
+    cluster.set_isr("a", 1, 2, 3, 4)
+    assert cluster.partition("a").is_moving
+    cluster.set_isr("a", 1, 4)
+    cluster.set_isr("a", 1, 4, 5)
+    assert cluster.partition("a").is_moving, "6 is not in sync"
+    cluster.fence(5)
+    assert cluster.standing("a")[1] == (4, 1)
+    cluster.unfence(5)
+    [result] = cluster.ask(1, cluster.change("a", (1, 4, 5, 6)))
+    assert not isinstance(result, PartitionImage), "1 does not lead it any more"
+    assert cluster.standing("a") == (4, (4, 5, 6), ())
+    assert cluster.partition("a").replicas == (4, 5, 6)
