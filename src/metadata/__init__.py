@@ -55,10 +55,9 @@ from .image import (
     MetadataImage,
     PartitionImage,
     TopicImage,
-    replay,
-    replay_batch,
 )
 from .reassignment import moving_partitions
+from .replaying import replay, replay_batch
 from .sessions import BrokerSessions
 from .topic_configs import (
     TOPIC_CONFIGS,

@@ -20,7 +20,8 @@ from .commands import (
 )
 from .decision import AnyDecision, Decision
 from .elections import Loss, on_broker_back, on_broker_gone
-from .image import BrokerImage, MetadataImage, replay
+from .image import BrokerImage, MetadataImage
+from .replaying import replay
 from .steps import Walk, decision_of
 
 

@@ -18,7 +18,8 @@ from .commands import (
 )
 from .decision import AnyDecision, Decision
 from .elections import on_leaderless, on_topic_configs
-from .image import MetadataImage, replay_batch
+from .image import MetadataImage
+from .replaying import replay_batch
 from .steps import Walk, decision_of
 from .topic_configs import check_changes
 from .topics import replicas_of

@@ -7,7 +7,8 @@ from typing import Final
 
 from ..ids import NodeId, TopicId
 from ..proto import metadata_records_pb2 as pb
-from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage, replay
+from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from .replaying import ImageDraft
 
 COMPARED_A_STEP: Final = 500
 """Topics and partitions of a snapshot that are compared with the state before in one step."""
@@ -83,11 +84,11 @@ class ImageDelta:
 class DeltaBuilder:
     """Follows the log from one image on and remembers what it touches."""
 
-    __slots__ = ("_brokers", "_partitions", "_topics", "before", "comparing", "image")
+    __slots__ = ("_brokers", "_draft", "_partitions", "_topics", "before", "comparing")
 
     def __init__(self, image: MetadataImage) -> None:
         self.before = image
-        self.image = image  # after what was replayed so far
+        self._draft = ImageDraft(image)
         # Dicts serve as ordered sets: the order is that of the log on every node.
         self._topics: dict[TopicId, None] = {}
         self._partitions: dict[tuple[TopicId, int], None] = {}
@@ -100,9 +101,14 @@ class DeltaBuilder:
         """A builder that has gone from one image to another by a snapshot: what differs is found by
         comparison, see `comparing`. The order is that of the ids, old ones first."""
         builder = cls(before)
-        builder.image = after
+        builder._draft = ImageDraft(after)
         builder.comparing = builder._compare(after)
         return builder
+
+    @property
+    def image(self) -> MetadataImage:
+        """The image after what was replayed so far; made when it is asked for."""
+        return self._draft.image()
 
     def _compare(self, after: MetadataImage) -> Iterator[None]:
         """Compare; yields after each step that may take a millisecond or two."""
@@ -123,10 +129,10 @@ class DeltaBuilder:
                 self._brokers[broker_id] = None
 
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
-        """Replay one record into the image; raises CorruptionError as `image.replay` does."""
+        """Replay one record into the image; raises CorruptionError as `replaying` does."""
         if record.WhichOneof("record") == "remove_topic":
             self._touch_removed(TopicId(record.remove_topic.topic_id))
-        self.image = replay(self.image, record, offset=offset, epoch=epoch)
+        self._draft.replay(record, offset=offset, epoch=epoch)
         match record.WhichOneof("record"):
             case "broker":
                 self._brokers[NodeId(record.broker.id)] = None

@@ -5,7 +5,7 @@ change costs what the topic's number costs to copy. Topics stand in buckets by t
 their id, so that a walk in order sorts one bucket at a time and never all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
@@ -27,7 +27,7 @@ class PartitionSet:
 
     def __contains__(self, partition: tuple[TopicId, int]) -> bool:
         topic_id, index = partition
-        return bool(self._bits(topic_id) >> index & 1)
+        return bool(self.bits_of(topic_id) >> index & 1)
 
     def __iter__(self) -> Iterator[tuple[TopicId, int]]:
         for _, topics in sorted(self.buckets.items(), key=itemgetter(0)):
@@ -37,34 +37,34 @@ class PartitionSet:
 
     def of_topic(self, topic_id: TopicId) -> Iterator[int]:
         """The indexes of one topic, ascending."""
-        return _indexes(self._bits(topic_id))
+        return _indexes(self.bits_of(topic_id))
 
     def add(self, topic_id: TopicId, index: int) -> "PartitionSet":
         """Return the set with one partition more; itself when it is there."""
-        bits = self._bits(topic_id)
-        return self._with_bits(topic_id, bits, bits | 1 << index)
+        return self.with_bits({topic_id: self.bits_of(topic_id) | 1 << index})
 
     def discard(self, topic_id: TopicId, index: int) -> "PartitionSet":
         """Return the set with one partition less; itself when it is not there."""
-        bits = self._bits(topic_id)
-        return self._with_bits(topic_id, bits, bits & ~(1 << index))
+        return self.with_bits({topic_id: self.bits_of(topic_id) & ~(1 << index)})
 
-    def discard_topic(self, topic_id: TopicId) -> "PartitionSet":
-        """Return the set without any partition of a topic."""
-        return self._with_bits(topic_id, self._bits(topic_id), 0)
-
-    def _bits(self, topic_id: TopicId) -> int:
+    def bits_of(self, topic_id: TopicId) -> int:
+        """A topic's indexes as the bits of a number."""
         topics = self.buckets.get(topic_id[0])
         return 0 if topics is None else topics.get(topic_id, 0)
 
-    def _with_bits(self, topic_id: TopicId, before: int, after: int) -> "PartitionSet":
-        if before == after:
-            return self
-        bucket = topic_id[0]
-        topics = self.buckets.get(bucket, _NO_TOPICS)
-        topics = topics.set(topic_id, after) if after else topics.delete(topic_id)
-        buckets = self.buckets.set(bucket, topics) if topics else self.buckets.delete(bucket)
-        return PartitionSet(buckets, self.count + after.bit_count() - before.bit_count())
+    def with_bits(self, changes: Mapping[TopicId, int]) -> "PartitionSet":
+        """Return the set with other bits for some topics; itself when they are the same."""
+        buckets, count = self.buckets, self.count
+        for topic_id, after in changes.items():
+            topics = buckets.get(topic_id[0], _NO_TOPICS)
+            before = topics.get(topic_id, 0)
+            if before == after:
+                continue
+            topics = topics.set(topic_id, after) if after else topics.delete(topic_id)
+            key = topic_id[0]
+            buckets = buckets.set(key, topics) if topics else buckets.delete(key)
+            count += after.bit_count() - before.bit_count()
+        return self if buckets is self.buckets else PartitionSet(buckets, count)
 
 
 def _indexes(bits: int) -> Iterator[int]:

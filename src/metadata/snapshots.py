@@ -15,7 +15,8 @@ from google.protobuf.message import DecodeError
 from ..errors import CorruptionError
 from ..ids import Epoch, Offset
 from ..proto import metadata_records_pb2 as pb
-from .image import EMPTY_IMAGE, BrokerImage, MetadataImage, TopicImage, replay_snapshot
+from .image import EMPTY_IMAGE, BrokerImage, MetadataImage, TopicImage
+from .replaying import ImageDraft
 
 SLICE_RECORDS: Final = 250
 """Records of a slice, about 2 ms of work."""
@@ -43,13 +44,14 @@ def load_slice(image: MetadataImage, values: Iterable[bytes]) -> MetadataImage:
 
     Raises CorruptionError.
     """
+    draft = ImageDraft(image)
     for value in values:
         try:
             record = pb.MetadataRecord.FromString(value)
         except DecodeError as error:
             raise CorruptionError(f"a snapshot holds what is no record: {error}") from error
-        image = replay_snapshot(image, record)
-    return image
+        draft.load(record)
+    return draft.image()
 
 
 def loaded_image(image: MetadataImage, *, end_offset: int, epoch: int) -> MetadataImage:

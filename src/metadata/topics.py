@@ -26,8 +26,9 @@ from .commands import (
     TopicDeleted,
 )
 from .decision import AnyDecision, ControllerConfig, Decision, LongDecision
-from .image import MetadataImage, TopicImage, replay_batch
+from .image import MetadataImage, TopicImage
 from .placement import Placer, check_replication_factor
+from .replaying import replay_batch
 from .topic_configs import check_configs
 from .topic_names import check_topic_name, collision_key
 

@@ -21,7 +21,8 @@ from ...raftlog.shell import Proposal, RaftNode
 from ..commands import Command, Reply
 from ..controller import decide
 from ..decision import ControllerConfig, Decision, LongDecision
-from ..image import EMPTY_IMAGE, MetadataImage, replay_batch
+from ..image import EMPTY_IMAGE, MetadataImage
+from ..replaying import replay_batch
 
 RECORDS_AT_ONCE: Final = 250
 """Records that are appended and replayed in one step of the loop, a few milliseconds: a decision

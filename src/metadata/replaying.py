@@ -1,0 +1,373 @@
+"""Records make images: the only way from one image to the next.
+
+A draft takes records one by one and gives the image after them when it is asked: many records cost
+a fraction of an image after each. A record that does not fit raises CorruptionError, which ends a
+node: a replica of the state with a gap must not go on (KAFKA-14275). The draft is useless then.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from immutables import Map, MapMutation
+
+from ..errors import CorruptionError
+from ..ids import NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
+from ..proto import metadata_records_pb2 as pb
+from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from .partition_set import NO_PARTITIONS, PartitionSet
+from .topic_names import collision_key
+
+
+def replay(
+    image: MetadataImage, record: pb.MetadataRecord, *, offset: int, epoch: int
+) -> MetadataImage:
+    """Return the image after the record at `offset`, written in `epoch`; raises CorruptionError."""
+    return replay_batch(image, (record,), base_offset=offset, epoch=epoch)
+
+
+def replay_batch(
+    image: MetadataImage, records: Iterable[pb.MetadataRecord], *, base_offset: int, epoch: int
+) -> MetadataImage:
+    """Return the image after records at consecutive offsets from `base_offset` on."""
+    draft = ImageDraft(image)
+    for offset, record in enumerate(records, base_offset):
+        draft.replay(record, offset=offset, epoch=epoch)
+    return draft.image()
+
+
+class _TopicDraft:
+    """A topic under change."""
+
+    __slots__ = ("configs", "id", "name", "partitions")
+
+    def __init__(self, topic: TopicImage) -> None:
+        self.id = topic.id
+        self.name = topic.name
+        self.partitions: MapMutation[int, PartitionImage] = topic.partitions.mutate()
+        self.configs = topic.configs
+
+    def image(self) -> TopicImage:
+        return TopicImage(
+            id=self.id, name=self.name, partitions=self.partitions.finish(), configs=self.configs
+        )
+
+
+class ImageDraft:
+    """An image under change."""
+
+    __slots__ = ("_bits", "_image", "_is_changed", "_topics", "epoch", "offset")
+
+    def __init__(self, image: MetadataImage) -> None:
+        # But for topics and `placed` always up to date; only `image()` hands it out.
+        self._image = image
+        self._topics: dict[TopicId, _TopicDraft] = {}
+        # The replicas of changed topics by node, as PartitionSet keeps them.
+        self._bits: dict[NodeId, dict[TopicId, int]] = {}
+        self._is_changed = False
+        self.offset = image.offset
+        self.epoch = image.epoch
+
+    def image(self) -> MetadataImage:
+        """Return the image after what was replayed so far; the draft can go on."""
+        if not self._is_changed:
+            return self._image
+        topics_by_id, placed = self._image.topics_by_id, self._image.placed
+        for topic in self._topics.values():
+            topics_by_id = topics_by_id.set(topic.id, topic.image())
+        for node, changes in self._bits.items():
+            before = placed.get(node, NO_PARTITIONS)
+            after = before.with_bits(changes)
+            if after:
+                placed = placed if after is before else placed.set(node, after)
+            elif before:
+                placed = placed.delete(node)
+        self._topics, self._bits, self._is_changed = {}, {}, False
+        self._image = replace(
+            self._image,
+            offset=self.offset,
+            epoch=self.epoch,
+            topics_by_id=topics_by_id,
+            placed=placed,
+        )
+        return self._image
+
+    def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
+        """Take the record at `offset`, written in `epoch`."""
+        if offset <= self.offset or epoch < self.epoch:
+            raise CorruptionError(
+                f"metadata record {offset} of epoch {epoch} follows record {self.offset} of epoch"
+                f" {self.epoch}"
+            )
+        self._take(record, Offset(offset))
+        self.offset, self.epoch = Offset(offset), Epoch(epoch)
+
+    def load(self, record: pb.MetadataRecord) -> None:
+        """Take a record of a snapshot, which has no place in the log."""
+        if record.WhichOneof("record") == "broker" and not record.broker.HasField("broker_epoch"):
+            raise CorruptionError(f"broker {record.broker.id} of a snapshot has no epoch")
+        self._take(record, Offset(-1))
+
+    def _take(self, record: pb.MetadataRecord, offset: Offset) -> None:
+        self._is_changed = True
+        kind = record.WhichOneof("record")
+        if kind == "broker":
+            return self._broker(record.broker, offset)
+        step = _STEPS.get(kind or "")
+        if step is not None:
+            return step(self, getattr(record, kind))
+        if kind not in _WITHOUT_EFFECT:
+            raise CorruptionError(
+                f"metadata record {offset} is of a kind this version does not know: it was written"
+                " by a newer one; upgrade this node"
+            )
+
+    # --- brokers and the cluster ---------------------------------------------------------------
+
+    def _broker(self, record: pb.BrokerRecord, offset: Offset) -> None:
+        broker = BrokerImage(
+            id=NodeId(record.id),
+            epoch=Offset(record.broker_epoch) if record.HasField("broker_epoch") else offset,
+            incarnation_id=record.incarnation_id,
+            directory_id=DirectoryId(record.directory_id),
+            grpc_address=record.grpc_address,
+            rack=record.rack,
+            boot_id=record.boot_id,
+            fenced=record.fenced,
+            stopping=record.stopping,
+            replica_address=record.replica_address,
+            features=tuple((each.name, each.level_min, each.level_max) for each in record.features),
+        )
+        self._set_brokers(self._image.brokers.set(broker.id, broker))
+
+    def _broker_change(self, record: pb.BrokerChangeRecord) -> None:
+        broker = self._registered(record.id, record.broker_epoch)
+        broker = replace(
+            broker,
+            fenced=record.fenced if record.HasField("fenced") else broker.fenced,
+            stopping=record.stopping if record.HasField("stopping") else broker.stopping,
+        )
+        self._set_brokers(self._image.brokers.set(broker.id, broker))
+
+    def _unregister_broker(self, record: pb.UnregisterBrokerRecord) -> None:
+        broker = self._registered(record.id, record.broker_epoch)
+        self._set_brokers(self._image.brokers.delete(broker.id))
+
+    def _registered(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        broker = self._image.broker(broker_id)
+        if broker is None or broker.epoch != broker_epoch:
+            raise CorruptionError(f"broker {broker_id} has no registration {broker_epoch}")
+        return broker
+
+    def _set_brokers(self, brokers: Map[NodeId, BrokerImage]) -> None:
+        self._image = replace(self._image, brokers=brokers)
+
+    def _cluster_config(self, record: pb.ClusterConfigRecord) -> None:
+        value = record.value if record.HasField("value") else None
+        configs = _with_config(self._image.cluster_configs, record.name, value)
+        self._image = replace(self._image, cluster_configs=configs)
+
+    def _feature_level(self, record: pb.FeatureLevelRecord) -> None:
+        features = self._image.features
+        if record.level:
+            features = features.set(record.name, record.level)
+        elif record.name in features:
+            features = features.delete(record.name)
+        self._image = replace(self._image, features=features)
+
+    def _producer_ids(self, record: pb.ProducerIdsRecord) -> None:
+        if record.next_producer_id <= self._image.next_producer_id:
+            raise CorruptionError(
+                f"producer ids up to {record.next_producer_id} are given away twice: all below"
+                f" {self._image.next_producer_id} were"
+            )
+        self._image = replace(self._image, next_producer_id=record.next_producer_id)
+
+    # --- topics --------------------------------------------------------------------------------
+
+    def _topic(self, record: pb.TopicRecord) -> None:
+        image, topic_id = self._image, TopicId(record.topic_id)
+        if topic_id in image.topics_by_id or record.name in image.topics_by_name:
+            raise CorruptionError(f"topic {record.name} is created twice")
+        topic = TopicImage(id=topic_id, name=record.name, partitions=Map(), configs=Map())
+        self._image = replace(
+            image,
+            topics_by_id=image.topics_by_id.set(topic_id, topic),
+            topics_by_name=image.topics_by_name.set(topic.name, topic_id),
+            topics_by_key=image.topics_by_key.set(collision_key(topic.name), topic_id),
+        )
+
+    def _remove_topic(self, record: pb.RemoveTopicRecord) -> None:
+        topic = self._changing(record.topic_id)
+        for node in {n for each in topic.partitions.finish().values() for n in each.replicas}:
+            self._bits.setdefault(node, {})[topic.id] = 0
+        del self._topics[topic.id]
+        image, gone = self._image, {topic.id: 0}
+        self._image = replace(
+            image,
+            topics_by_id=image.topics_by_id.delete(topic.id),
+            topics_by_name=image.topics_by_name.delete(topic.name),
+            topics_by_key=image.topics_by_key.delete(collision_key(topic.name)),
+            moving=image.moving.with_bits(gone),
+            led_elsewhere=image.led_elsewhere.with_bits(gone),
+        )
+
+    def _topic_config(self, record: pb.TopicConfigRecord) -> None:
+        topic = self._changing(record.topic_id)
+        value = record.value if record.HasField("value") else None
+        topic.configs = _with_config(topic.configs, record.name, value)
+
+    def _partition(self, record: pb.PartitionRecord) -> None:
+        topic = self._changing(record.topic_id)
+        if record.partition in topic.partitions:
+            raise CorruptionError(f"partition {topic.name}-{record.partition} is created twice")
+        replicas, isr = _nodes(record.replicas), _nodes(record.isr)
+        partition = PartitionImage(
+            replicas=replicas,
+            isr=replicas if isr == replicas else isr,
+            leader=NodeId(record.leader),
+            leader_epoch=Epoch(record.leader_epoch),
+            partition_epoch=record.partition_epoch,
+            adding=_nodes(record.adding),
+            removing=_nodes(record.removing),
+            elr=_nodes(record.elr),
+            last_known_elr=_nodes(record.last_known_elr),
+            recovering=record.recovering,
+        )
+        self._set_partition(topic, record.partition, None, partition)
+
+    def _partition_change(self, record: pb.PartitionChangeRecord) -> None:
+        topic = self._changing(record.topic_id)
+        before = topic.partitions.get(record.partition)
+        if before is None:
+            raise CorruptionError(f"partition {topic.name}-{record.partition} does not exist")
+        has = record.HasField
+        replicas = _nodes(record.replicas.ids) if has("replicas") else before.replicas
+        isr = _nodes(record.isr.ids) if has("isr") else before.isr
+        after = PartitionImage(
+            replicas=replicas,
+            isr=replicas if isr == replicas else isr,
+            leader=NodeId(record.leader) if has("leader") else before.leader,
+            leader_epoch=Epoch(before.leader_epoch + has("leader")),
+            partition_epoch=before.partition_epoch + 1,
+            adding=_nodes(record.adding.ids) if has("adding") else before.adding,
+            removing=_nodes(record.removing.ids) if has("removing") else before.removing,
+            elr=_nodes(record.elr.ids) if has("elr") else before.elr,
+            last_known_elr=(
+                _nodes(record.last_known_elr.ids)
+                if has("last_known_elr")
+                else before.last_known_elr
+            ),
+            recovering=record.recovering if has("recovering") else before.recovering,
+        )
+        self._set_partition(topic, record.partition, before, after)
+
+    def _changing(self, topic_id: bytes) -> _TopicDraft:
+        """The draft of a topic that exists."""
+        draft = self._topics.get(TopicId(topic_id))
+        if draft is None:
+            topic = self._image.topic_of_id(topic_id)
+            if topic is None:
+                raise CorruptionError(f"topic id {topic_id.hex()} does not exist")
+            draft = self._topics[topic.id] = _TopicDraft(topic)
+        return draft
+
+    def _set_partition(
+        self,
+        topic: _TopicDraft,
+        index: int,
+        before: PartitionImage | None,
+        after: PartitionImage,
+    ) -> None:
+        _check_partition(topic.name, index, after)
+        topic.partitions[index] = after
+        replicas, old = after.replicas, () if before is None else before.replicas
+        if old != replicas:
+            for node in old:
+                if node not in replicas:
+                    self._set_bits(node, topic.id, self._bits_of(node, topic.id) & ~(1 << index))
+            for node in replicas:
+                self._set_bits(node, topic.id, self._bits_of(node, topic.id) | 1 << index)
+        image = self._image
+        moving = _with_claim(image.moving, topic.id, index, after.is_moving)
+        is_elsewhere = after.leader != replicas[0]
+        elsewhere = _with_claim(image.led_elsewhere, topic.id, index, is_elsewhere)
+        if moving is not image.moving or elsewhere is not image.led_elsewhere:
+            self._image = replace(image, moving=moving, led_elsewhere=elsewhere)
+
+    def _bits_of(self, node: NodeId, topic_id: TopicId) -> int:
+        changes = self._bits.get(node)
+        bits = None if changes is None else changes.get(topic_id)
+        if bits is None:
+            return self._image.placed.get(node, NO_PARTITIONS).bits_of(topic_id)
+        return bits
+
+    def _set_bits(self, node: NodeId, topic_id: TopicId, bits: int) -> None:
+        changes = self._bits.get(node)
+        if changes is None:
+            changes = self._bits[node] = {}
+        changes[topic_id] = bits
+
+
+def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
+    return cast("tuple[NodeId, ...]", tuple(ids))
+
+
+def _with_config(configs: Map[str, str], name: str, value: str | None) -> Map[str, str]:
+    if value is not None:
+        return configs.set(name, value)
+    return configs.delete(name) if name in configs else configs
+
+
+def _with_claim(
+    partitions: PartitionSet, topic_id: TopicId, index: int, holds: bool
+) -> PartitionSet:
+    if holds == ((topic_id, index) in partitions):
+        return partitions
+    return partitions.add(topic_id, index) if holds else partitions.discard(topic_id, index)
+
+
+def _check_partition(topic: str, index: int, partition: PartitionImage) -> None:
+    """What holds of every partition, whoever wrote it."""
+    replicas, isr = partition.replicas, partition.isr
+    if not replicas:
+        raise CorruptionError(f"{topic}-{index} has no replica")
+    if partition.leader != NO_NODE and partition.leader not in isr:
+        raise CorruptionError(f"{topic}-{index}: leader {partition.leader} is not in its ISR")
+    if isr is not replicas or partition.adding or partition.removing:
+        for name in ("isr", "adding", "removing"):
+            _check_among(topic, index, partition, name)
+    if partition.elr or partition.last_known_elr:
+        for name in ("elr", "last_known_elr"):
+            _check_among(topic, index, partition, name)
+        if set(isr) & set(partition.elr):
+            raise CorruptionError(f"{topic}-{index}: ISR {isr} and ELR {partition.elr} overlap")
+
+
+def _check_among(topic: str, index: int, partition: PartitionImage, name: str) -> None:
+    nodes = getattr(partition, name)
+    if any(node not in partition.replicas for node in nodes):
+        raise CorruptionError(
+            f"{topic}-{index}: {name} {nodes} is not among replicas {partition.replicas}"
+        )
+
+
+_STEPS: Final[Mapping[str, Callable[[ImageDraft, Any], None]]] = {
+    name: getattr(ImageDraft, f"_{name}")
+    for name in (
+        "broker_change",
+        "unregister_broker",
+        "topic",
+        "remove_topic",
+        "partition",
+        "partition_change",
+        "topic_config",
+        "cluster_config",
+        "feature_level",
+        "producer_ids",
+    )
+}
+# Whoever follows the log keeps what was begun back until its end.
+_WITHOUT_EFFECT: Final = frozenset(
+    ("no_op", "begin_transaction", "end_transaction", "abort_transaction")
+)
