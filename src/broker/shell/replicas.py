@@ -256,6 +256,13 @@ class ReplicaManager:
             )
         return replica
 
+    def held(self, topic: str, partition: int) -> Replica:
+        """Return the replica held here, in whatever role; raises UnknownTopicOrPartition."""
+        replica = self._replicas.get((topic, partition))
+        if replica is None:
+            raise _unknown(topic, partition)
+        return replica
+
     def _find(self, topic_id: TopicId, partition: int) -> Replica | None:
         return self._by_id.get((topic_id, partition))
 

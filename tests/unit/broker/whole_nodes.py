@@ -1,0 +1,163 @@
+"""Three whole nodes with both roles on the simulated runtime, and a client beside them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+from quorumlog.broker.shell.replica import Replica
+from quorumlog.clients import AsyncLog
+from quorumlog.errors import QuorumlogError
+from quorumlog.records import decode_all
+from quorumlog.runtime import Runtime
+from quorumlog.server.addresses import id_text
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.forming import first_voters
+from quorumlog.server.node import Node, format_directory
+from quorumlog.simulation import Faults, SimNode, SimWorld
+
+T = TypeVar("T")
+
+CLUSTER: Final = "c" * 22
+START_MS: Final = 60_000
+
+
+class Cluster:
+    """The nodes of a world, by number."""
+
+    def __init__(self, world: SimWorld, numbers: Sequence[int] = (1, 2, 3)) -> None:
+        self.world = world
+        self.numbers = tuple(numbers)
+        voters = tuple(
+            f"{number}@n{number}:9093:{id_text(bytes([number]) * 16)}" for number in numbers
+        )
+        self.configs = {
+            number: NodeConfig(
+                data_dir="/var/quorumlog",
+                node_id=number,
+                cluster_id=CLUSTER,
+                grpc_listener=f"n{number}:9094",
+                controller_listener=f"n{number}:9093",
+                controller_voters=voters,
+                election_timeout_ms=300,
+                heartbeat_ms=50,
+            )
+            for number in numbers
+        }
+        self.nodes: dict[int, Node] = {}
+        self._clients = 0
+
+    def machine(self, number: int) -> SimNode:
+        return self.world.node(f"n{number}")
+
+    def start(self, *numbers: int) -> None:
+        """Start nodes, all of them unless some are named, and wait until they serve."""
+        wanted = numbers or self.numbers
+        for number in wanted:
+            self.nodes.pop(number, None)
+            self.machine(number).spawn(lambda runtime, number=number: self._serve(runtime, number))
+        self.until(lambda: all(number in self.nodes for number in wanted), START_MS)
+
+    async def _serve(self, runtime: Runtime, number: int) -> None:
+        config = self.configs[number]
+        await format_directory(runtime, config, cluster_id=CLUSTER, forming=first_voters(config))
+        async with Node(runtime, config) as node:
+            self.nodes[number] = node
+            await asyncio.Event().wait()
+
+    def crash(self, number: int, *, power: bool = False) -> None:
+        """Kill a node's process, or its machine."""
+        self.nodes.pop(number, None)
+        (self.machine(number).power_cut if power else self.machine(number).crash)()
+
+    def until(self, condition: Callable[[], bool], virtual_ms: int = 30_000) -> None:
+        """Let time pass until the condition holds."""
+        self.world.run_until(condition, virtual_ms=virtual_ms)
+
+    def run(self, work: Callable[[AsyncLog], Awaitable[T]], *, virtual_ms: int = 60_000) -> T:
+        """Do something as a client."""
+        found: list[T] = []
+
+        async def main(runtime: Runtime) -> None:
+            addresses = ",".join(f"n{number}:9094" for number in sorted(self.nodes))
+            async with AsyncLog.open(runtime, addresses) as log:
+                found.append(await work(log))
+
+        self._clients += 1
+        task = self.world.node(f"client{self._clients}").spawn(main)
+        self.world.run_until(task, virtual_ms=virtual_ms)
+        task.result()
+        return found[0]
+
+    # --- what the nodes hold ------------------------------------------------------------------
+
+    def replica(self, number: int, topic: str, index: int = 0) -> Replica:
+        manager = self.nodes[number].parts.replicas
+        assert manager is not None
+        return manager.held(topic, index)
+
+    def leader(self, topic: str, index: int = 0) -> int:
+        """Who leads, as the nodes that are up see it; 0: nobody."""
+        for number in sorted(self.nodes):
+            if self.replica(number, topic, index).partition.is_leader:
+                return number
+        return 0
+
+    def ends(self, topic: str, index: int = 0) -> dict[int, int]:
+        return {
+            number: self.replica(number, topic, index).log.log_end_offset for number in self.nodes
+        }
+
+    def marks(self, topic: str, index: int = 0) -> dict[int, int]:
+        return {
+            number: self.replica(number, topic, index).partition.high_watermark
+            for number in self.nodes
+        }
+
+    def isr(self, topic: str, index: int = 0) -> set[int]:
+        leader = self.leader(topic, index)
+        if not leader:
+            return set()
+        state = self.replica(leader, topic, index).partition.leader
+        assert state is not None
+        return {int(node) for node in state.isr}
+
+    def values(self, number: int, topic: str, index: int = 0) -> list[bytes | None]:
+        """What one replica's log holds."""
+        log = self.replica(number, topic, index).log
+        found, offset = [], log.log_start_offset
+        while offset < log.log_end_offset:
+            place = log.read(offset, max_bytes=1 << 20)
+            assert place is not None
+            content = place.read()
+            place.release()
+            records = decode_all(content)
+            found += [record.value for record in records if record.offset >= offset]
+            offset = place.end_of(content)
+        return found
+
+
+@asynccontextmanager
+async def nothing() -> AsyncIterator[None]:
+    yield
+
+
+async def produce(log: AsyncLog, topic: str, values: Sequence[bytes], **options: object) -> None:
+    """Send, and wait for all acknowledgements."""
+    async with log.producer(**options) as producer:  # type: ignore[arg-type]
+        for value in values:
+            await producer.send(topic, value)
+
+
+async def tried(work: Callable[[], Awaitable[T]], times: int = 50) -> T:
+    """Do it until it works."""
+    for _ in range(times - 1):
+        try:
+            return await work()
+        except QuorumlogError:
+            await asyncio.sleep(0.2)
+    return await work()
+
+
+def world(seed: int = 1) -> SimWorld:
+    return SimWorld(seed, faults=Faults())
