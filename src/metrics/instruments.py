@@ -32,6 +32,12 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def copy(self) -> "Histogram":
+        """What it stands at now."""
+        copied = Histogram.__new__(Histogram)
+        copied.bounds, copied.counts, copied.total = self.bounds, list(self.counts), self.total
+        return copied
+
     @property
     def count(self) -> int:
         """Values seen."""

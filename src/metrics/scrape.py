@@ -20,9 +20,9 @@ class Scrape:
         self._put(metric, value, labels)
 
     def put_histogram(self, metric: Metric, value: Histogram, *labels: str | int) -> None:
-        """Say what a histogram in milliseconds stands at; it is shown in seconds."""
+        """Say what a histogram in milliseconds stands at now; it is shown in seconds."""
         assert metric.kind is Kind.HISTOGRAM, f"{metric.name} takes a number"
-        self._put(metric, value, labels)
+        self._put(metric, value.copy(), labels)  # it goes on counting while a text is made
 
     @property
     def found(self) -> Mapping[Metric, Mapping[tuple[str, ...], float | Histogram]]:

@@ -80,7 +80,7 @@ PRODUCED_BYTES: Final = Metric(
 PRODUCED_RECORDS: Final = Metric(
     "quorumlog_produced_records", _C, "Records in them that were acknowledged."
 )
-PRODUCE_REFUSED: Final = Metric(
+PRODUCE_FAILURES: Final = Metric(
     "quorumlog_produce_failures",
     _C,
     "Partitions' parts of produce requests that were answered with an error.",
@@ -92,7 +92,7 @@ PRODUCE_SECONDS: Final = Metric(
     ("acks",),
 )
 PRODUCES_WAITING: Final = Metric(
-    "quorumlog_produces_waiting", _G, "Parts of produce requests that wait for acknowledgement."
+    "quorumlog_produces_waiting", _G, "Produce requests between their arrival and their answer."
 )
 FETCHED_BYTES: Final = Metric(
     "quorumlog_fetched_bytes", _C, "Bytes of batches that consumers were sent."
@@ -228,7 +228,7 @@ STORAGE_QUEUED: Final = Metric(
 )
 STORAGE_OPEN_LOGS: Final = Metric("quorumlog_storage_open_logs", _G, "Logs that are open.")
 STORAGE_FAILED_LOGS: Final = Metric(
-    "quorumlog_storage_failed_logs", _C, "Logs whose disk failed; they stay closed."
+    "quorumlog_storage_failed_logs", _G, "Open logs whose disk failed: nothing is written to them."
 )
 DISK_FREE: Final = Metric(
     "quorumlog_disk_free_bytes", _G, "Free space of the data directory's disk."

@@ -102,14 +102,14 @@ class NodeConfig:
     http_listener: str = _setting(
         "listeners.http",
         "",
-        "host:port for metrics and health over HTTP, open to whoever reaches it; port 0 picks a free "
-        "one. Empty: none, except that `quorumlog dev` and `quorumlog cluster up` open one.",
+        "host:port for metrics and health over HTTP, open to whoever reaches it; port 0 picks a "
+        "free one. Empty: none, except that `quorumlog dev` and `quorumlog cluster up` open one.",
     )
     metric_topics_max: int = _setting(
         "metrics.topics.max",
         0,
-        "Topics, the first by name, whose end offsets and sizes the metrics tell; each is two series "
-        "a node, and a look at every partition of it. 0: none.",
+        "Topics, the first by name, whose end offsets and sizes the metrics tell; each is two "
+        "series a node, and a look at every partition of it. 0: none.",
         unit="topics",
         low=0,
         high=10_000,

@@ -12,8 +12,16 @@ Closer = Callable[[], Awaitable[None]]
 class Lifecycle:
     """Opens listeners and tasks of a node and closes them in their turn."""
 
-    def __init__(self, runtime: Runtime, *, grace_ms: int) -> None:
-        """`grace_ms` is how long calls under way may go on when a listener closes."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        grace_ms: int,
+        counted: Callable[[Mapping[str, Handler]], Mapping[str, Handler]],
+    ) -> None:
+        """`grace_ms` is how long calls under way may go on when a listener closes; `counted` puts
+        counting around what listeners answer."""
+        self._counted = counted
         self._runtime = runtime
         self._grace_ms = grace_ms
         self._closers: list[Closer] = []  # oldest first
@@ -27,7 +35,9 @@ class Lifecycle:
     ) -> CallListener:
         """Serve calls on an address; raises AddressInUse."""
         try:
-            listener = await self._runtime.network.serve(address, handlers, is_ready=is_ready)
+            listener = await self._runtime.network.serve(
+                address, self._counted(handlers), is_ready=is_ready
+            )
         except OSError as error:
             raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
         self.opened(lambda: listener.close(self._grace_ms))

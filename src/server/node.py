@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 
@@ -28,10 +28,8 @@ from ..metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,
     Controllers,
-    ControllerShell,
     MetadataPublisher,
 )
-from ..raftlog.shell import RaftNode
 from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryConfig
@@ -41,6 +39,8 @@ from .config import NodeConfig, settings
 from .formatting import format_directory, is_formatted
 from .lifecycle import Lifecycle
 from .member import QUORUM_HEALTH, Member, join, open_member
+from .observing import Observing
+from .parts import NodeParts
 
 __all__ = [
     "Node",
@@ -65,17 +65,6 @@ class NodeAddresses:
     http: str | None = None
 
 
-@dataclass(slots=True)
-class NodeParts:
-    """What a node is made of, as far as it is open, for who looks on from the same process."""
-
-    directory: Directory | None = None
-    publisher: MetadataPublisher | None = None
-    replicas: ReplicaManager | None = None
-    raft: RaftNode | None = None
-    controller: ControllerShell | None = None
-
-
 class Node:
     """One node's life: `async with Node(runtime, config) as node`, or `start` and `stop` from one
     task."""
@@ -86,13 +75,18 @@ class Node:
         config: NodeConfig,
         *,
         origins: Mapping[str, Origin] | None = None,
+        with_process: bool = False,
     ) -> None:
-        """`origins` says of settings where their values stand, for who asks the node."""
+        """`origins` says of settings where their values stand, for who asks the node;
+        `with_process` has its metrics tell what the process takes too: not for a simulated one."""
         self._runtime = runtime
         self._config = config
         self._origins = origins or {}
         self.parts = NodeParts()
-        self._life = Lifecycle(runtime, grace_ms=config.shutdown_grace_ms)
+        self._observing = Observing(runtime, config, self.parts, with_process=with_process)
+        self._life = Lifecycle(
+            runtime, grace_ms=config.shutdown_grace_ms, counted=self._observing.counted
+        )
         self._stack = AsyncExitStack()
         self._addresses: NodeAddresses | None = None
 
@@ -109,6 +103,7 @@ class Node:
         if error is not None:
             swallowed: bool | None = await self._stack.__aexit__(kind, error, traceback)
             return bool(swallowed)
+        self.parts.is_stopping = True
         async with self._stack:  # also when closing fails: no task is left behind
             await self._life.close()
         return False
@@ -123,11 +118,13 @@ class Node:
         async with AsyncExitStack() as stack:
             scope = await stack.enter_async_context(self._runtime.tasks.scope("node"))
             try:
-                self._addresses = await self._open(scope)
+                opened = await self._open(scope)
             except (QuorumlogError, asyncio.CancelledError):
                 await self._life.close()
                 raise
             self._stack = stack.pop_all()
+        self._addresses = replace(opened, http=self._observing.address)
+        self.parts.is_ready = True
         _LOG.info(
             "node.ready node=%d grpc=%s controller=%s",
             self._config.node_id,
@@ -149,6 +146,8 @@ class Node:
     # --- up -----------------------------------------------------------------------------------
 
     async def _open(self, scope: Scope) -> NodeAddresses:
+        self._life.opened(self._observing.close)
+        await self._observing.open(scope)
         directory = self.parts.directory = await self._open_directory(scope)
         publisher = self.parts.publisher = MetadataPublisher()
         replicas = self._open_replicas(scope, directory) if self._config.is_broker else None
@@ -165,6 +164,7 @@ class Node:
             publisher=publisher,
         )
         self.parts.raft, self.parts.controller = member.raft, member.controller
+        member.machine.on_leadership(self._observing.leader_changed)
         await join(
             self._runtime,
             scope,
@@ -249,8 +249,9 @@ class Node:
             is_ready=False,
         )
         member.report_health(listener)
+        self.parts.log = log
         self._life.opened(log.stop)
-        session = BrokerSession(
+        session = self.parts.session = BrokerSession(
             self._runtime,
             config=BrokerSessionConfig(
                 cluster_id=meta.cluster_id,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ...metrics import Histogram
+from ..log import Log
 from .channel import Channel
 from .free_space import FreeSpace
 
@@ -22,6 +23,11 @@ class DirectoryFigures:
         self._channels = channels
         self._writing = writing
         self._space = space
+
+    def log(self, name: str) -> Log | None:
+        """The log of this name, where it is open."""
+        channel = self._channels.get(name)
+        return None if channel is None else channel.log
 
     @property
     def open_logs(self) -> int:

@@ -1,0 +1,93 @@
+"""Counts the remote calls of a node's listeners, method by method."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...errors import QuorumlogError
+from ...metrics import LATENCY_MS, Histogram, Scrape
+from ...metrics.table import CALL_SECONDS, CALLS, CALLS_OPEN
+from ...runtime import CallContext, Clock, Handler, Stream
+
+OK = "ok"
+CANCELLED = "cancelled"  # the caller went, or its deadline passed
+BROKEN = "broken"  # the handler failed: a bug, which the journal tells
+
+
+@dataclass(slots=True)
+class _Calls:
+    """Those of one method."""
+
+    open: int = 0
+    ended: dict[str, int] = field(default_factory=dict)  # by outcome
+    took_ms: Histogram = field(default_factory=lambda: Histogram(LATENCY_MS))
+
+
+class CallCounts:
+    """All methods' calls; `counted` puts it around handlers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._calls: dict[str, _Calls] = {}  # by method, of those that were called
+
+    def counted(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+        """Return the same handlers, each of whose calls is counted."""
+        return {path: self._counted(path, handler) for path, handler in handlers.items()}
+
+    def collect(self, scrape: Scrape) -> None:
+        """Put what was counted."""
+        for method, calls in self._calls.items():
+            scrape.put(CALLS_OPEN, calls.open, method)
+            for outcome, count in calls.ended.items():
+                scrape.put(CALLS, count, method, outcome)
+            if calls.took_ms.count:
+                scrape.put_histogram(CALL_SECONDS, calls.took_ms, method)
+
+    def _counted(self, path: str, handler: Handler) -> Handler:
+        method = path.rpartition("/")[0].rpartition(".")[2] + "/" + path.rpartition("/")[2]
+        answer: Any = handler.call
+
+        async def unary(request: Any, context: CallContext) -> Any:
+            calls = self._begin(method)
+            began_ms = self._clock.now_ms()
+            outcome = BROKEN
+            try:
+                response = await answer(request, context)
+                outcome = OK
+                return response
+            except BaseException as error:
+                outcome = outcome_of(error)
+                raise
+            finally:
+                calls.took_ms.observe(self._clock.now_ms() - began_ms)
+                _end(calls, outcome)
+
+        async def streaming(stream: Stream[Any, Any], context: CallContext) -> None:
+            calls = self._begin(method)
+            outcome = OK
+            try:
+                await answer(stream, context)
+            except BaseException as error:
+                outcome = outcome_of(error)
+                raise
+            finally:
+                _end(calls, outcome)
+
+        return replace(handler, call=streaming if handler.method.streaming else unary)
+
+    def _begin(self, method: str) -> _Calls:
+        calls = self._calls.setdefault(method, _Calls())
+        calls.open += 1
+        return calls
+
+
+def outcome_of(error: BaseException) -> str:
+    """Return the name of what a call ended with: one of a closed set."""
+    if isinstance(error, QuorumlogError):
+        return type(error).__name__
+    return BROKEN if isinstance(error, Exception) else CANCELLED
+
+
+def _end(calls: _Calls, outcome: str) -> None:
+    calls.open -= 1
+    calls.ended[outcome] = calls.ended.get(outcome, 0) + 1

@@ -1,0 +1,125 @@
+"""Looks at a node's parts, one function a part; each costs what its docstring says, at a look."""
+
+from ...broker.shell.reads import Reads
+from ...ids import NO_NODE, NodeId
+from ...metadata import MetadataImage
+from ...metadata.shell import MetadataPublisher
+from ...metrics import Scrape
+from ...metrics import table as rows
+from ...proto import log_pb2
+from ...raftlog.shell import RaftNode
+from ...storage.shell.directory import Directory
+from ...wire.grpc import LogService
+from .tally import Tally
+
+_ACKS = {"ACKS_NONE": "0", "ACKS_LEADER": "1", "ACKS_ALL": "all"}
+
+
+def collect_log(scrape: Scrape, log: LogService, reads: Reads) -> None:
+    """Put what clients produced and fetched; costs nothing to speak of."""
+    made, read = log.figures, reads.figures
+    scrape.put(rows.PRODUCED_BYTES, made.bytes)
+    scrape.put(rows.PRODUCED_RECORDS, made.records)
+    scrape.put(rows.PRODUCE_FAILURES, made.failures)
+    for acks, took_ms in made.took_ms.items():
+        scrape.put_histogram(rows.PRODUCE_SECONDS, took_ms, _ACKS[log_pb2.Acks.Name(acks)])
+    scrape.put(rows.PRODUCES_WAITING, log.produces_waiting)
+    scrape.put(rows.FETCHED_BYTES, read.fetched_bytes)
+    scrape.put_histogram(rows.FETCH_SECONDS, read.at_once_ms, "no")
+    scrape.put_histogram(rows.FETCH_SECONDS, read.waited_ms, "yes")
+    scrape.put(rows.FETCHES_WAITING, reads.waiting)
+    scrape.put(rows.SUBSCRIPTIONS, log.subscriptions)
+
+
+def collect_led(scrape: Scrape, tally: Tally) -> None:
+    """Put how the partitions of this broker are."""
+    led = tally.led
+    scrape.put(rows.PARTITIONS, led.partitions, "leader")
+    scrape.put(rows.PARTITIONS, tally.followed, "follower")
+    scrape.put(rows.UNDER_REPLICATED, led.under_replicated)
+    scrape.put(rows.AT_MIN_ISR, led.at_min_isr)
+    scrape.put(rows.UNDER_MIN_ISR, led.under_min_isr)
+    scrape.put(rows.MOVING, led.moving)
+    for isr, count in sorted(led.by_isr.items()):
+        scrape.put(rows.LED_BY_ISR, count, isr)
+
+
+def collect_cluster(scrape: Scrape, tally: Tally, image: MetadataImage) -> None:
+    """Put how the cluster is, as the active controller sees it."""
+    all_of_them = tally.everywhere
+    fenced = sum(1 for broker in image.brokers.values() if broker.fenced)
+    active = sum(1 for broker in image.brokers.values() if broker.is_active)
+    scrape.put(rows.CLUSTER_BROKERS, active, "active")
+    scrape.put(rows.CLUSTER_BROKERS, fenced, "fenced")
+    scrape.put(rows.CLUSTER_BROKERS, len(image.brokers) - active - fenced, "stopping")
+    scrape.put(rows.CLUSTER_TOPICS, len(image.topics_by_id))
+    scrape.put(rows.CLUSTER_PARTITIONS, all_of_them.partitions)
+    scrape.put(rows.CLUSTER_OFFLINE, all_of_them.offline)
+    scrape.put(rows.CLUSTER_UNDER_REPLICATED, all_of_them.under_replicated)
+    scrape.put(rows.CLUSTER_UNDER_MIN_ISR, all_of_them.under_min_isr)
+    scrape.put(rows.CLUSTER_NOT_PREFERRED, all_of_them.not_preferred)
+
+
+def collect_quorum(scrape: Scrape, raft: RaftNode) -> None:
+    """Put this member's state, and of a leader the others'; costs a look at every member."""
+    status = raft.status()
+    scrape.put(rows.RAFT_EPOCH, status.epoch)
+    scrape.put(rows.RAFT_LEADER, NO_NODE if status.leader is None else status.leader.node_id)
+    scrape.put(rows.RAFT_VOTERS, len(status.voters))
+    scrape.put(rows.RAFT_HIGH_WATERMARK, status.high_watermark)
+    scrape.put(rows.RAFT_LOG_END, status.log_end_offset)
+    scrape.put(rows.RAFT_LOG_START, status.log_start_offset)
+    scrape.put(rows.RAFT_DROPPED, raft.transport_statistics().dropped)
+    if not raft.is_leader:
+        return
+    told: set[NodeId] = set()
+    for member in (*status.voters, *status.observers):
+        node_id = member.member.node_id
+        if node_id in told:
+            continue  # its disk of before: the voter is what matters
+        told.add(node_id)
+        if member.lag is not None:
+            scrape.put(rows.RAFT_LAG, member.lag, node_id)
+        if member.heard_ms_ago is not None:
+            scrape.put(rows.RAFT_SILENCE, member.heard_ms_ago / 1000, node_id)
+
+
+def collect_metadata(scrape: Scrape, publisher: MetadataPublisher) -> None:
+    """Put how far this node is with the metadata."""
+    scrape.put(rows.METADATA_COMMITTED, publisher.committed_image.offset)
+    scrape.put(rows.METADATA_APPLIED, publisher.applied_offset)
+
+
+def collect_storage(scrape: Scrape, directory: Directory) -> None:
+    """Put what the data directory does; costs a look at every open log and a system call."""
+    figures = directory.figures
+    scrape.put(rows.STORAGE_WRITTEN, figures.written_bytes)
+    scrape.put(rows.STORAGE_QUEUED, figures.queued_bytes)
+    scrape.put(rows.STORAGE_OPEN_LOGS, figures.open_logs)
+    scrape.put(rows.STORAGE_FAILED_LOGS, figures.failed_logs)
+    for policy, took_ms in figures.flush_times.items():
+        scrape.put_histogram(rows.STORAGE_FLUSH, took_ms, policy)
+    try:
+        free, size = figures.disk_bytes()
+    except OSError:
+        return  # no figure is better than a wrong one
+    scrape.put(rows.DISK_FREE, free)
+    scrape.put(rows.DISK_SIZE, size)
+    scrape.put(rows.DISK_LOW, int(figures.is_reserve_used))
+
+
+def collect_topics(
+    scrape: Scrape, image: MetadataImage, directory: Directory, *, node_id: NodeId, topics_max: int
+) -> None:
+    """Put what the first topics by name come to here; costs a look at each of their partitions."""
+    topics = image.sorted_topics()
+    for topic in topics[:topics_max]:
+        end_offsets = size_bytes = 0
+        for index, state in topic.partitions.items():
+            log = directory.figures.log(f"{topic.name}-{index}")
+            if log is not None and state.leader == node_id:
+                end_offsets += log.log_end_offset
+                size_bytes += log.size_bytes
+        scrape.put(rows.TOPIC_END_OFFSETS, end_offsets, topic.name)
+        scrape.put(rows.TOPIC_BYTES, size_bytes, topic.name)
+    scrape.put(rows.TOPICS_UNSHOWN, max(0, len(topics) - topics_max))

@@ -1,0 +1,169 @@
+"""The node's HTTP listener and its three answers.
+
+It is opened before anything else and closed after everything else, so that a start that waits and a
+stop that takes long can be asked why.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ... import __version__
+from ...errors import QuorumlogError
+from ...ids import NodeId
+from ...metrics import Scrape
+from ...metrics import table as rows
+from ...runtime import Handler, Runtime, Scope
+from ...wire.http import HttpRequest, HttpResponse, HttpServer
+from ..config import NodeConfig
+from ..parts import NodeParts
+from . import collectors
+from .calls import CallCounts
+from .readiness import obstacles, remarks
+from .stalls import StallWatch
+from .tally import Tally
+
+
+class Observing:
+    """What a node tells of itself; without a listener in the configuration, nothing."""
+
+    def __init__(
+        self, runtime: Runtime, config: NodeConfig, parts: NodeParts, *, with_process: bool
+    ) -> None:
+        """`with_process`: tell what the process takes too; not for a simulated one."""
+        self._runtime = runtime
+        self._config = config
+        self._parts = parts
+        self._with_process = with_process
+        self._began_ms = runtime.clock.now_ms()
+        self._calls = CallCounts(runtime.clock)
+        self._stalls = StallWatch(runtime.clock)
+        self._tally = Tally(NodeId(config.node_id))
+        self._leader_changes = 0
+        self._looking = asyncio.Lock()  # one look at a time
+        self._server: HttpServer | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def open(self, scope: Scope) -> None:
+        """Listen where the configuration says; raises AddressInUse."""
+        if not self._config.http_listener:
+            return
+        routes = {"/metrics": self._metrics, "/health": self._health, "/ready": self._ready}
+        self._server = await HttpServer.open(
+            self._runtime, scope, self._config.http_listener, routes
+        )
+        self._watching = scope.spawn(self._stalls.run(), name="stalls")
+
+    async def close(self) -> None:
+        """Answer nothing any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._server is not None:
+            await self._server.close(self._config.shutdown_grace_ms)
+
+    @property
+    def address(self) -> str | None:
+        """ "host:port" of the listener; None: there is none."""
+        return None if self._server is None else self._server.address
+
+    def counted(self, handlers: Mapping[str, Handler]) -> Mapping[str, Handler]:
+        """Return the handlers with their calls counted, where somebody can ask for the counts."""
+        return handlers if self._server is None else self._calls.counted(handlers)
+
+    def leader_changed(self, leader_id: NodeId | None) -> None:
+        """The quorum has another leader, or none that is known."""
+        self._leader_changes += 1
+
+    # --- answers -------------------------------------------------------------------------------
+
+    async def _health(self, request: HttpRequest) -> HttpResponse:
+        """The process lives and its loop turns: an answer at all says so."""
+        return _json(
+            200,
+            alive=True,
+            node=self._config.node_id,
+            uptime_seconds=self._uptime_ms() / 1000,
+            loop_stall_seconds=self._stalls.longest_ms() / 1000,
+        )
+
+    async def _ready(self, request: HttpRequest) -> HttpResponse:
+        found = obstacles(self._parts, self._config)
+        return _json(
+            503 if found else 200,
+            ready=not found,
+            node=self._config.node_id,
+            obstacles=found,
+            remarks=remarks(self._parts),
+        )
+
+    async def _metrics(self, request: HttpRequest) -> HttpResponse:
+        accept = request.headers.get("accept", "")
+        try:
+            async with self._looking:
+                scrape = await self._look()
+            body, content_type = await self._runtime.tasks.offload(
+                "cpu", lambda: _expose(scrape, accept, self._with_process)
+            )
+        except QuorumlogError as error:  # the lane is full
+            return HttpResponse(status=503, body=f"{error}\n".encode())
+        return HttpResponse(body=body, content_type=content_type)
+
+    # --- looking -------------------------------------------------------------------------------
+
+    async def _look(self) -> Scrape:
+        """Look at every part that is open."""
+        parts, config = self._parts, self._config
+        scrape = Scrape()
+        self._collect_node(scrape)
+        self._calls.collect(scrape)
+        self._stalls.collect(scrape)
+        if parts.log is not None and parts.replicas is not None:
+            collectors.collect_log(scrape, parts.log, parts.replicas.reading)
+        if parts.directory is not None:
+            collectors.collect_storage(scrape, parts.directory)
+        if parts.raft is not None:
+            collectors.collect_quorum(scrape, parts.raft)
+            scrape.put(rows.RAFT_LEADER_CHANGES, self._leader_changes)
+        if parts.publisher is not None:
+            collectors.collect_metadata(scrape, parts.publisher)
+            image = parts.publisher.image
+            for _ in self._tally.look(image):
+                await asyncio.sleep(0)
+            if config.is_broker:
+                collectors.collect_led(scrape, self._tally)
+            is_active = parts.controller is not None and parts.controller.is_active
+            scrape.put(rows.CONTROLLER_ACTIVE, int(is_active))
+            if is_active:
+                collectors.collect_cluster(scrape, self._tally, image)
+            if config.metric_topics_max and parts.directory is not None:
+                collectors.collect_topics(
+                    scrape,
+                    image,
+                    parts.directory,
+                    node_id=NodeId(config.node_id),
+                    topics_max=config.metric_topics_max,
+                )
+        return scrape
+
+    def _collect_node(self, scrape: Scrape) -> None:
+        config, directory = self._config, self._parts.directory
+        cluster = config.cluster_id if directory is None else directory.meta.cluster_id
+        scrape.put(rows.NODE_INFO, 1, config.node_id, cluster, "+".join(config.roles), __version__)
+        scrape.put(rows.READY, int(not obstacles(self._parts, config)))
+        scrape.put(rows.UPTIME, self._uptime_ms() / 1000)
+
+    def _uptime_ms(self) -> int:
+        return self._runtime.clock.now_ms() - self._began_ms
+
+
+def _expose(scrape: Scrape, accept: str, with_process: bool) -> tuple[bytes, str]:
+    """A job of the lane: the format's library loads there, and its text is made there."""
+    from ...wire.http.exposition import expose
+
+    return expose(scrape, accept=accept, with_process=with_process)
+
+
+def _json(status: int, **fields: Any) -> HttpResponse:
+    body = json.dumps(fields).encode() + b"\n"
+    return HttpResponse(status=status, content_type="application/json", body=body)

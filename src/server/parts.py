@@ -1,0 +1,24 @@
+"""What a node is made of, as far as it is open: for whoever looks on from the same process."""
+
+from dataclasses import dataclass
+
+from ..broker.shell.replicas import ReplicaManager
+from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher
+from ..raftlog.shell import RaftNode
+from ..storage.shell.directory import Directory
+from ..wire.grpc import LogService
+
+
+@dataclass(slots=True)
+class NodeParts:
+    """None: not open yet, or not a part of this node."""
+
+    directory: Directory | None = None
+    publisher: MetadataPublisher | None = None
+    replicas: ReplicaManager | None = None
+    raft: RaftNode | None = None
+    controller: ControllerShell | None = None
+    log: LogService | None = None
+    session: BrokerSession | None = None
+    is_ready: bool = False  # the start has ended
+    is_stopping: bool = False
