@@ -64,5 +64,9 @@ def follow(
     if answer.first_offset is None:
         return Nothing()
     if answer.first_offset < log_end_offset:
+        if log_start_offset == log_end_offset == answer.log_start_offset:
+            # The leader's log starts within a batch, which comes whole: the empty log begins with
+            # it, and its start moves to the leader's behind that.
+            return Reset(answer.first_offset)
         return Nothing(f"records from {answer.first_offset} on, the log ends at {log_end_offset}")
     return Append()

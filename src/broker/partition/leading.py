@@ -150,6 +150,14 @@ class Leadership:
             remote.caught_up_ms = max(remote.caught_up_ms, remote.fetched_ms)
         remote.fetched_ms, remote.leader_end_at_fetch = now_ms, self.log_end_offset
 
+    def passed(self, now_ms: int) -> None:
+        """Time has passed. Who has everything is level now, however long ago it fetched: it is
+        the next append that it may lag behind."""
+        self.now_ms = max(self.now_ms, now_ms)
+        for remote in self.remotes.values():
+            if self.end_of(remote) >= self.log_end_offset:
+                remote.caught_up_ms = max(remote.caught_up_ms, now_ms)
+
     # --- who shall be in sync ------------------------------------------------------------------
 
     def next_proposal(self, high_watermark: Offset) -> IsrProposal | None:

@@ -291,7 +291,7 @@ class Partition:
         twice in replica.lag.time.max.ms."""
         if self.leadership is None:
             return NO_PROGRESS
-        self.leadership.now_ms = max(self.leadership.now_ms, now_ms)
+        self.leadership.passed(now_ms)
         return self._progress(self.leadership)
 
     def isr_proposal(self) -> IsrProposal | None:

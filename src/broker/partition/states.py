@@ -130,7 +130,8 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Everything goes, the log starts anew and empty at the offset; then ask again."""
+    """Everything goes, the log starts anew and empty at the offset; then append the records that
+    came if they start there, else ask again."""
 
     offset: Offset
 

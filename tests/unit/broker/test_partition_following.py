@@ -142,6 +142,13 @@ def test_records_that_go_on_where_the_log_ends_or_behind_a_gap_are_appended() ->
     assert step == Nothing("records from 10 on, the log ends at 12")
 
 
+def test_an_empty_log_begins_with_the_batch_that_the_leaders_start_is_in() -> None:
+    """Records are deleted up to an offset, and batches travel whole."""
+    assert take(answer(first=10, start=12), epochs=[], start=12, end=12) == Reset(Offset(10))
+    step = take(answer(first=10, start=11), epochs=[], start=12, end=12)
+    assert isinstance(step, Nothing), "its start is another one"
+
+
 @pytest.mark.parametrize("epoch", [4, 6])
 def test_an_answer_of_another_leader_epoch_changes_nothing(epoch: int) -> None:
     """R14: it was meant for a log that was followed before."""

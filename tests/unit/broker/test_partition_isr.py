@@ -200,6 +200,19 @@ def test_a_member_that_is_slow_yet_level_with_where_the_leader_was_stays() -> No
     assert leader.proposal().members == (ME,)
 
 
+def test_a_member_that_was_level_for_long_does_not_lag_at_the_next_append() -> None:
+    """Streams tell what changed: who has everything has nothing to tell for hours."""
+    leader = Leader(isr=(ME, OTHER), end=5)
+    leader.fetch(OTHER, 5, now_ms=1)
+    for now_ms in range(500, 10_001, 500):
+        leader.partition.check_isr(now_ms)
+    leader.append(6)
+    leader.partition.check_isr(10_001)
+    assert leader.partition.isr_proposal() is None
+    leader.partition.check_isr(10_001 + LAG_MS)
+    assert leader.proposal().members == (ME,)
+
+
 def test_a_replica_that_keeps_up_holds_the_mark_so_that_it_can_join() -> None:
     """Else a mark that moves with every append runs away from it for ever."""
     leader = Leader(end=5)

@@ -1,37 +1,113 @@
 """Topics with several replicas on three whole nodes, simulated."""
 
+import pytest
+
+from quorumlog.broker import Acks
 from quorumlog.clients import AsyncLog
+from quorumlog.errors import NotLeaderOrFollower
+from quorumlog.simulation import SimWorld
 
 from .whole_nodes import Cluster, produce, world
 
 
-async def create(log: AsyncLog) -> None:
-    await log.admin.create_topic("t", partitions=1, replication=3)
+def started(sim: SimWorld, **configs: str) -> Cluster:
+    """Three nodes with the topic "t" of one partition, which all of them hold."""
+    cluster = Cluster(sim)
+    cluster.start()
+
+    async def create(log: AsyncLog) -> None:
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        await log.admin.create_topic("t", partitions=1, replication=3, configs=named)
+
+    cluster.run(create)
+    cluster.until(lambda: cluster.leader("t") != 0)
+    return cluster
+
+
+def send(cluster: Cluster, *values: bytes) -> None:
+    cluster.run(lambda log: produce(log, "t", values))
+
+
+def everywhere(cluster: Cluster) -> list[bytes | None]:
+    """What all replicas hold alike, once they do."""
+    cluster.until(lambda: cluster.isr("t") == {1, 2, 3})
+    cluster.until(lambda: len({*cluster.ends("t").values(), *cluster.marks("t").values()}) == 1)
+    values = [cluster.values(number, "t") for number in (1, 2, 3)]
+    assert values[0] == values[1] == values[2]
+    return values[0]
 
 
 def test_every_replica_gets_what_the_leader_gets() -> None:
     with world() as sim:
-        cluster = Cluster(sim)
-        cluster.start()
-        cluster.run(create)
-        cluster.run(lambda log: produce(log, "t", [b"%d" % n for n in range(10)]))
-        cluster.until(lambda: set(cluster.marks("t").values()) == {10})
-        expected = [b"%d" % n for n in range(10)]
-        assert [cluster.values(number, "t") for number in (1, 2, 3)] == [expected] * 3
-        assert cluster.isr("t") == {1, 2, 3}
+        cluster = started(sim)
+        expected = [b"%d" % number for number in range(10)]
+        send(cluster, *expected)
+        assert everywhere(cluster) == expected
 
 
 def test_another_replica_leads_when_the_leader_dies_and_the_old_one_rejoins() -> None:
     with world() as sim:
-        cluster = Cluster(sim)
-        cluster.start()
-        cluster.run(create)
-        cluster.run(lambda log: produce(log, "t", [b"before"]))
+        cluster = started(sim)
+        send(cluster, b"before")
         old = cluster.leader("t")
         cluster.crash(old)
         cluster.until(lambda: cluster.leader("t") not in (0, old))
-        cluster.run(lambda log: produce(log, "t", [b"after"]))
+        send(cluster, b"after")
         cluster.start(old)
-        cluster.until(lambda: cluster.isr("t") == {1, 2, 3})
-        cluster.until(lambda: set(cluster.marks("t").values()) == {2})
-        assert cluster.values(old, "t") == [b"before", b"after"]
+        assert everywhere(cluster) == [b"before", b"after"]
+
+
+def test_a_deposed_leader_cuts_what_only_it_has() -> None:
+    """R2, R12: by the ends of epochs; what it told others meanwhile was not acknowledged."""
+    with world() as sim:
+        cluster = started(sim)
+        send(cluster, b"kept")
+        old = cluster.leader("t")
+        barrier = cluster.cut_off(old)
+        alone = cluster.append(old, "t", b"lost", acks=Acks.ALL)
+        cluster.until(lambda: cluster.leader_beside(old, "t") != 0)
+        send(cluster, b"new")
+        cluster.join_again(barrier)
+        assert everywhere(cluster) == [b"kept", b"new"]
+        sim.run_until(alone, virtual_ms=20_000)
+        with pytest.raises(NotLeaderOrFollower):
+            alone.result()
+
+
+def test_a_leader_without_controllers_takes_only_what_its_in_sync_replicas_must_hold() -> None:
+    """It may have been deposed, and would lose what it alone acknowledged."""
+    with world() as sim:
+        cluster = started(sim)
+        send(cluster, b"kept")
+        old = cluster.leader("t")
+        cluster.cut_off(old)
+        sim.run_for(4_000)
+        alone = cluster.append(old, "t", b"refused", acks=Acks.LEADER)
+        sim.run_until(alone, virtual_ms=1_000)
+        with pytest.raises(NotLeaderOrFollower, match="lost its controllers"):
+            alone.result()
+        assert cluster.replica(old, "t").log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("policy", ["replicated", "fsync"])
+def test_what_was_acknowledged_survives_a_power_cut_of_the_leader(policy: str) -> None:
+    with world() as sim:
+        cluster = started(sim, flush_policy=policy)
+        send(cluster, b"a", b"b")
+        old = cluster.leader("t")
+        cluster.crash(old, power=True)
+        cluster.until(lambda: cluster.leader("t") not in (0, old))
+        send(cluster, b"c")
+        cluster.start(old)
+        assert everywhere(cluster) == [b"a", b"b", b"c"]
+
+
+def test_what_was_acknowledged_with_fsync_survives_a_power_cut_of_all() -> None:
+    with world() as sim:
+        cluster = started(sim, flush_policy="fsync")
+        send(cluster, *(b"%d" % number for number in range(20)))
+        for number in (1, 2, 3):
+            cluster.crash(number, power=True)
+        cluster.start()
+        cluster.until(lambda: cluster.leader("t") != 0)
+        assert everywhere(cluster) == [b"%d" % number for number in range(20)]

@@ -1,20 +1,22 @@
 """Three whole nodes with both roles on the simulated runtime, and a client beside them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
+from quorumlog.broker import Acks, AppendResult
 from quorumlog.broker.shell.replica import Replica
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import QuorumlogError
-from quorumlog.records import decode_all
+from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.forming import first_voters
 from quorumlog.server.node import Node, format_directory
 from quorumlog.simulation import Faults, SimNode, SimWorld
+from quorumlog.simulation.barriers import Direction, apart
 
 T = TypeVar("T")
 
@@ -55,10 +57,10 @@ class Cluster:
         wanted = numbers or self.numbers
         for number in wanted:
             self.nodes.pop(number, None)
-            self.machine(number).spawn(lambda runtime, number=number: self._serve(runtime, number))
+            self.machine(number).spawn(partial(self._serve, number))
         self.until(lambda: all(number in self.nodes for number in wanted), START_MS)
 
-    async def _serve(self, runtime: Runtime, number: int) -> None:
+    async def _serve(self, number: int, runtime: Runtime) -> None:
         config = self.configs[number]
         await format_directory(runtime, config, cluster_id=CLUSTER, forming=first_voters(config))
         async with Node(runtime, config) as node:
@@ -89,6 +91,32 @@ class Cluster:
         task.result()
         return found[0]
 
+    def append(
+        self, number: int, topic: str, value: bytes, *, acks: Acks = Acks.LEADER
+    ) -> "asyncio.Task[AppendResult]":
+        """Append one record on a node, past all clients."""
+
+        async def main(_: Runtime) -> AppendResult:
+            manager = self.nodes[number].parts.replicas
+            assert manager is not None
+            batch = encode_batch([Record(0, 1, None, value)])
+            return await manager.append(
+                topic, 0, batch, acks=acks, leader_epoch=None, timeout_ms=10_000
+            )
+
+        return self.machine(number).attach(main, name="append")
+
+    def cut_off(self, number: int) -> list[Direction]:
+        """Separate a node from all the others, silently, until the barrier is lifted."""
+        others = [f"n{other}" for other in self.numbers if other != number]
+        clients = [f"client{each}" for each in range(1, 100)]
+        barrier = list(apart([f"n{number}"], [*others, *clients]))
+        self.world.fabric.barriers.close(barrier)
+        return barrier
+
+    def join_again(self, barrier: Sequence[Direction]) -> None:
+        self.world.fabric.barriers.open(barrier)
+
     # --- what the nodes hold ------------------------------------------------------------------
 
     def replica(self, number: int, topic: str, index: int = 0) -> Replica:
@@ -100,6 +128,13 @@ class Cluster:
         """Who leads, as the nodes that are up see it; 0: nobody."""
         for number in sorted(self.nodes):
             if self.replica(number, topic, index).partition.is_leader:
+                return number
+        return 0
+
+    def leader_beside(self, old: int, topic: str, index: int = 0) -> int:
+        """Who else leads; 0: nobody."""
+        for number in sorted(self.nodes):
+            if number != old and self.replica(number, topic, index).partition.is_leader:
                 return number
         return 0
 
@@ -135,11 +170,6 @@ class Cluster:
             found += [record.value for record in records if record.offset >= offset]
             offset = place.end_of(content)
         return found
-
-
-@asynccontextmanager
-async def nothing() -> AsyncIterator[None]:
-    yield
 
 
 async def produce(log: AsyncLog, topic: str, values: Sequence[bytes], **options: object) -> None:
