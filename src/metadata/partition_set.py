@@ -54,17 +54,22 @@ class PartitionSet:
 
     def with_bits(self, changes: Mapping[TopicId, int]) -> "PartitionSet":
         """Return the set with other bits for some topics; itself when they are the same."""
-        buckets, count = self.buckets, self.count
+        buckets, count = self.buckets.mutate(), self.count
+        is_changed = False
         for topic_id, after in changes.items():
-            topics = buckets.get(topic_id[0], _NO_TOPICS)
+            key = topic_id[0]
+            topics = buckets.get(key, _NO_TOPICS)
             before = topics.get(topic_id, 0)
             if before == after:
                 continue
+            is_changed = True
             topics = topics.set(topic_id, after) if after else topics.delete(topic_id)
-            key = topic_id[0]
-            buckets = buckets.set(key, topics) if topics else buckets.delete(key)
+            if topics:
+                buckets[key] = topics
+            else:
+                del buckets[key]
             count += after.bit_count() - before.bit_count()
-        return self if buckets is self.buckets else PartitionSet(buckets, count)
+        return PartitionSet(buckets.finish(), count) if is_changed else self
 
 
 def _indexes(bits: int) -> Iterator[int]:

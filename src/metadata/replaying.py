@@ -39,10 +39,11 @@ def replay_batch(
 class _TopicDraft:
     """A topic under change."""
 
-    __slots__ = ("configs", "id", "name", "partitions")
+    __slots__ = ("configs", "id", "is_new", "name", "partitions")
 
     def __init__(self, topic: TopicImage) -> None:
         self.id = topic.id
+        self.is_new = not topic.partitions  # hence no bits of it stand anywhere
         self.name = topic.name
         self.partitions: MapMutation[int, PartitionImage] = topic.partitions.mutate()
         self.configs = topic.configs
@@ -282,31 +283,30 @@ class ImageDraft:
         _check_partition(topic.name, index, after)
         topic.partitions[index] = after
         replicas, old = after.replicas, () if before is None else before.replicas
-        if old != replicas:
+        if old is not replicas and old != replicas:
             for node in old:
                 if node not in replicas:
-                    self._set_bits(node, topic.id, self._bits_of(node, topic.id) & ~(1 << index))
+                    self._change_bits(topic, node, index, holds=False)
             for node in replicas:
-                self._set_bits(node, topic.id, self._bits_of(node, topic.id) | 1 << index)
-        image = self._image
-        moving = _with_claim(image.moving, topic.id, index, after.is_moving)
+                self._change_bits(topic, node, index, holds=True)
+        is_moving = after.is_moving
+        if is_moving != (before is not None and before.is_moving):
+            moving = _with_claim(self._image.moving, topic.id, index, is_moving)
+            self._image = replace(self._image, moving=moving)
         is_elsewhere = after.leader != replicas[0]
-        elsewhere = _with_claim(image.led_elsewhere, topic.id, index, is_elsewhere)
-        if moving is not image.moving or elsewhere is not image.led_elsewhere:
-            self._image = replace(image, moving=moving, led_elsewhere=elsewhere)
+        if is_elsewhere != (before is not None and before.leader != old[0]):
+            elsewhere = _with_claim(self._image.led_elsewhere, topic.id, index, is_elsewhere)
+            self._image = replace(self._image, led_elsewhere=elsewhere)
 
-    def _bits_of(self, node: NodeId, topic_id: TopicId) -> int:
-        changes = self._bits.get(node)
-        bits = None if changes is None else changes.get(topic_id)
-        if bits is None:
-            return self._image.placed.get(node, NO_PARTITIONS).bits_of(topic_id)
-        return bits
-
-    def _set_bits(self, node: NodeId, topic_id: TopicId, bits: int) -> None:
+    def _change_bits(self, topic: _TopicDraft, node: NodeId, index: int, *, holds: bool) -> None:
         changes = self._bits.get(node)
         if changes is None:
             changes = self._bits[node] = {}
-        changes[topic_id] = bits
+        bits = changes.get(topic.id)
+        if bits is None:
+            placed = None if topic.is_new else self._image.placed.get(node)
+            bits = 0 if placed is None else placed.bits_of(topic.id)
+        changes[topic.id] = bits | 1 << index if holds else bits & ~(1 << index)
 
 
 def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
@@ -322,8 +322,6 @@ def _with_config(configs: Map[str, str], name: str, value: str | None) -> Map[st
 def _with_claim(
     partitions: PartitionSet, topic_id: TopicId, index: int, holds: bool
 ) -> PartitionSet:
-    if holds == ((topic_id, index) in partitions):
-        return partitions
     return partitions.add(topic_id, index) if holds else partitions.discard(topic_id, index)
 
 
