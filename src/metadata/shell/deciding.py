@@ -9,8 +9,7 @@ come meanwhile wait their turn, first come, first decided, and nobody sees a par
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -20,7 +19,7 @@ from ...proto import metadata_records_pb2 as pb
 from ...raftlog.shell import Proposal, RaftNode
 from ..commands import Command, Reply
 from ..controller import decide
-from ..decision import ControllerConfig, Decision, LongDecision
+from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
 from ..image import EMPTY_IMAGE, MetadataImage
 from ..replaying import replay_batch
 
@@ -33,6 +32,7 @@ ROOM_RETRY_MS: Final = 20
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
+Decide: TypeAlias = Callable[[MetadataImage, Command, ControllerConfig], AnyDecision]
 _Records: TypeAlias = tuple[pb.MetadataRecord, ...]
 
 
@@ -83,9 +83,16 @@ class Deciding:
     """The newest image of a leadership and the commands that change it; run() must run for long
     decisions."""
 
-    def __init__(self, *, config: ControllerConfig, leader_id: Callable[[], NodeId | None]) -> None:
+    def __init__(
+        self,
+        *,
+        config: ControllerConfig,
+        leader_id: Callable[[], NodeId | None],
+        decide: Decide = decide,
+    ) -> None:
         """`leader_id` is who leads the quorum as far as is known, for those who are sent on."""
         self._config = config
+        self._decide_on = decide
         self._leader_id = leader_id
         self._node: RaftNode | None = None  # None: not leading
         self._leadership = 0  # counts them: what one has begun the next does not go on with
@@ -175,7 +182,7 @@ class Deciding:
 
     def _decide(self, command: Command) -> _Decided | LongDecision:
         """Decide on the newest image; append unless that is long. One step of the loop."""
-        decision = decide(self._image, command, self._config)
+        decision = self._decide_on(self._image, command, self._config)
         if isinstance(decision, LongDecision):
             return decision
         if len(decision.records) > RECORDS_AT_ONCE:
@@ -240,32 +247,20 @@ class Deciding:
             job.succeed(decided)
 
     async def _carry_out(self, decision: LongDecision) -> _Decided:
-        async with aclosing(self._steps(decision.slices)) as steps:
-            first = await anext(steps, ())
-            second = await anext(steps, ())
-            if second:
-                after = await self._append_transaction(decision.name, (first, second), steps)
-            else:
-                after = self._append(self._image, first) if first else self._image
+        steps = _Steps(decision.slices, leadership=self._leadership, check=self._check_same)
+        first, second = await steps.read(), await steps.read()
+        if second:
+            after = await self._append_transaction(decision.name, first, second, steps)
+        else:
+            after = self._append(self._image, first) if first else self._image
         self._image = after
         reply, brokers = decision.finish(after)
         return _Decided(Outcome(reply=reply, offset=after.offset, brokers=brokers), self._last)
 
-    async def _steps(self, slices: Iterator[_Records]) -> AsyncGenerator[_Records]:
-        """The records in steps of the loop, none of them empty; raises when the leadership in which
-        it was called is over."""
-        leadership = self._leadership
-        for records in slices:
-            for start in range(0, len(records), RECORDS_AT_ONCE):
-                yield records[start : start + RECORDS_AT_ONCE]
-                await self._let_others_run(leadership)
-            if not records:
-                await self._let_others_run(leadership)
-
     async def _append_transaction(
-        self, name: str, read: tuple[_Records, ...], steps: AsyncIterator[_Records]
+        self, name: str, first: _Records, second: _Records, steps: "_Steps"
     ) -> MetadataImage:
-        """Append begin, the steps that were read and the rest, and end; return the image after
+        """Append begin, the two steps that were read, the rest, and end; return the image after
         them.
 
         The last step is the append of the end, so that an error means that nothing counts.
@@ -273,13 +268,14 @@ class Deciding:
         leadership, before = self._leadership, self._image
         begin = pb.MetadataRecord(begin_transaction=pb.BeginTransactionRecord(name=name))
         end = pb.MetadataRecord(end_transaction=pb.EndTransactionRecord())
-        image = await self._append_when_room(before, (begin,), leadership)
+        image = await self._append_when_room(before, (begin, *first), leadership)
+        records = second
         try:
-            for records in read:
+            while records:
+                await asyncio.sleep(0)
+                self._check_same(leadership)
                 image = await self._append_when_room(image, records, leadership)
-                await self._let_others_run(leadership)
-            async for records in steps:
-                image = await self._append_when_room(image, records, leadership)
+                records = await steps.read()
             image = await self._append_when_room(image, (end,), leadership)
         except Exception as error:
             if self._leadership == leadership and not self._closed:
@@ -308,16 +304,39 @@ class Deciding:
         self._image = replace(self._image, offset=after.offset, epoch=after.epoch)
         _LOG.warning("controller.transaction_aborted reason=%r", reason)
 
-    async def _let_others_run(self, leadership: int) -> None:
-        await asyncio.sleep(0)
-        self._check_same(leadership)
-
     def _check_same(self, leadership: int) -> None:
         """Raise unless the leadership goes on in which the step before was made."""
         if self._closed:
             raise Stopping("the node is stopping")
         if self._leadership != leadership:
             raise self.not_active()
+
+
+class _Steps:
+    """The records of a long decision, a step of the loop at a time."""
+
+    def __init__(
+        self, slices: Iterator[_Records], *, leadership: int, check: Callable[[int], None]
+    ) -> None:
+        self._slices = slices
+        self._leadership = leadership
+        self._check = check
+        self._left: _Records = ()
+
+    async def read(self) -> _Records:
+        """Return the next records, none: that were all, after others had their turn; raises when
+        the leadership is over."""
+        while True:
+            await asyncio.sleep(0)
+            self._check(self._leadership)
+            if not self._left:
+                following = next(self._slices, None)
+                if following is None:
+                    return ()
+                self._left = following
+            step, self._left = self._left[:RECORDS_AT_ONCE], self._left[RECORDS_AT_ONCE:]
+            if step:
+                return step
 
 
 def _as_long(name: str, decision: Decision) -> LongDecision:

@@ -93,6 +93,12 @@ class Stack:
         await stream.send(pb.BrokerSessionRequest(registration=registration))
         return stream
 
+    async def begun(self) -> None:
+        """Wait until a transaction has begun and is not over."""
+        async with asyncio.timeout(10):
+            while self.publisher.open_transaction is None:  # noqa: ASYNC110 (nobody tells)
+                await asyncio.sleep(0.001)
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for the image to say so."""
         moved = asyncio.Event()
@@ -109,7 +115,11 @@ class Stack:
 
 @asynccontextmanager
 async def started(
-    runtime: Runtime, path: str, config: ControllerShellConfig | None = None
+    runtime: Runtime,
+    path: str,
+    config: ControllerShellConfig | None = None,
+    *,
+    uncommitted_bytes_max: int = 1 << 24,
 ) -> AsyncIterator[Stack]:
     if not runtime.files.exists(f"{path}/meta.properties"):
         await Directory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
@@ -127,7 +137,11 @@ async def started(
             scope,
             directory,
             cluster_id=CLUSTER,
-            config=RaftConfig(node_id=ONE, directory_id=directory.meta.directory_id),
+            config=RaftConfig(
+                node_id=ONE,
+                directory_id=directory.meta.directory_id,
+                uncommitted_bytes_max=uncommitted_bytes_max,
+            ),
             state_machine=controller,
         )
         controller.attach(raft)

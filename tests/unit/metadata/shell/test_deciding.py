@@ -1,0 +1,272 @@
+"""Decisions of many steps: whole or not at all, in turn with all others, over a real log."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.unit.metadata.shell.stack import CALL_MS, ONE, Run, Stack, create, started
+
+from quorumlog.errors import InvalidRequest, NotController, Stopping, TopicAlreadyExists
+from quorumlog.ids import NodeId, TopicId
+from quorumlog.metadata import (
+    AnyDecision,
+    Command,
+    ControllerConfig,
+    CreateTopic,
+    Decision,
+    DeleteTopic,
+    Done,
+    ImageDelta,
+    LongDecision,
+    MetadataImage,
+)
+from quorumlog.metadata.shell.deciding import RECORDS_AT_ONCE, Deciding
+from quorumlog.proto import metadata_records_pb2 as records_pb
+from quorumlog.runtime import Runtime
+
+MANY = 4 * RECORDS_AT_ONCE
+SMALL_BYTES = 64 << 10  # two steps fill it: a long decision has to wait for commits
+Records = tuple[records_pb.MetadataRecord, ...]
+
+
+def topic(number: int) -> records_pb.MetadataRecord:
+    record = records_pb.TopicRecord(topic_id=number.to_bytes(16, "big"), name=f"t{number}")
+    return records_pb.MetadataRecord(topic=record)
+
+
+def command(number: int) -> CreateTopic:
+    return CreateTopic(name=f"t{number}", topic_id=TopicId(number.to_bytes(16, "big")))
+
+
+class Decider:
+    """Decides as a test says: `DeleteTopic(name)` runs the slices of that name."""
+
+    def __init__(self, **slices: Iterator[Records]) -> None:
+        self.slices = slices
+        self.seen: list[tuple[str, int]] = []  # command and topics that it was decided on
+
+    def __call__(
+        self, image: MetadataImage, command: Command, config: ControllerConfig
+    ) -> AnyDecision:
+        assert isinstance(command, CreateTopic | DeleteTopic)
+        self.seen.append((command.name, len(image.topics_by_id)))
+        if isinstance(command, CreateTopic):
+            number = int.from_bytes(command.topic_id, "big")
+            return Decision(records=(topic(number),), reply=Done())
+        return LongDecision(
+            name=command.name,
+            slices=self.slices[command.name],
+            finish=lambda after: (Done(), (NodeId(len(after.topics_by_id)),)),
+        )
+
+
+def deciding_on(
+    runtime: Runtime, path: str, decider: Decider
+) -> AbstractAsyncContextManager[tuple[Stack, Deciding]]:
+    """A stack whose controller does nothing but hand on what is committed, and its decisions."""
+
+    @asynccontextmanager
+    async def context() -> Any:
+        async with started(runtime, path, uncommitted_bytes_max=SMALL_BYTES) as stack:
+            deciding = Deciding(config=ControllerConfig(), leader_id=lambda: ONE, decide=decider)
+            image = stack.publisher.committed_image
+            deciding.begin(stack.raft, image, open_transaction=stack.publisher.open_transaction)
+            running = stack.scope.spawn(deciding.run(), name="deciding")
+            yield stack, deciding
+            deciding.close()
+            await running
+
+    return context()
+
+
+def slices_of(*sizes: int) -> Iterator[Records]:
+    number = 1000
+    for size in sizes:
+        yield tuple(topic(number + index) for index in range(size))
+        number += size
+
+
+def topics_at_each_step(stack: Stack) -> list[int]:
+    """How many topics each published image has; grows as long as the test runs."""
+    counts: list[int] = []
+
+    def note(delta: ImageDelta) -> None:
+        counts.append(len(delta.after.topics_by_id))
+
+    stack.publisher.subscribe(note)
+    return counts
+
+
+def test_a_long_decision_counts_as_a_whole_and_is_answered_from_the_image_after_it(
+    run: Run,
+) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        decider = Decider(long=slices_of(10, 0, MANY, 0, 3))
+        async with deciding_on(runtime, path, decider) as (stack, deciding):
+            counts = topics_at_each_step(stack)
+            outcome = await deciding.submit(DeleteTopic(name="long"))
+            assert outcome.brokers == (MANY + 13,)
+            assert deciding.image.offset == outcome.offset
+            await stack.publisher.wait_applied(outcome.offset, CALL_MS)
+            assert set(counts) <= {0, MANY + 13}, "nobody has seen a part of it"
+            assert stack.publisher.image == deciding.image
+
+    run(main)
+
+
+def test_a_long_decision_of_one_step_needs_no_transaction(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        decider = Decider(long=slices_of(0, 7, 0))
+        async with deciding_on(runtime, path, decider) as (_, deciding):
+            await deciding.submit(command(1))
+            before = deciding.image.offset
+            outcome = await deciding.submit(DeleteTopic(name="long"))
+            assert outcome.offset == before + 7
+            assert len(deciding.image.topics_by_id) == 8
+
+    run(main)
+
+
+def test_commands_that_come_meanwhile_are_decided_after_it_in_their_order(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        decider = Decider(long=slices_of(MANY, MANY))
+        async with deciding_on(runtime, path, decider) as (_, deciding):
+            async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+                group.create_task(deciding.submit(DeleteTopic(name="long")))
+                await asyncio.sleep(0)
+                for number in range(1, 20):
+                    group.create_task(deciding.submit(command(number)))
+            expected = [(f"t{number}", 2 * MANY + number - 1) for number in range(1, 20)]
+            assert decider.seen == [("long", 0), *expected]
+
+    run(main)
+
+
+def test_others_run_between_the_steps_of_a_long_decision(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        turns: list[int] = []
+
+        def slices() -> Iterator[Records]:
+            for number, records in enumerate(slices_of(*[RECORDS_AT_ONCE] * 5, 0, 0, 5)):
+                assert turns == [*range(number)], "whoever was ready before had a turn"
+                asyncio.get_running_loop().call_soon(turns.append, number)
+                yield records
+
+        async with deciding_on(runtime, path, Decider(long=slices())) as (_, deciding):
+            await deciding.submit(DeleteTopic(name="long"))
+            assert len(deciding.image.topics_by_id) == 5 * RECORDS_AT_ONCE + 5
+
+    run(main)
+
+
+def test_an_error_in_the_middle_aborts_it_and_the_next_command_finds_the_image_before(
+    run: Run,
+) -> None:
+    def failing() -> Iterator[Records]:
+        yield from slices_of(MANY)
+        raise InvalidRequest("no more of this")
+
+    async def main(runtime: Runtime, path: str) -> None:
+        decider = Decider(long=failing())
+        async with deciding_on(runtime, path, decider) as (stack, deciding):
+            counts = topics_at_each_step(stack)
+            await deciding.submit(command(1))
+            with pytest.raises(InvalidRequest, match="no more of this"):
+                await deciding.submit(DeleteTopic(name="long"))
+            outcome = await deciding.submit(command(2))
+            await stack.publisher.wait_applied(outcome.offset, CALL_MS)
+            assert set(counts) <= {0, 1, 2}
+            assert decider.seen == [("t1", 0), ("long", 1), ("t2", 1)]
+            assert stack.publisher.image == deciding.image
+
+    run(main)
+
+
+def test_a_new_leader_aborts_what_the_one_before_left_unfinished(run: Run) -> None:
+    """The node stops in the middle; started again it leads, and nothing of it counts."""
+
+    def endless() -> Iterator[Records]:
+        yield from slices_of(*[RECORDS_AT_ONCE] * 100_000)
+
+    async def main(runtime: Runtime, path: str) -> None:
+        async with deciding_on(runtime, path, Decider(long=endless())) as (stack, deciding):
+            asked = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
+            await stack.begun()
+            deciding.close()
+            with pytest.raises(Stopping):
+                await asked
+        async with started(runtime, path) as stack, stack.session() as session:
+            assert not stack.publisher.image.topics_by_id
+            await session.create_topic(create("a"), timeout_ms=CALL_MS)
+            assert stack.publisher.open_transaction is None
+            assert [t.name for t in stack.publisher.image.sorted_topics()] == ["a"]
+
+    run(main)
+
+
+def test_a_leadership_that_ends_fails_what_is_under_way_and_what_waits(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        decider = Decider(long=slices_of(*[RECORDS_AT_ONCE] * 1000))
+        async with deciding_on(runtime, path, decider) as (stack, deciding):
+            long = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
+            await stack.begun()
+            waiting = asyncio.ensure_future(deciding.submit(command(1)))
+            await asyncio.sleep(0)
+            deciding.end(stack.publisher.committed_image)
+            for asked in (long, waiting):
+                with pytest.raises(NotController):
+                    await asked
+            image = stack.publisher.committed_image
+            deciding.begin(stack.raft, image, open_transaction="long")
+            await deciding.submit(command(2))
+            assert len(deciding.image.topics_by_id) == 1
+
+    run(main)
+
+
+def test_a_caller_that_goes_does_not_stop_what_has_begun(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        decider = Decider(long=slices_of(MANY, MANY))
+        async with deciding_on(runtime, path, decider) as (stack, deciding):
+            asked = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
+            await stack.begun()
+            asked.cancel()
+            await deciding.submit(command(1))
+            assert len(deciding.image.topics_by_id) == 2 * MANY + 1
+
+    run(main)
+
+
+@pytest.mark.slow
+def test_a_large_topic_is_created_in_steps_and_seen_as_a_whole(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            sizes: list[int] = []
+
+            def note(delta: ImageDelta) -> None:
+                sizes.extend(len(t.partitions) for t in delta.after.topics_by_id.values())
+
+            stack.publisher.subscribe(note)
+            async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                large = group.create_task(
+                    session.create_topic(create("large", partitions=5000), timeout_ms=CALL_MS)
+                )
+                twin = create("large", b"y" * 16)
+                refused = group.create_task(
+                    _refused(session.create_topic(twin, timeout_ms=CALL_MS))
+                )
+            assert len(large.result().topic.partitions) == 5000
+            assert isinstance(refused.result(), TopicAlreadyExists)
+            assert set(sizes) == {5000}
+
+    run(main)
+
+
+async def _refused(call: Any) -> BaseException | None:
+    try:
+        await call
+    except TopicAlreadyExists as error:
+        return error
+    return None
