@@ -57,11 +57,24 @@ class _TopicDraft:
 class ImageDraft:
     """An image under change."""
 
-    __slots__ = ("_bits", "_image", "_is_changed", "_topics", "epoch", "offset")
+    __slots__ = (
+        "_bits",
+        "_by_id",
+        "_by_key",
+        "_by_name",
+        "_image",
+        "_is_changed",
+        "_topics",
+        "epoch",
+        "offset",
+    )
 
     def __init__(self, image: MetadataImage) -> None:
-        # But for topics and `placed` always up to date; only `image()` hands it out.
+        # But for the maps of topics and `placed` always up to date; only `image()` hands it out.
         self._image = image
+        self._by_id = image.topics_by_id  # without what `_topics` changes
+        self._by_name = image.topics_by_name
+        self._by_key = image.topics_by_key
         self._topics: dict[TopicId, _TopicDraft] = {}
         # The replicas of changed topics by node, as PartitionSet keeps them.
         self._bits: dict[NodeId, dict[TopicId, int]] = {}
@@ -73,9 +86,9 @@ class ImageDraft:
         """Return the image after what was replayed so far; the draft can go on."""
         if not self._is_changed:
             return self._image
-        topics_by_id, placed = self._image.topics_by_id, self._image.placed
+        placed = self._image.placed
         for topic in self._topics.values():
-            topics_by_id = topics_by_id.set(topic.id, topic.image())
+            self._by_id = self._by_id.set(topic.id, topic.image())
         for node, changes in self._bits.items():
             before = placed.get(node, NO_PARTITIONS)
             after = before.with_bits(changes)
@@ -88,7 +101,9 @@ class ImageDraft:
             self._image,
             offset=self.offset,
             epoch=self.epoch,
-            topics_by_id=topics_by_id,
+            topics_by_id=self._by_id,
+            topics_by_name=self._by_name,
+            topics_by_key=self._by_key,
             placed=placed,
         )
         return self._image
@@ -187,28 +202,26 @@ class ImageDraft:
     # --- topics --------------------------------------------------------------------------------
 
     def _topic(self, record: pb.TopicRecord) -> None:
-        image, topic_id = self._image, TopicId(record.topic_id)
-        if topic_id in image.topics_by_id or record.name in image.topics_by_name:
+        topic_id = TopicId(record.topic_id)
+        if topic_id in self._by_id or topic_id in self._topics or record.name in self._by_name:
             raise CorruptionError(f"topic {record.name} is created twice")
         topic = TopicImage(id=topic_id, name=record.name, partitions=Map(), configs=Map())
-        self._image = replace(
-            image,
-            topics_by_id=image.topics_by_id.set(topic_id, topic),
-            topics_by_name=image.topics_by_name.set(topic.name, topic_id),
-            topics_by_key=image.topics_by_key.set(collision_key(topic.name), topic_id),
-        )
+        self._topics[topic_id] = _TopicDraft(topic)
+        self._by_name = self._by_name.set(topic.name, topic_id)
+        self._by_key = self._by_key.set(collision_key(topic.name), topic_id)
 
     def _remove_topic(self, record: pb.RemoveTopicRecord) -> None:
         topic = self._changing(record.topic_id)
         for node in {n for each in topic.partitions.finish().values() for n in each.replicas}:
             self._bits.setdefault(node, {})[topic.id] = 0
         del self._topics[topic.id]
+        if topic.id in self._by_id:
+            self._by_id = self._by_id.delete(topic.id)
+        self._by_name = self._by_name.delete(topic.name)
+        self._by_key = self._by_key.delete(collision_key(topic.name))
         image, gone = self._image, {topic.id: 0}
         self._image = replace(
             image,
-            topics_by_id=image.topics_by_id.delete(topic.id),
-            topics_by_name=image.topics_by_name.delete(topic.name),
-            topics_by_key=image.topics_by_key.delete(collision_key(topic.name)),
             moving=image.moving.with_bits(gone),
             led_elsewhere=image.led_elsewhere.with_bits(gone),
         )
@@ -267,7 +280,7 @@ class ImageDraft:
         """The draft of a topic that exists."""
         draft = self._topics.get(TopicId(topic_id))
         if draft is None:
-            topic = self._image.topic_of_id(topic_id)
+            topic = self._by_id.get(TopicId(topic_id))
             if topic is None:
                 raise CorruptionError(f"topic id {topic_id.hex()} does not exist")
             draft = self._topics[topic.id] = _TopicDraft(topic)
@@ -310,7 +323,7 @@ class ImageDraft:
 
 
 def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
-    return cast("tuple[NodeId, ...]", tuple(ids))
+    return cast("tuple[NodeId, ...]", tuple(ids)) if ids else ()
 
 
 def _with_config(configs: Map[str, str], name: str, value: str | None) -> Map[str, str]:
