@@ -23,6 +23,7 @@ from ..broker.shell.replica_service import ReplicaService
 from ..broker.shell.replicas import ReplicaManager
 from ..errors import DirectoryNotFormatted, QuorumlogError
 from ..ids import ClusterId, NodeId
+from ..metadata import MetadataImage
 from ..metadata.features import OWN_FEATURES
 from ..metadata.shell import (
     BrokerSession,
@@ -214,7 +215,13 @@ class Node:
             NodeId(self._config.node_id),
             produce_waits_max=self._config.produce_waits_max,
             fetch_waits_max=self._config.fetch_waits_max,
+            knows_this_life=self._is_registered_in,
         )
+
+    def _is_registered_in(self, image: MetadataImage) -> bool:
+        """Whether an image has the registration of this life of the broker."""
+        session, me = self.parts.session, image.broker(self._config.node_id)
+        return session is not None and me is not None and me.epoch == session.broker_epoch
 
     async def _open_broker(
         self,

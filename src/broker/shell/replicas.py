@@ -4,11 +4,15 @@ Follows the metadata image delta by delta: becomes leader or follower, takes new
 logs. All of `apply` is bookkeeping without waiting, so an applied offset means that the partition
 serves; logs open when they are needed and deletions run behind. One writer a partition: the
 directory's owner task, in the order of `submit`.
+
+What the metadata say of a broker before its registration is said of its last life. Whoever led then
+may have lost the end of its logs with the power since, and would have its followers cut theirs; so
+no role is taken before the image that knows of the present life.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ...errors import (
     NotLeaderOrFollower,
@@ -18,7 +22,7 @@ from ...errors import (
     UnknownTopicOrPartition,
 )
 from ...ids import NO_NODE, ClusterId, NodeId, Offset, TopicId
-from ...metadata import EMPTY_IMAGE, ImageDelta, PartitionImage, TopicImage
+from ...metadata import EMPTY_IMAGE, ImageDelta, MetadataImage, PartitionImage, TopicImage
 from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
@@ -64,13 +68,17 @@ class ReplicaManager:
         produce_waits_max: int,
         fetch_waits_max: int,
         replication: ReplicationConfig = DEFAULT_REPLICATION,
+        knows_this_life: Callable[[MetadataImage], bool] = lambda image: True,
     ) -> None:
+        """`knows_this_life` says of an image whether it has this broker's present registration."""
         self._runtime = runtime
         self._scope = scope
         self._directory = directory
         self.node_id = node_id
         self._produce_waits_max = produce_waits_max
         self._image = EMPTY_IMAGE
+        self._knows_this_life = knows_this_life
+        self._has_roles = False  # an image has come that knows of this life
         self._replicas: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[tuple[TopicId, int], Replica] = {}  # the same
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
@@ -91,6 +99,11 @@ class ReplicaManager:
         """Take one step of the metadata: what it names is served, or refused, when this returns."""
         self._image = delta.after
         self._replication.brokers_changed(delta)
+        if not self._has_roles:
+            self._has_roles = self._knows_this_life(delta.after)
+            if self._has_roles:
+                self._take_all(delta.after)
+            return
         settings = TopicSettings()
         for change in delta.changed_partitions():
             if change.after is None:
@@ -101,6 +114,12 @@ class ReplicaManager:
             if before.configs != after.configs:
                 for index, state in after.sorted_partitions():
                     self._take(after, index, state, settings)
+
+    def _take_all(self, image: MetadataImage) -> None:
+        settings = TopicSettings()
+        for topic_id, index in image.partitions_on(self.node_id):
+            topic = image.topics_by_id[topic_id]
+            self._take(topic, index, topic.partitions[index], settings)
 
     def _take(
         self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings
@@ -272,6 +291,9 @@ class ReplicaManager:
         address = broker.grpc_address if broker is not None else ""
         if state.leader == NO_NODE:
             message = "no node leads this partition now; repeat after a moment"
+        elif state.leader == self.node_id and not self._has_roles:
+            address = ""
+            message = "this node has just started and is not registered yet; repeat after a moment"
         elif address:
             message = f"node {state.leader} at {address} leads this partition; ask it"
         else:

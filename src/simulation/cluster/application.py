@@ -77,7 +77,7 @@ class Application:
     async def run(self) -> None:
         """Write and read until the run is over, then wait for the end."""
         log = await self.connect()
-        await self._find_topics(log)
+        await self.find_topics(log)
         async with self.runtime.tasks.scope("application") as scope:
             for number in range(self.habits.readers):
                 scope.spawn(self._read(log, f"{self.name}.r{number}"), name=f"r{number}")
@@ -105,7 +105,7 @@ class Application:
         log = await self.connect()
         stored: dict[Place, list[tuple[int, bytes]]] = {}
         for topic, index in self.options.places:
-            stored[topic, index] = await self._read_partition(log, topic, index)
+            stored[topic, index] = await self.read_partition(log, topic, index)
         await log.close()
         return stored
 
@@ -135,9 +135,10 @@ class Application:
                 if delivery.exception() is None:
                     return
 
-    async def _read_partition(
+    async def read_partition(
         self, log: AsyncLog, topic: str, index: int
     ) -> list[tuple[int, bytes]]:
+        """Read a partition from its start to its end."""
         while True:
             found: list[tuple[int, bytes]] = []
             try:
@@ -148,7 +149,8 @@ class Application:
             else:
                 return found
 
-    async def _find_topics(self, log: AsyncLog) -> None:
+    async def find_topics(self, log: AsyncLog) -> None:
+        """Create the topics of the run, or wait until they are there."""
         for topic in self.options.topics:
             while True:
                 try:

@@ -1,0 +1,252 @@
+"""A cluster that is led through a scenario by hand: whole nodes, one client, faults at a word.
+
+```python
+with SimWorld(1) as world:
+    stage = Stage(world, options_of(topic))
+    stage.start()
+    stage.produce(PLACE, 10)
+    stage.cluster.kill(stage.leader(PLACE), power=True, down_ms=50)
+    stage.finish()  # everybody is healed; nothing acknowledged is lost
+```
+The watch looks at every step, and the client's history is judged in the end.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from ...clients.log import AsyncLog
+from ...errors import QuorumlogError
+from ...metadata import PartitionImage
+from ...runtime import Runtime
+from ..barriers import apart, between
+from ..checkers import Place, Stored, check, describe
+from ..entropy import SimEntropy
+from ..world import NotReached, SimWorld
+from .application import Application, Notes
+from .liveness import CONVERGE_MS, is_whole
+from .machines import Cluster, ClusterNode
+from .nemesis import CALM, Nemesis
+from .options import ClusterOptions, Habits, TopicPlan
+from .watch import Watch
+
+T = TypeVar("T")
+
+CLIENT: Final = "client1"
+STEP_MS: Final = 10
+START_MS: Final = 30_000
+DO_MS: Final = 120_000  # of anything that is waited for
+QUIET: Final = Habits(
+    producers=0,
+    readers=0,
+    burst_max=1,
+    pause_ms=(100, 100),
+    value_size_max=10,
+    linger_ms=0,
+    batch_size=10_000,
+    compression="none",
+    delivery_timeout_ms=60_000,
+    records_max=1_000,
+)
+
+
+def options_of(
+    *topics: TopicPlan,
+    brokers: int = 3,
+    is_combined: bool = True,
+    session_timeout_ms: int = 3_000,
+    lag_time_ms_max: int = 3_000,
+) -> ClusterOptions:
+    """A cluster of three combined nodes, or of three controllers and some brokers."""
+    return ClusterOptions(
+        controllers=3,
+        brokers=brokers,
+        is_combined=is_combined,
+        racks=0,
+        election_timeout_ms=600,
+        session_timeout_ms=session_timeout_ms,
+        lag_time_ms_max=lag_time_ms_max,
+        topics=topics,
+    )
+
+
+class Stage:
+    """The cluster, its client and what happens to them."""
+
+    def __init__(self, world: SimWorld, options: ClusterOptions) -> None:
+        entropy = world.entropy.stream("stage")
+        self.world = world
+        self.options = options
+        self.cluster = Cluster(world, options, entropy.stream("cluster"))
+        self.watch = Watch(self.cluster)
+        self.nemesis = Nemesis(self.cluster, CALM, SimEntropy("nobody"), [CLIENT])
+        self.notes = Notes(
+            now_ns=lambda: world.loop.now_ns,
+            is_clean=not any(topic.is_unclean for topic in options.topics),
+        )
+        self.application: Application | None = None
+        self._log: AsyncLog | None = None
+
+    # --- what is done --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything, and wait until every replica of every topic is in sync."""
+        self.cluster.start()
+        self.world.node(CLIENT).spawn(self._run_client)
+        self.until(
+            lambda: (
+                self._log is not None
+                and all(self.state(place) is not None for place in self.options.places)
+                and is_whole(self.cluster)
+            ),
+            "the cluster is whole",
+            virtual_ms=START_MS,
+        )
+
+    def produce(self, place: Place, count: int, *, acks: str = "all") -> list[bytes]:
+        """Have records acknowledged; return their values."""
+        return self.do(lambda runtime: self._produce(place, count, acks))
+
+    def begin_to_produce(
+        self, place: Place, count: int, *, acks: str = "all"
+    ) -> "asyncio.Task[list[bytes]]":
+        """The same, without waiting for it."""
+        return self.begin(lambda runtime: self._produce(place, count, acks))
+
+    def read(self, place: Place) -> list[bytes]:
+        """Read a partition from its start to its end."""
+        application = self._application()
+        found = self.do(lambda runtime: application.read_partition(self._client(), *place))
+        return [value for _, value in found]
+
+    def isolate(self, node: ClusterNode, *, from_clients: bool = True) -> None:
+        """Cut a node off from everybody, or from all nodes alone."""
+        others = [one.name for one in self.cluster.nodes if one is not node]
+        others += [CLIENT] if from_clients else []
+        self.world.fabric.barriers.close(apart([node.name], others))
+
+    def cut(self, one: ClusterNode, other: ClusterNode, *, one_way: bool = False) -> None:
+        """Let two nodes not hear each other, or the second not the first."""
+        barriers = self.world.fabric.barriers
+        names = [one.name], [other.name]
+        barriers.close(between(*names) if one_way else apart(*names))
+
+    def mend(self) -> None:
+        """Let everybody hear everybody, and whoever was paused go on."""
+        self.nemesis.calm(self.cluster.nodes)
+
+    def until(self, condition: Callable[[], bool], why: str, *, virtual_ms: int = DO_MS) -> None:
+        """Let time pass until something holds; raises NotReached."""
+        end_ms = self.world.now_ms() + virtual_ms
+        while not condition():
+            if self.world.now_ms() >= end_ms:
+                raise NotReached(f"not within {virtual_ms} ms: {why}\n{self.cluster.describe()}")
+            self.run(STEP_MS)
+
+    def run(self, virtual_ms: int) -> None:
+        """Let time pass, with a supervisor who starts again what is dead."""
+        end_ms = self.world.now_ms() + virtual_ms
+        while self.world.now_ms() < end_ms:
+            self.cluster.run(min(STEP_MS, end_ms - self.world.now_ms()))
+            self.nemesis.look_after_voters()
+            client = self.world.node(CLIENT)
+            if not client.alive:
+                raise AssertionError("the client ended") from client.exit_error
+
+    def begin(self, main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> "asyncio.Task[T]":
+        """Have the client do something."""
+        return self.world.node(CLIENT).attach(main, name="scene")
+
+    def do(self, main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+        """Have the client do something, and wait for it."""
+        task = self.begin(main)
+        self.until(task.done, "the client is done")
+        return task.result()
+
+    def finish(self) -> Stored:
+        """Heal everybody; every replica must come to be in sync, the history must have no anomaly
+        and every directory be whole. Returns what is stored."""
+        self.mend()
+        self.until(lambda: is_whole(self.cluster), "all is in sync", virtual_ms=CONVERGE_MS)
+        application = self._application()
+        stored: Stored = self.do(lambda runtime: application.read_all())
+        if self.notes.is_clean:
+            found = check(self.notes.history, stored)
+            assert not found, describe(found)
+        self.cluster.prove_directories()
+        return stored
+
+    # --- what there is -------------------------------------------------------------------------
+
+    def state(self, place: Place) -> PartitionImage | None:
+        """A partition by the newest committed metadata; None: there is none."""
+        topic = self.cluster.newest_image.topic(place[0])
+        return None if topic is None else topic.partitions.get(place[1])
+
+    def partition(self, place: Place) -> PartitionImage:
+        """The same of a partition that is there."""
+        state = self.state(place)
+        assert state is not None, f"there is no {place}"
+        return state
+
+    def leader(self, place: Place) -> ClusterNode:
+        """Who leads a partition by the metadata."""
+        leader = self.partition(place).leader
+        assert leader >= 0, f"nobody leads {place}"
+        return self.cluster.node(leader)
+
+    def followers(self, place: Place) -> list[ClusterNode]:
+        """The other replicas."""
+        state = self.partition(place)
+        return [self.cluster.node(one) for one in state.replicas if one != state.leader]
+
+    def bystander(self, place: Place) -> ClusterNode:
+        """A follower that is not the active controller, so that its loss elects no controller."""
+        active = self.cluster.leader()
+        return next(node for node in self.followers(place) if node is not active)
+
+    def client(self) -> AsyncLog:
+        """The client, for calls of its own."""
+        return self._client()
+
+    # --- inside --------------------------------------------------------------------------------
+
+    async def _run_client(self, runtime: Runtime) -> None:
+        self.application = Application(
+            runtime=runtime,
+            name=CLIENT,
+            bootstrap=self.cluster.bootstrap,
+            options=self.options,
+            habits=QUIET,
+            notes=self.notes,
+            creates=True,
+        )
+        log = await self.application.connect()
+        await self.application.find_topics(log)
+        self._log = log
+        await asyncio.Event().wait()
+
+    async def _produce(self, place: Place, count: int, acks: str) -> list[bytes]:
+        values = []
+        async with self._client().producer(acks=acks, linger_ms=0) as producer:
+            for _ in range(count):
+                value = self.notes.next_value(CLIENT, 3)
+                self.notes.history.invoke(CLIENT, place, value, at=self.notes.now_ns())
+                try:
+                    delivered = await producer.send_and_wait(place[0], value, partition=place[1])
+                except QuorumlogError:
+                    self.notes.history.fail(value, at=self.notes.now_ns(), is_certain=False)
+                    raise
+                self.notes.history.acknowledge(
+                    value, delivered.offset, at=self.notes.now_ns(), is_promise=acks == "all"
+                )
+                values.append(value)
+        return values
+
+    def _application(self) -> Application:
+        assert self.application is not None, "the stage is not started"
+        return self.application
+
+    def _client(self) -> AsyncLog:
+        assert self._log is not None, "the stage is not started"
+        return self._log
