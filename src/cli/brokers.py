@@ -1,10 +1,11 @@
-"""`quorumlog brokers list|describe` and `quorumlog cluster describe`."""
+"""`quorumlog brokers list|describe|unregister` and `quorumlog cluster describe`."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InvalidRequest
+from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
 from .output import print_json, print_table, size_text
 
@@ -112,14 +113,50 @@ def describe_broker(
         )
 
 
+@brokers_app.command(
+    "unregister", short_help="Take a broker that is gone for good out of the cluster."
+)
+def unregister(
+    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's node id.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; nobody is asked without a terminal.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Take a broker that is gone for good out of the cluster: no replica on it is counted on any
+    more. It must be down.
+
+    It stays in the assignments of its partitions until they are moved: quorumlog partitions
+    reassign --drain ID, best before this.
+    """
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        if not yes and not confirmed(f"Give up broker {broker} and all that is on its disks?"):
+            raise InvalidRequest(f"broker {broker} is not taken out")
+        log.admin.unregister_broker(broker)
+    if output is Output.JSON:
+        print_json({"unregistered": broker})
+    else:
+        typer.echo(f"Broker {broker} is taken out of the cluster.")
+
+
 def _broker_json(broker: "Broker", cluster: "Cluster") -> dict[str, Any]:
     return {
         "id": broker.id,
         "grpc": broker.grpc_address,
         "rack": broker.rack or None,
-        "state": "fenced" if broker.fenced else "active",
+        "state": _state(broker),
+        "broker_epoch": broker.broker_epoch,
         "is_controller": broker.id == cluster.controller_id,
     }
+
+
+def _state(broker: "Broker") -> str:
+    if broker.stopping:
+        return "stopped" if broker.fenced else "stopping"
+    return "fenced" if broker.fenced else "active"
 
 
 def _directory_json(directory: "LogDir") -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""`quorumlog configs describe|alter`: the configs of topics, the settings of brokers."""
+"""`quorumlog configs describe|alter`: the configs of topics and of the cluster, the settings of
+brokers."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,7 +8,7 @@ import typer
 from ..errors import InvalidConfig, UnknownTopicOrPartition
 from ..settings import split_assignments
 from .completion import topic_names
-from .options import BootstrapOption, Output, OutputOption, TopicArgument
+from .options import BootstrapOption, Output, OutputOption
 from .output import print_entry, print_json, print_table
 from .topic_names import unknown_topic
 
@@ -15,33 +16,41 @@ if TYPE_CHECKING:
     from ..clients import Config
 
 app = typer.Typer(
-    help="See and change the configs of topics; see the settings of brokers.",
+    help="See and change configs of topics and of the cluster; see the settings of brokers.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
+SomeTopic = Annotated[
+    str | None,
+    typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names),
+]
+ClusterOption = Annotated[
+    bool, typer.Option("--cluster", help="What holds for the whole cluster, in a topic's place.")
+]
+
+
 @app.command(
     "describe",
-    short_help="Show the configs of a topic, or the settings of a broker.",
+    short_help="Show the configs of a topic or of the cluster, or the settings of a broker.",
     epilog="""\b
 Examples:
   quorumlog configs describe flights             what is set, and what the rest comes to
   quorumlog configs describe flights --docs      with what each takes and means
   quorumlog configs describe --broker 1          a broker's settings, and where each was set
+  quorumlog configs describe --cluster           what holds for the whole cluster
 """,
 )
 def describe(
-    topic: Annotated[
-        str | None,
-        typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names),
-    ] = None,
+    topic: SomeTopic = None,
     broker: Annotated[
         int | None,
         typer.Option(
             "--broker", metavar="ID", min=0, help="The settings of this broker, in a topic's place."
         ),
     ] = None,
+    cluster: ClusterOption = False,
     changed: Annotated[
         bool, typer.Option("--changed", help="Only what differs from the defaults.")
     ] = False,
@@ -51,16 +60,17 @@ def describe(
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show every config of a topic, or every setting of a broker: value, default, who set it."""
+    """Show every config of a topic or of the cluster, or every setting of a broker: value, default,
+    who set it."""
     from . import settings
 
-    if (topic is None) == (broker is None):
-        raise typer.BadParameter("name a topic, or a broker with --broker; one of both")
+    if (topic is not None) + (broker is not None) + cluster != 1:
+        raise typer.BadParameter("name a topic, a broker with --broker, or --cluster; one of them")
     with settings.open_log(bootstrap=bootstrap) as log:
         try:
-            found = log.admin.describe_configs(topic, broker=broker)
+            found = log.admin.describe_configs(topic, broker=broker, cluster=cluster)
         except UnknownTopicOrPartition:
-            assert topic is not None, "a broker is no topic"
+            assert topic is not None, "only a topic can be unknown"
             raise unknown_topic(log, topic) from None
     configs = [config for config in found.values() if not (changed and config.is_default)]
     if output is Output.JSON:
@@ -97,16 +107,18 @@ def _set_by(config: "Config") -> str:
 
 @app.command(
     "alter",
-    short_help="Change configs of a topic.",
+    short_help="Change configs of a topic, or of the cluster.",
     epilog="""\b
 Examples:
   quorumlog configs alter flights --set retention.ms=7d --set segment.bytes=256MiB
   quorumlog configs alter flights --delete retention.ms       back to the default
   quorumlog configs alter flights --set flush.policy=fsync --validate-only
+  quorumlog configs alter --cluster --set replication.throttled.rate=50MiB
 """,
 )
 def alter(
-    topic: TopicArgument,
+    topic: SomeTopic = None,
+    cluster: ClusterOption = False,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A config's new value; repeatable."),
@@ -123,28 +135,37 @@ def alter(
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Change configs of a topic: all that is named, or nothing. The others stay as they are.
+    """Change configs of a topic, or of the cluster: all that is named, or nothing. The others stay
+    as they are.
 
     The brokers take the change without a restart. Units are understood: ms, s, min, h, d; B, KiB,
     MiB, GiB, TiB.
     """
     from . import settings
 
+    if (topic is None) != cluster:
+        raise typer.BadParameter("name a topic, or --cluster; one of both")
     if not assignments and not deletions:
         raise typer.BadParameter("nothing to change: give --set KEY=VALUE or --delete KEY")
     changes = _changes(assignments or [], deletions or [])
     with settings.open_log(bootstrap=bootstrap) as log:
-        try:
-            now = log.admin.alter_configs(
-                topic, changes, delete=deletions or (), validate_only=validate_only
+        if topic is None:
+            now = log.admin.alter_cluster_configs(
+                changes, delete=deletions or (), validate_only=validate_only
             )
-        except UnknownTopicOrPartition:
-            raise unknown_topic(log, topic) from None
+        else:
+            try:
+                now = log.admin.alter_configs(
+                    topic, changes, delete=deletions or (), validate_only=validate_only
+                )
+            except UnknownTopicOrPartition:
+                raise unknown_topic(log, topic) from None
     if output is Output.JSON:
         print_json({"topic": topic, "configs": now, "validate_only": validate_only})
         return
     listed = ", ".join(f"{name}={value}" for name, value in now.items()) or "nothing, all defaults"
-    typer.echo(f"Topic {topic} {'would have' if validate_only else 'has'} set: {listed}.")
+    what = "The cluster" if topic is None else f"Topic {topic}"
+    typer.echo(f"{what} {'would have' if validate_only else 'has'} set: {listed}.")
 
 
 def _changes(assignments: list[str], deletions: list[str]) -> dict[str, str]:

@@ -48,13 +48,15 @@ ENTRIES = {
         "Complete commands and topic names in your shell.",
     ),
     "storage": Entry(NODES, "nodes", "storage_app", "Prepare a node's data directory."),
-    "topics": Entry(CLUSTER, "topics", "app", "Create, list, describe and delete topics."),
-    "configs": Entry(
-        CLUSTER, "configs", "app", "See and change configs of topics, see settings of brokers."
+    "topics": Entry(CLUSTER, "topics", "app", "Create, list, describe, grow and delete topics."),
+    "partitions": Entry(
+        CLUSTER, "partitions.command", "app", "See how partitions are, move them, elect leaders."
     ),
+    "configs": Entry(CLUSTER, "configs", "app", "See and change configs, see settings of brokers."),
     "brokers": Entry(
-        CLUSTER, "brokers", "brokers_app", "List brokers, and see what is on their disks."
+        CLUSTER, "brokers", "brokers_app", "See brokers and their disks; give one up."
     ),
+    "features": Entry(CLUSTER, "features", "app", "See and change what all nodes agree on."),
     "cluster": Entry(
         NODES, "cluster.command", "app", "Run a cluster on this machine; see one as a whole."
     ),

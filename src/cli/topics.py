@@ -1,4 +1,4 @@
-"""`quorumlog topics create|list|describe|delete|delete-records`."""
+"""`quorumlog topics create|list|describe|alter|delete|delete-records`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +9,8 @@ from ..errors import InvalidRequest, TopicAlreadyExists, UnknownTopicOrPartition
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
 from .output import cell_text, count_text, id_text, print_json, print_table
+from .partitions.health import states_of
+from .partitions.plans import parse_assignments
 from .topic_names import check_partition, partitions_of, unknown_topic
 
 if TYPE_CHECKING:
@@ -16,10 +18,20 @@ if TYPE_CHECKING:
     from ..clients.blocking import Log
 
 app = typer.Typer(
-    help="Create, list, describe and delete topics, or their first records.",
+    help="Create, list, describe, grow and delete topics, or delete their first records.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+AssignmentsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--assignments",
+        metavar="IDS/IDS",
+        help="The brokers of each partition, the preferred leader first.",
+    ),
+]
 
 
 @app.command(
@@ -28,16 +40,21 @@ app = typer.Typer(
 Examples:
   quorumlog topics create flights --partitions 4
   quorumlog topics create audit --config flush.policy=fsync --config retention.ms=604800000
+  quorumlog topics create placed --assignments 1,2,3/2,3,1      two partitions, by broker
 """,
 )
 def create(
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The new topic's name.")],
     partitions: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--partitions", "-p", metavar="NUMBER", min=1, help="How many partitions it has."
+            "--partitions",
+            "-p",
+            metavar="NUMBER",
+            min=1,
+            help="How many partitions it has.  [default: 1]",
         ),
-    ] = 1,
+    ] = None,
     replication: Annotated[
         int | None,
         typer.Option(
@@ -52,6 +69,7 @@ def create(
         list[str] | None,
         typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic config; repeatable."),
     ] = None,
+    assignments: AssignmentsOption = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="An existing topic is fine.")
     ] = False,
@@ -62,6 +80,10 @@ def create(
     from . import settings
 
     configs = parse_configs(config or [])
+    if assignments is not None and (partitions, replication) != (None, None):
+        raise typer.BadParameter(
+            "--assignments says how many partitions and replicas there are: leave out both"
+        )
     with settings.open_log(bootstrap=bootstrap) as log:
         try:
             topic = log.admin.create_topic(
@@ -69,6 +91,7 @@ def create(
                 partitions=partitions,
                 replication=replication,
                 configs=configs,
+                assignments=None if assignments is None else parse_assignments(assignments),
                 if_not_exists=if_not_exists,
             )
         except TopicAlreadyExists as error:
@@ -138,7 +161,7 @@ def describe(
     configs = cell_text(topic.configs)
     typer.echo(f"Topic {topic.name}, id {id_text(topic.topic_id)}, configs: {configs}")
     print_table(
-        ("partition", "leader", "epoch", "replicas", "isr", "high watermark"),
+        ("partition", "leader", "epoch", "replicas", "isr", "elr", "high watermark", "state"),
         [
             (
                 entry.partition,
@@ -146,12 +169,62 @@ def describe(
                 entry.leader_epoch,
                 entry.replicas,
                 entry.isr,
+                entry.elr,
                 ends.get(entry.partition),
+                ", ".join(states_of(entry)),
             )
             for entry in topic.partitions
         ],
         empty="It has no partitions.",
     )
+
+
+@app.command(
+    "alter",
+    short_help="Give a topic more partitions.",
+    epilog="""\b
+Examples:
+  quorumlog topics alter flights --partitions 8
+  quorumlog topics alter flights --partitions 8 --assignments 1,2,3/2,3,1     two new ones
+""",
+)
+def alter(
+    name: TopicArgument,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            "--partitions", "-p", metavar="NUMBER", min=1, help="How many it shall have in all."
+        ),
+    ],
+    assignments: AssignmentsOption = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Say what would be, change nothing.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Give a topic more partitions, while it is used; never fewer. As many as it has is fine.
+
+    Records with keys may go to other partitions from then on: what is ordered by key now is so up
+    to there. Configs are changed by `quorumlog configs alter`.
+    """
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        try:
+            topic = log.admin.create_partitions(
+                name,
+                partitions,
+                assignments=None if assignments is None else parse_assignments(assignments),
+                validate_only=validate_only,
+            )
+        except UnknownTopicOrPartition:
+            raise unknown_topic(log, name) from None
+    if output is Output.JSON:
+        print_json(topic_json(topic, {}))
+    else:
+        has = "would have" if validate_only else "has"
+        typer.echo(f"Topic {name} {has} {count_text(len(topic.partitions), 'partition')}.")
 
 
 @app.command("delete")
@@ -304,6 +377,10 @@ def topic_json(topic: "Topic", ends: Mapping[int, int]) -> dict[str, Any]:
                 "replicas": list(entry.replicas),
                 "isr": list(entry.isr),
                 "elr": list(entry.elr),
+                "adding": list(entry.adding),
+                "removing": list(entry.removing),
+                "min_isr": entry.min_isr,
+                "states": states_of(entry),
                 "high_watermark": ends.get(entry.partition),
             }
             for entry in topic.partitions

@@ -1,0 +1,1 @@
+"""`quorumlog partitions`: how partitions are, where they are, who leads them."""
