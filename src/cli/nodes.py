@@ -68,6 +68,17 @@ def dev(
             help="Nodes' port; 0 picks one.  [default: 9093]",
         ),
     ] = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            "--http-port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Port of metrics and health; 0 picks one.  [default: 9095; any free one where "
+            "clients' port is not the usual one]",
+        ),
+    ] = None,
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -84,6 +95,7 @@ def dev(
         host=host,
         grpc_port=grpc_port,
         controller_port=controller_port,
+        http_port=http_port,
         assignments=assignments or (),
     )
     as_json = output is Output.JSON

@@ -38,9 +38,11 @@ from .config import (
     toml_source,
 )
 from .forming import first_voters
+from .journal import TEXT_FORMAT, write_json
 from .node import Node, NodeAddresses, format_directory, is_formatted
 
 DEV_DATA_DIR = "quorumlog-data"
+DEV_HTTP_PORT = 9095
 LOG_LEVEL_VARIABLE = "QUORUMLOG_LOG"
 LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR")  # the first one is the default
 
@@ -58,6 +60,7 @@ class DevOptions:
     host: str | None = None
     grpc_port: int | None = None  # 0 picks a free one
     controller_port: int | None = None  # 0 picks a free one
+    http_port: int | None = None  # 0 picks a free one
     assignments: Sequence[str] = ()  # "name=value" of --set
 
 
@@ -123,15 +126,26 @@ def resolve_dev(options: DevOptions) -> Resolved:
         host, usual = placed_address(beneath, name)
         text = f"{options.host or host}:{usual if port is None else port}"
         flags.append((name, text, flag if options.host is None else "--host"))
-    found = resolve_node([flag_source(tuple(settings()), flags), *below])
-    host, _ = placed_address(found, "listeners.grpc")
+    table = tuple(settings())
+    found = resolve_node([flag_source(table, flags), *below])
+    host, port = placed_address(found, "listeners.grpc")
     if host in ANY_HOST and not found["advertised.grpc"]:
         raise InvalidConfig(
             f"{host} is every interface and none that clients could be told; name the address of "
             "one, or say what clients shall use: --set advertised.grpc=HOST:PORT"
         )
+    if options.http_port is not None:
+        flags.append(("listeners.http", f"{host}:{options.http_port}", "--http-port"))
+    http = Source(values={"listeners.http": (f"{host}:{_dev_http_port(port)}", DEFAULT)})
+    found = resolve_node([flag_source(table, flags), *below, http])
     values = {**found.values, "data.dir": os.path.abspath(found["data.dir"] or DEV_DATA_DIR)}
     return Resolved(values=values, origins=found.origins)
+
+
+def _dev_http_port(grpc_port: int) -> int:
+    """The usual port, or any where clients do not have theirs: several nodes then get along."""
+    usual = next(row.default for row in settings() if row.name == "listeners.grpc")
+    return DEV_HTTP_PORT if str(usual).endswith(f":{grpc_port}") else 0
 
 
 def format_storage(
@@ -180,16 +194,14 @@ def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:
     }
     if as_json:
         return json.dumps(row)
-    places = [f"{name} {row[name]}" for name in ("grpc", "controller") if row[name]]
+    places = [f"{name} {row[name]}" for name in ("grpc", "controller", "http") if row[name]]
     return f"quorumlog is ready: {', '.join(places)}; data in {addresses.data_dir}"
 
 
 def _guarded(work: Callable[[], None], tell: Callable[[QuorumlogError], None]) -> int:
     """Run to the end; a refusal is told, and becomes exit code 1."""
     try:
-        logging.basicConfig(
-            stream=sys.stderr, level=_log_level(), format="%(asctime)s %(levelname)s %(message)s"
-        )
+        logging.basicConfig(stream=sys.stderr, level=_log_level(), format=TEXT_FORMAT)
         work()
     except QuorumlogError as error:
         tell(error)
@@ -223,6 +235,8 @@ def _keep_freed_memory() -> None:
 
 def _serve(found: Resolved, *, format_new: bool, as_json: bool) -> None:
     config = node_config(found)
+    if config.log_format == "json":
+        write_json()
 
     async def main(runtime: Runtime) -> None:
         stop = _Stop()
@@ -230,7 +244,7 @@ def _serve(found: Resolved, *, format_new: bool, as_json: bool) -> None:
             if format_new and not is_formatted(runtime, config):
                 await format_directory(runtime, config, forming=first_voters(config))
             async with AsyncExitStack() as stack:
-                node = Node(runtime, config, origins=found.origins)
+                node = Node(runtime, config, origins=found.origins, with_process=True)
                 if await stop.comes_first(stack.enter_async_context(node)):
                     return
                 print(ready_line(node.addresses, as_json=as_json), flush=True)

@@ -116,3 +116,36 @@ def test_dev_says_where_a_wrong_listener_stands(
 def test_dev_may_listen_everywhere_if_clients_are_told_where() -> None:
     found = resolve_dev(DevOptions(host="0.0.0.0", assignments=["advertised.grpc=me:9094"]))
     assert node_config(found).advertised_grpc == "me:9094"
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        (DevOptions(), "127.0.0.1:9095"),
+        (DevOptions(http_port=7), "127.0.0.1:7"),
+        (DevOptions(grpc_port=0), "127.0.0.1:0"),
+        (DevOptions(grpc_port=9000, http_port=9095), "127.0.0.1:9095"),
+        (DevOptions(host="127.0.0.9"), "127.0.0.9:9095"),
+        (DevOptions(assignments=["listeners.http=h:1"]), "h:1"),
+        (DevOptions(assignments=["listeners.http="]), ""),
+    ],
+)
+def test_dev_opens_a_port_for_metrics_beside_that_of_clients(
+    options: DevOptions, address: str
+) -> None:
+    assert node_config(resolve_dev(options)).http_listener == address
+
+
+def test_the_port_for_metrics_is_given_once() -> None:
+    with pytest.raises(InvalidConfig, match=r"listeners\.http is given twice"):
+        resolve_dev(DevOptions(http_port=1, assignments=["listeners.http=h:2"]))
+
+
+def test_a_server_opens_no_port_for_metrics_unless_told(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('data.dir = "/f"\n')
+    assert load_config(str(file)).http_listener == ""
+    with pytest.raises(InvalidConfig, match=r"listeners\.http is .*9095"):
+        load_config(str(file), ["listeners.http=9095"])
+    with pytest.raises(InvalidConfig, match=r"log\.format is 'xml'; give text or json"):
+        load_config(str(file), ["log.format=xml"])

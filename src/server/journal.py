@@ -1,0 +1,63 @@
+"""The journal: what a node logs on stderr, as text for people or as JSON for machines.
+
+Every line of ours is an event: a name that stays (`raft.became_leader`), then `key=value` pairs, in
+a format string with its arguments beside it. So JSON needs no second way to log: the pairs are read
+off the format, and numbers stay numbers. docs/observability.md lists the events.
+"""
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
+RESERVED: Final = ("time", "level", "logger", "event", "message", "traceback")
+"""Keys of every line, which no event may use for its own."""
+
+_EVENT: Final = re.compile(r"([a-z]+\.[a-z_]+):?(?=\s|$)")
+_FIELD: Final = re.compile(r"(?:\b(\w+)=)?%([-#0 +]*\d*(?:\.\d+)?[a-zA-Z%])")
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of JSON a record: the reserved keys, then the event's own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; what cannot be JSON becomes text."""
+        text = record.getMessage()
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z",
+            "level": record.levelname,
+            "logger": record.name,
+        }
+        if (event := _EVENT.match(text)) is not None:
+            line["event"] = event[1]
+            line.update(fields_of(record.msg, record.args))
+        line["message"] = text
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def fields_of(form: object, arguments: object) -> dict[str, Any]:
+    """Return the `key=` pairs of a format with their values; numbers, booleans and None as they
+    are, the rest as the format writes it."""
+    if not isinstance(form, str) or not isinstance(arguments, tuple):
+        return {}
+    found: dict[str, Any] = {}
+    left = iter(arguments)
+    for key, conversion in _FIELD.findall(form):
+        if conversion == "%":
+            continue
+        value = next(left, None)
+        if key and key not in RESERVED:
+            is_plain = value is None or isinstance(value, int | float)
+            found[key] = value if is_plain else f"%{conversion}" % (value,)
+    return found
+
+
+def write_json() -> None:
+    """Have every handler of this process write JSON from now on."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter())
