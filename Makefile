@@ -93,7 +93,7 @@ pictures: setup ## draw the simulated runs that docs/raft.md shows
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50, or SEED=n to replay one
 	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-track-record: setup ## hunt the planted bugs of the consensus core and write their table into docs/track-record.md
+track-record: setup ## hunt the planted bugs and write their tables into docs/track-record.md
 	$(BIN)/python -m tests.planted.track_record
 
 mutate: setup ## change the consensus core's decisions one by one, and write what no test noticed into docs/track-record.md

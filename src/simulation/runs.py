@@ -70,6 +70,10 @@ def player_of(level: str) -> Player:
         from .quorum.level import play_core
 
         return play_core
+    if level == "partitions":
+        from .replication.level import play_partitions
+
+        return play_partitions
     scenario = scenario_of(level)
     return lambda seed, *, trace: play_seed(level, seed, scenario, trace=trace)
 
@@ -89,6 +93,10 @@ def scenario_of(level: str) -> Play:
             from .scenarios.quorum import play as play_quorum
 
             return play_quorum
+        case "node":
+            from .cluster.level import play as play_node
+
+            return play_node
         case "clients":
             from .scenarios.clients import play as play_clients
 
@@ -105,4 +113,14 @@ def scenario_of(level: str) -> Play:
             raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
 
 
-LEVELS: Final = ("core", "broker", "quorum", "clients", "evil", "storage", "mini")
+LEVELS: Final = (
+    "core",
+    "partitions",
+    "broker",
+    "quorum",
+    "node",
+    "clients",
+    "evil",
+    "storage",
+    "mini",
+)

@@ -5,9 +5,9 @@ network, of disks and of processes, and every invariant after every event.
 executes what a core says, `invariants/` is what must hold, `trace` the story of a run for pictures.
 """
 
+from ..violation import Violation
 from .level import play_core
 from .options import QuorumOptions
 from .scenario import QuorumRun
-from .violation import Violation
 
 __all__ = ["QuorumOptions", "QuorumRun", "Violation", "play_core"]

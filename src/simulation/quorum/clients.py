@@ -7,7 +7,7 @@ something else was answered has a place behind it (at least the same, for a read
 comparison an operation: the largest place answered so far, noted at the start, checked at the end.
 """
 
-from .violation import Violation
+from ..violation import Violation
 
 
 class Proposal:

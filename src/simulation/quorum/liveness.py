@@ -4,12 +4,12 @@ a bound, nobody is stuck; then the rest comes back."""
 from random import Random
 from typing import Final
 
+from ..violation import Violation
 from .clients import History
 from .harness import Harness
 from .member import Member
 from .operators import Operators
 from .recorder import What
-from .violation import Violation
 from .weather import Weather
 
 ROUNDS_MAX: Final = 60

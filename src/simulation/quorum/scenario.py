@@ -45,6 +45,11 @@ class QuorumRun:
         )
         self.facts: dict[str, int] = {}
 
+    @property
+    def event_count(self) -> int:
+        """Events played so far."""
+        return self.harness.recorder.count
+
     def play(self) -> None:
         """Both phases."""
         was_collecting = gc.isenabled()

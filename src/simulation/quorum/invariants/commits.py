@@ -2,9 +2,9 @@
 
 from ....raftlog.core.messages import AppendResponse, HeartbeatResponse
 from ....raftlog.core.voters import VoterSet
+from ...violation import Violation
 from ..member import Member
 from ..oracle import Oracle
-from ..violation import Violation
 
 
 class CommittedOnQuorum:

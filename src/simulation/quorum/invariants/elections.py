@@ -3,10 +3,10 @@
 from ....raftlog.core.messages import VoteRequest, VoteResponse
 from ....raftlog.core.ready import HardState
 from ....raftlog.core.voters import Voter
+from ...violation import Violation
 from ..checks import Delivered
 from ..member import Member, log_end_of
 from ..oracle import Oracle
-from ..violation import Violation
 
 
 class ElectionSafety:

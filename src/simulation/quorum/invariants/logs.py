@@ -5,10 +5,10 @@ from typing import Final
 from ....ids import Offset
 from ....raftlog.core.log_view import Entry
 from ....raftlog.core.voters import VoterSet
+from ...violation import Violation
 from ..disks import MemberDisk
 from ..member import Member
 from ..oracle import Oracle
-from ..violation import Violation
 
 NO_VOTERS: Final = VoterSet(())
 

@@ -3,10 +3,10 @@
 from ....raftlog.core.log_view import Entry, EntryKind
 from ....raftlog.core.messages import FollowRequest, Message, VoteRequest
 from ....raftlog.core.voters import VoterSet
+from ...violation import Violation
 from ..checks import Delivered
 from ..member import Member
 from ..oracle import Oracle
-from ..violation import Violation
 
 
 class OneChange:

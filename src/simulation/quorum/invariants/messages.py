@@ -10,11 +10,11 @@ from ....raftlog.core.messages import (
 )
 from ....raftlog.core.ready import ReadReady
 from ....raftlog.core.voters import Voter
+from ...violation import Violation
 from ..clients import Read
 from ..member import Member
 from ..network import MESSAGES
 from ..oracle import Oracle
-from ..violation import Violation
 
 OF_LEADERS = (AppendRequest, Heartbeat, SnapshotChunk, TimeoutNow, EndEpoch)
 

@@ -2,10 +2,10 @@
 
 from ....raftlog.core.log_view import SnapshotId
 from ....raftlog.core.messages import SnapshotChunk
+from ...violation import Violation
 from ..disks import SnapshotFile
 from ..member import Member
 from ..oracle import Oracle
-from ..violation import Violation
 
 
 class SameSnapshot:

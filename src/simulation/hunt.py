@@ -1,15 +1,17 @@
-"""`python -m quorumlog.simulation.quorum.hunt`: play seeds of cores until one fails, and say how.
+"""`python -m quorumlog.simulation.hunt`: play seeds of a level until one fails, and say how.
 
-For planted bugs: a process of its own plays the patched package. Prints one line of JSON.
+For planted bugs: a process of its own plays the patched package. Prints one line of JSON. The
+levels played here are those whose runs are plain objects; whole nodes are played by the runner.
 """
 
 import argparse
 import json
 import sys
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Final, Protocol
 
-from .scenario import QuorumRun
 from .violation import Violation
 
 
@@ -18,22 +20,48 @@ class Found:
     """The first seed that failed."""
 
     seed: int
-    by: str  # the invariant's name, or where in the core an assertion did not hold
+    by: str  # the invariant's name, or where an assertion did not hold
     detail: str
     events: int  # of all seeds until then
 
 
-def hunt(seeds: range) -> Found | None:
+class Run(Protocol):
+    """A run of one seed."""
+
+    def play(self) -> None:
+        """All of it; raises Violation, or what broke in the code that is played."""
+
+    @property
+    def event_count(self) -> int:
+        """Events played so far."""
+
+
+def _core(seed: int) -> Run:
+    from .quorum.scenario import QuorumRun
+
+    return QuorumRun(seed)
+
+
+def _partitions(seed: int) -> Run:
+    from .replication.world import ReplicationRun
+
+    return ReplicationRun(seed)
+
+
+RUNS: Final[Mapping[str, Callable[[int], Run]]] = {"core": _core, "partitions": _partitions}
+
+
+def hunt(level: str, seeds: range) -> Found | None:
     """Play seeds until one fails; None when all pass."""
     events = 0
     for seed in seeds:
-        run = QuorumRun(seed)
+        run = RUNS[level](seed)
         try:
             run.play()
         except Exception as error:
-            events += run.harness.recorder.count
+            events += run.event_count
             return Found(seed=seed, by=_finder(error), detail=str(error)[:500], events=events)
-        events += run.harness.recorder.count
+        events += run.event_count
     return None
 
 
@@ -49,10 +77,11 @@ def _finder(error: Exception) -> str:
 def main() -> int:
     """Parse the command line, hunt, print; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--level", choices=tuple(RUNS), default="core")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=100)
     options = parser.parse_args()
-    found = hunt(range(options.first, options.first + options.seeds))
+    found = hunt(options.level, range(options.first, options.first + options.seeds))
     sys.stdout.write(json.dumps(None if found is None else asdict(found)) + "\n")
     return 0
 
