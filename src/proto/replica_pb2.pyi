@@ -64,7 +64,7 @@ class FollowResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[FollowResult, _Mapping[str, object]]]] = ...) -> None: ...
 
 class FollowResult(_message.Message):
-    __slots__ = ("topic_id", "partition", "leader_epoch", "high_watermark", "log_start_offset", "records", "diverging", "error")
+    __slots__ = ("topic_id", "partition", "leader_epoch", "high_watermark", "log_start_offset", "records", "diverging", "error", "may_have_gaps")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class FollowResult(_message.Message):
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     DIVERGING_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MAY_HAVE_GAPS_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     leader_epoch: int
@@ -81,7 +82,8 @@ class FollowResult(_message.Message):
     records: bytes
     diverging: EpochEnd
     error: _errors_pb2.Error
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping[str, object]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+    may_have_gaps: bool
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping[str, object]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., may_have_gaps: _Optional[bool] = ...) -> None: ...
 
 class EpochEnd(_message.Message):
     __slots__ = ("epoch", "end_offset")

@@ -572,7 +572,7 @@ class Log:
     def _create(self, wall_ms: int) -> None:
         metadata = None
         if self.topic_id is not None:
-            self.gaps_below = 0 if self.config.compacted else None
+            self.gaps_below = 0 if self.config.compacted or self.was_compacted else None
             bound = self.unsynced_bytes_max
             metadata = encode_partition_metadata(self.topic_id, bound, self.gaps_below)
         self._segments.create(self.log_end_offset, self.config, metadata=metadata, wall_ms=wall_ms)

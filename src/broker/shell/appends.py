@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from ...errors import TimedOut
+from ...errors import NotEnoughReplicasAfterAppend, TimedOut
 from ...ids import Offset
 from ...runtime import Clock
 from ...storage.shell.channel import Appended
@@ -27,7 +27,8 @@ class PendingAppend:
 
     async def settle(self, deadline_ms: int) -> AppendResult:
         """Return once acknowledged. Raises TimedOut at `deadline_ms` (Clock.now_ms(); whether the
-        records are stored is then unknown), or why nothing was stored. Called once."""
+        records are stored is then unknown), NotEnoughReplicasAfterAppend, or why nothing was
+        stored. Called once."""
         if not self._future.done():  # done is the usual case behind others of the same stream
             await self._until(self._future, deadline_ms)
         appended = self._future.result()
@@ -58,6 +59,13 @@ class PendingAppend:
                 await future
         except TimeoutError:
             partition = self._replica.partition
+            if partition.is_under_min_isr:
+                raise NotEnoughReplicasAfterAppend(
+                    "stored by the leader, and fewer replicas are in sync now than "
+                    "min.insync.replicas: acknowledged by none until they are back; repeat",
+                    topic=partition.topic,
+                    partition=partition.index,
+                ) from None
             raise TimedOut(
                 "not acknowledged in time; the records may be stored or not, so repeat only if "
                 "duplicates are harmless",

@@ -28,7 +28,9 @@ async def delete_records(
             log = await replica.opened()
             replica.partition.check_leader(None)
             log.note_high_watermark(replica.partition.high_watermark)
-            return DeletionOutcome(spec, await directory.delete_records(log, spec.before_offset))
+            start = await directory.delete_records(log, spec.before_offset)
+            replica.start_moved()
+            return DeletionOutcome(spec, start)
         except OffsetOutOfRange as error:
             place = OffsetOutOfRange(error.message, topic=spec.topic, partition=spec.partition)
             return DeletionOutcome(spec, -1, place)

@@ -52,6 +52,7 @@ class FollowedHere:
         "replica",
         "session",
         "told_high_watermark",
+        "told_log_start",
         "topic_id",
     )
 
@@ -64,9 +65,20 @@ class FollowedHere:
         self.last_epoch = -1  # of the follower's last batch
         self.max_bytes = 0
         self.told_high_watermark = -1
+        self.told_log_start = -1
         self.is_under_way = False  # records or an error are out, and the follower has not answered
         self.diverging: tuple[Epoch, Offset] | None = None
         self.error: QuorumlogError | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the follower was not told yet how far all is committed, or where the log starts
+        now; of a partition that is led here."""
+        assert self.replica is not None, "only what is led here is told"
+        return (
+            self.replica.partition.high_watermark > self.told_high_watermark
+            or self.replica.log.log_start_offset > self.told_log_start
+        )
 
     # What the replica calls as its Watcher.
 
@@ -76,7 +88,7 @@ class FollowedHere:
             self.session.note(self)
 
     def committed(self) -> None:
-        """The high watermark moved."""
+        """The high watermark moved, or the log's start."""
         if not self.is_under_way:
             self.session.note_mark(self)
 
@@ -234,7 +246,7 @@ class FollowSession:
             self._look_at_isr(replica)
         if each.diverging is not None or fetch.log_end_offset < replica.log.log_end_offset:
             self.note(each)
-        elif partition.high_watermark > each.told_high_watermark:
+        elif each.is_behind:
             self.note_mark(each)
 
     def _replica_of(self, each: FollowedHere) -> Replica | None:
@@ -243,7 +255,7 @@ class FollowSession:
             if each.replica is not None:
                 each.replica.watchers.pop(each, None)
             each.replica = replica
-            each.told_high_watermark = -1
+            each.told_high_watermark = each.told_log_start = -1
             if replica is not None:
                 replica.watchers[each] = None
         return replica
@@ -363,7 +375,8 @@ class FollowSession:
         self._marks.pop(each, None)
         result.leader_epoch = partition.leader_epoch
         result.high_watermark = each.told_high_watermark = partition.high_watermark
-        result.log_start_offset = replica.log.log_start_offset
+        result.log_start_offset = each.told_log_start = replica.log.log_start_offset
+        result.may_have_gaps = replica.log.was_compacted
 
 
 def _divergence(

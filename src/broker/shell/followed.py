@@ -85,6 +85,8 @@ class Followed:
             self._failed(decode_error(result.error))
             return None
         log, records = replica.log, result.records
+        if result.may_have_gaps and not log.was_compacted:
+            return self._expect_gaps()
         answer = FollowAnswer(
             leader_epoch=Epoch(result.leader_epoch),
             high_watermark=Offset(result.high_watermark),
@@ -174,6 +176,13 @@ class Followed:
             self._complain(error)  # the next answer brings it again
         finally:
             self._moves_start = False
+
+    async def _expect_gaps(self) -> None:
+        """The leader's log was compacted under another config; a recovery must know of it."""
+        try:
+            await self._directory.expect_gaps(self.replica.log)
+        except OSError as error:
+            self._failed(StorageError(f"{self.replica.log.folder}: {error}"))
 
     async def _truncate(self, offset: int) -> None:
         log = self.replica.log

@@ -42,7 +42,7 @@ class Watcher(Protocol):
         """The log's end moved, or its flushed end."""
 
     def committed(self) -> None:
-        """The high watermark moved."""
+        """The high watermark moved, or the log's start."""
 
     def role_changed(self) -> None:
         """The replica leads now, or does no more, or was given up."""
@@ -240,6 +240,11 @@ class Replica:
         for watcher in self.watchers:
             watcher.committed()
         self._wake_fetches()
+
+    def start_moved(self) -> None:
+        """The log's start moved: the followers delete as much."""
+        for watcher in self.watchers:
+            watcher.committed()
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Have something done for this replica that nobody waits for."""

@@ -120,3 +120,13 @@ def parent_of(path: str) -> str:
 def is_number(text: str) -> bool:
     """Whether the text is ASCII digits alone."""
     return text.isascii() and text.isdigit()
+
+
+def side_lane(path: str) -> str:
+    """Return the name of the lane of what lies beside a data directory's segments."""
+    return f"side:{path}"
+
+
+def lane_of(path: str) -> str:
+    """Return the name of a data directory's write lane."""
+    return f"write:{path}"

@@ -22,7 +22,14 @@ from ...runtime.ports import Buffer, Runtime, Scope
 from ..config import DirectoryConfig, LogConfig
 from ..disk.checkpoints import DirectoryMeta
 from ..disk.contents import replace_file
-from ..disk.layout import LOG_START_OFFSETS, RECOVERY_POINTS, deleted_folder, join
+from ..disk.layout import (
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    deleted_folder,
+    join,
+    lane_of,
+    side_lane,
+)
 from ..disk.pool import FilePool
 from ..log import Log
 from ..opening.premises import (
@@ -62,7 +69,6 @@ from .writer import Writer
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 T = TypeVar("T")
-
 LOOKUPS_MAX: Final = 10
 """Attempts at a lookup by time while segments are removed or replaced under it."""
 
@@ -336,8 +342,8 @@ class Directory:
         )
 
     def settle(self, log: Log) -> "asyncio.Future[None] | None":
-        """Return what is done once everything queued before has ended, None if it has: the log's
-        end stands still then. It fails with the log, StorageError, or Stopping."""
+        """Return what is done once all that was queued before has ended, None if it has; fails with
+        the log."""
         channel = self._channel(log)
         return None if channel.is_settled else self._writer.barrier(channel)
 
@@ -413,6 +419,12 @@ class Directory:
         self.housekeeping.drop(log)
         await self._writer.exclusive(channel, begin, end, repeats=True)
 
+    async def expect_gaps(self, log: Log) -> None:
+        """Take batches that leave offsets out: the leader's log was compacted. Raises OSError."""
+        if log.gaps_below is None and log.segment_bases:
+            await self._checkpoints.store_gaps(log, 0)
+        log.was_compacted = True
+
     async def delete_records(self, log: Log, offset: int) -> int:
         """Make what lies below `offset` (-1: below the high watermark) unreadable for good; returns
         the log start offset, which is durable by then. Space is given back by retention.
@@ -473,8 +485,7 @@ class Directory:
 
     def _renaming_away(self, name: str, new: str) -> Callable[[], None]:
         """Forget a log's checkpoints; return the waiting part of its deletion."""
-        offsets = self._checkpoints.stored.forget(name)
-        old = join(self.path, name)
+        offsets, old = self._checkpoints.stored.forget(name), join(self.path, name)
         return partial(rename_away, self._runtime.files, self.path, offsets, old, new)
 
     async def _unlink(self, folder: str) -> None:
@@ -547,9 +558,8 @@ class Directory:
                     if before == log.replacements:
                         return found
             # It goes by names, which stand for other files now, or soon: wait for that, look again.
-            await self._writer.exclusive(
-                self._channel(log), lambda: None, lambda _: None, changes=False
-            )
+            channel = self._channel(log)
+            await self._writer.exclusive(channel, lambda: None, lambda _: None, changes=False)
         raise StorageError(f"{log.folder}: its segments change faster than a time is looked up")
 
     async def _in_read_lane(self, job: Callable[[], T], *, cost_bytes: int = 0) -> T:
@@ -580,7 +590,7 @@ class Directory:
             raise StorageError(f"{join(self.path, name)}: {error}") from error
 
     async def checkpoint(self) -> None:
-        """Flush every log that was appended to, then store the checkpoints. Raises OSError."""
+        """Flush what was appended to, then store the checkpoints. Raises OSError."""
         await self._checkpoints.checkpoint()
 
     def _channel(self, log: Log) -> Channel:
@@ -588,13 +598,3 @@ class Directory:
         if channel is None or channel.log is not log:
             raise StorageError(f"{log.name} is not open in {self.path}")
         return channel
-
-
-def side_lane(path: str) -> str:
-    """Return the name of the lane of what lies beside a data directory's segments."""
-    return f"side:{path}"
-
-
-def lane_of(path: str) -> str:
-    """Return the name of a data directory's write lane."""
-    return f"write:{path}"
