@@ -1,0 +1,139 @@
+"""Where partitions are, the cluster's configs and features: commands against a real node."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .shared_node import invoke, succeed
+
+
+def test_a_topic_is_made_as_assigned_and_grows(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, "--assignments", "1/1", address=address)
+    said = succeed("topics", "alter", topic, "-p", "3", "--validate-only", address=address)
+    assert said == f"Topic {topic} would have 3 partitions.\n"
+    for _ in range(2):
+        said = succeed("topics", "alter", topic, "--partitions", "3", address=address)
+        assert said == f"Topic {topic} has 3 partitions.\n"
+    grown = json.loads(
+        succeed(
+            "topics", "alter", topic, "-p", "4", "--assignments", "1", "-o", "json", address=address
+        )
+    )
+    assert [each["replicas"] for each in grown["partitions"]] == [[1]] * 4
+    refused = invoke("topics", "alter", topic, "-p", "2", "-o", "json", address=address)
+    assert refused.exit_code == 1
+    assert json.loads(refused.stderr)["error"] == "INVALID_PARTITIONS"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("topics", "create", "x", "-p", "2", "--assignments", "1"), 2, "leave out both"),
+        (("topics", "create", "x", "--assignments", "1,1"), 1, "name each broker once"),
+        (("topics", "create", "x", "--assignments", "1,7"), 1, "7"),
+        (("topics", "alter", "none-such", "-p", "2"), 1, "there is no such topic"),
+        (("partitions", "status", "none-such"), 1, "there is no such topic"),
+        (("partitions", "reassign"), 2, "say where to"),
+        (("partitions", "reassign", "--cancel", "--drain", "1"), 2, "say where to"),
+        (("partitions", "reassign", "--drain", "1", "--brokers", "2"), 2, "two rules"),
+        (("partitions", "reassign", "--to", "1"), 2, "--to goes with a topic"),
+        (("partitions", "reassign", "-p", "0", "--drain", "1"), 2, "goes with a topic"),
+        (("partitions", "reassign", "--cancel", "--dry-run"), 2, "--cancel has none"),
+        (("partitions", "reassign", "none-such", "--drain", "1"), 1, "there is no such topic"),
+        (("partitions", "reassign", "--brokers", "4"), 1, "there is no broker 4"),
+        (("partitions", "reassign", "--file", "/none/such"), 1, "cannot be read"),
+        (("partitions", "elect-leader", "-p", "0"), 2, "goes with a topic"),
+        (("partitions", "elect-leader", "t", "--unclean"), 2, "name a topic and each"),
+        (("features", "update", "metadata.version"), 2, "give NAME=VALUE"),
+        (("features", "update", "metadata.version=new"), 2, "give a whole number"),
+        (("features", "update", "metadata.version=99"), 1, "not 99"),
+        (("brokers", "unregister", "1"), 1, "is alive"),
+        (("brokers", "unregister", "9"), 1, "no broker is registered"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_remedy(
+    address: str, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    refused = invoke(*arguments, address=address)
+    assert refused.exit_code == code, refused.output
+    assert said in " ".join(refused.stderr.replace("│", " ").split())
+
+
+def test_the_state_of_partitions_is_counted_and_told(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, "-p", "2", address=address)
+    said = succeed("partitions", "status", topic, address=address)
+    assert said == "2 partitions: all in order.\n"
+    told = json.loads(
+        succeed("partitions", "status", topic, "--all", "-o", "json", address=address)
+    )
+    assert told["counts"]["partitions"] == 2
+    assert told["partitions"][1] == {
+        "topic": topic,
+        "partition": 1,
+        "states": [],
+        "leader": 1,
+        "replicas": [1],
+        "isr": [1],
+        "min_isr": 1,
+        "elr": [],
+        "adding": [],
+        "removing": [],
+    }
+    assert topic in succeed("partitions", "status", topic, "--all", address=address)
+
+
+def test_moves_are_planned_begun_and_refused_by_the_partition(
+    address: str, topic: str, tmp_path: Path
+) -> None:
+    succeed("topics", "create", topic, "-p", "2", address=address)
+    reassign = ("partitions", "reassign")
+    assert succeed(*reassign, topic, "--cancel", address=address) == "There is nothing to do.\n"
+    planned = json.loads(
+        succeed(*reassign, topic, "-p", "1", "--to", "1", "--dry-run", address=address)
+    )
+    assert planned["partitions"] == [{"topic": topic, "partition": 1, "replicas": [1]}]
+    file = tmp_path / "plan"
+    file.write_text(json.dumps(planned))
+    done = succeed(*reassign, "--file", str(file), "--wait", address=address)
+    assert done == "1 partition is where they shall be.\n"
+    planned["partitions"].append({"topic": topic, "partition": 0, "replicas": [5]})
+    refused = invoke(
+        *reassign, "--file", "-", "-o", "json", address=address, stdin=json.dumps(planned)
+    )
+    assert refused.exit_code == 1
+    told = json.loads(refused.stdout)["partitions"]
+    assert [(each["partition"], each["error"]) for each in told] == [
+        (1, None),
+        (0, "INVALID_REPLICA_ASSIGNMENT"),
+    ]
+
+
+def test_an_election_that_changes_nothing_is_done(address: str, topic: str) -> None:
+    succeed("topics", "create", topic, address=address)
+    for arguments in ((topic, "-p", "0"), (topic, "-p", "0", "--unclean"), ()):
+        said = succeed("partitions", "elect-leader", *arguments, address=address)
+        assert said == "There is nothing to do.\n"
+
+
+def test_configs_of_the_cluster_are_set_shown_and_given_back(address: str) -> None:
+    name = "replication.throttled.rate"
+    alter, describe = ("configs", "alter", "--cluster"), ("configs", "describe", "--cluster")
+    said = succeed(*alter, "--set", f"{name}=50MiB", address=address)
+    assert said == f"The cluster has set: {name}=52428800.\n"
+    (told,) = json.loads(succeed(*describe, "--changed", "-o", "json", address=address))
+    assert (told["name"], told["value"], told["source"]) == (name, "52428800", "cluster")
+    said = succeed(*alter, "--delete", name, address=address)
+    assert said == "The cluster has set: nothing, all defaults.\n"
+    assert name in succeed(*describe, address=address)
+    for wrong in (alter[:2], (*alter, "topic"), (*describe, "topic")):
+        refused = invoke(*wrong, "--set", "a=b", address=address)
+        assert refused.exit_code == 2
+
+
+def test_features_are_listed_and_updated(address: str) -> None:
+    (row, *_) = json.loads(succeed("features", "list", "-o", "json", address=address))
+    assert row["level_min"] <= row["level"] <= row["level_max"]
+    level = f"{row['name']}={row['level']}"
+    assert row["name"] in succeed("features", "update", level, "--validate-only", address=address)
+    assert row["name"] in succeed("features", "list", address=address)
