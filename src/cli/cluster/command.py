@@ -169,7 +169,7 @@ def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> No
         return
     typer.echo(f"cluster {cluster.cluster_id} in {cluster.folder}\n")
     print_table(
-        ("node", "roles", "state", "leader", "pid", "grpc", "controller"),
+        ("node", "roles", "state", "leader", "pid", "grpc", "controller", "http"),
         [
             (
                 row["id"],
@@ -179,6 +179,7 @@ def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> No
                 "-" if row["pid"] is None else str(row["pid"]),
                 row["grpc"],
                 row["controller"],
+                row["http"],
             )
             for row in _json(cluster, health)["nodes"]
         ],
@@ -368,6 +369,6 @@ def _node_json(node: LocalNode, health: "NodeHealth") -> dict[str, Any]:
         "kafka": None,
         "grpc": node.grpc,
         "controller": node.controller,
-        "http": None,
+        "http": node.http,
         "state": health.state,
     }

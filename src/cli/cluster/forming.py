@@ -19,6 +19,7 @@ from .state import BOTH, CONTROLLER, LocalCluster, LocalNode, store
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
 PORT_TRIES = 200
+PORTS_A_NODE = 3  # for clients, for other nodes, for metrics and health
 OWN_SETTINGS = (
     "data.dir",
     "node.id",
@@ -26,6 +27,7 @@ OWN_SETTINGS = (
     "cluster.id",
     "listeners.grpc",
     "listeners.controller",
+    "listeners.http",
     "advertised.grpc",
     "advertised.controller",
     "controller.voters",
@@ -36,10 +38,9 @@ OWN_SETTINGS = (
 
 def new_cluster(folder: str, roles: Sequence[tuple[str, ...]]) -> LocalCluster:
     """Draw up a cluster whose nodes 1, 2, ... have these roles; nothing is written."""
-    ports = free_ports(2 * len(roles), taken=())
+    ports = free_ports(PORTS_A_NODE * len(roles), taken=())
     nodes = tuple(
-        _node(number, each, ports[2 * number - 2 : 2 * number])
-        for number, each in enumerate(roles, 1)
+        _node(number, each, _share(ports, number)) for number, each in enumerate(roles, 1)
     )
     return LocalCluster(
         folder=folder,
@@ -74,11 +75,12 @@ def grown(cluster: LocalCluster, roles: Sequence[tuple[str, ...]]) -> LocalClust
             f"{cluster.folder} holds {describe_roles(have)}, not {describe_roles(roles)}: nodes "
             "can be added, not taken away or changed; --data-dir makes another cluster"
         )
-    taken = [port_of(a) for node in cluster.nodes for a in (node.grpc, node.controller) if a]
+    addresses = (a for node in cluster.nodes for a in (node.grpc, node.controller, node.http))
+    taken = [port_of(address) for address in addresses if address]
     more = roles[len(have) :]
-    ports = free_ports(2 * len(more), taken=taken)
+    ports = free_ports(PORTS_A_NODE * len(more), taken=taken)
     added = [
-        _node(len(have) + number, each, ports[2 * number - 2 : 2 * number])
+        _node(len(have) + number, each, _share(ports, number))
         for number, each in enumerate(more, 1)
     ]
     return replace(cluster, nodes=(*cluster.nodes, *added))
@@ -151,12 +153,18 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
+def _share(ports: Sequence[int], number: int) -> Sequence[int]:
+    """The ports of the first, second ... node of those that they were found for."""
+    return ports[PORTS_A_NODE * (number - 1) : PORTS_A_NODE * number]
+
+
 def _node(number: int, roles: tuple[str, ...], ports: Sequence[int]) -> LocalNode:
     return LocalNode(
         id=number,
         roles=roles,
         grpc=f"{HOST}:{ports[0]}" if "broker" in roles else None,
         controller=f"{HOST}:{ports[1]}",
+        http=f"{HOST}:{ports[2]}",
         process=None,
     )
 
@@ -174,6 +182,8 @@ def _toml(cluster: LocalCluster, node: LocalNode) -> str:
     }
     if node.grpc is not None:
         rows["listeners.grpc"] = node.grpc
+    if node.http is not None:
+        rows["listeners.http"] = node.http
     head = f"# Node {node.id} of the cluster in {cluster.folder}; by `quorumlog cluster up`.\n"
     return head + "".join(f"{name} = {json.dumps(value)}\n" for name, value in rows.items())
 

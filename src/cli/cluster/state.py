@@ -31,6 +31,7 @@ class LocalNode:
     roles: tuple[str, ...]
     grpc: str | None  # "host:port" for clients; None: it serves none
     controller: str  # "host:port" for the other nodes
+    http: str | None  # "host:port" of metrics and health; None: made before there was one
     process: ProcessName | None  # the newest one that was started; it may have gone
 
 
@@ -166,5 +167,6 @@ def _node(row: dict[str, Any]) -> LocalNode:
         roles=tuple(row["roles"]),
         grpc=row["grpc"],
         controller=row["controller"],
+        http=row.get("http"),
         process=None if process is None else ProcessName(int(process["pid"]), process["start"]),
     )

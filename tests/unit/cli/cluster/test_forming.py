@@ -47,14 +47,26 @@ def test_a_state_reads_as_it_was_stored(tmp_path: Path) -> None:
     assert load(str(tmp_path)) == cluster
 
 
+def test_a_cluster_that_was_made_before_nodes_told_of_themselves_goes_on(tmp_path: Path) -> None:
+    store(new_cluster(str(tmp_path), [BOTH]))
+    path = tmp_path / "cluster.json"
+    row = json.loads(path.read_text())
+    del row["nodes"][0]["http"]
+    path.write_text(json.dumps(row))
+    cluster = form(load(str(tmp_path)))
+    assert cluster.nodes[0].http is None
+    assert load_config(cluster.config_file(1)).http_listener == ""
+
+
 def test_the_nodes_of_a_new_cluster_vote_and_have_ports_of_their_own(tmp_path: Path) -> None:
     cluster = form(new_cluster(str(tmp_path), [BOTH, BOTH, CONTROLLER]))
     assert cluster.is_formed
     assert [node.id for node in cluster.nodes] == [1, 2, 3]
     assert cluster.nodes[2].grpc is None
-    addresses = [a for node in cluster.nodes for a in (node.grpc, node.controller) if a]
-    assert len({port_of(address) for address in addresses}) == 5
+    addresses = [a for node in cluster.nodes for a in (node.grpc, node.controller, node.http) if a]
+    assert len({port_of(address) for address in addresses}) == 8
     for node in cluster.nodes:
+        assert load_config(cluster.config_file(node.id)).http_listener == node.http
         assert voting(cluster, node.id) == cluster.voters
         assert cluster.voters[node.id - 1].endswith(disk(cluster, node.id))
 
