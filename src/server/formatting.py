@@ -6,7 +6,7 @@ from functools import partial
 from ..errors import CorruptionError, DirectoryUnusable, InvalidRequest
 from ..ids import ClusterId, DirectoryId, NodeId
 from ..raftlog import METADATA_LOG_NAME
-from ..raftlog.core.voters import Voter
+from ..raftlog.core.voters import Voter, VoterSet
 from ..raftlog.shell.disk.formatting import format_directory as format_member
 from ..runtime import Runtime
 from ..storage import DirectoryMeta
@@ -29,12 +29,15 @@ async def format_directory(
     """Format the data directory for this node; repeating it changes nothing.
 
     Without a cluster id a formatted directory keeps its own, and a new one gets one drawn;
-    `forming` says who votes at first, None: this node alone. Raises DirectoryMismatch when it
+    `forming` says who votes at first, None: this node alone; a broker alone never does. Raises
+    DirectoryMismatch when it
     belongs to another cluster, node or disk, or was formed otherwise, DirectoryInUse,
     DirectoryUnusable when it cannot be made or written, InvalidRequest when a cluster id would be
     drawn for a broker alone.
     """
     forming = forming or Forming()
+    if not config.is_controller:
+        forming = Forming(directory_id=forming.directory_id, voters=VoterSet(()))
     entropy, node_id = runtime.entropy.stream("format"), NodeId(config.node_id)
     known = await _meta_of(runtime, config)
     text = cluster_id or (known.cluster_id if known is not None else "")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...errors import (
+    DuplicateBrokerRegistration,
     InconsistentClusterId,
     Lost,
     NotController,
@@ -29,6 +30,8 @@ from .publisher import MetadataPublisher
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
+TWIN_TIMEOUTS: Final = 3
+"""Another process under this id that still lives after so many session time-outs is no ghost."""
 SHUTDOWN_INTERVAL_MS: Final = 50
 """A broker that waits for leave to stop asks so often."""
 
@@ -119,19 +122,23 @@ class BrokerSession:
     async def run(self) -> None:
         """Keep a session with the active controller until close() or a granted shutdown.
 
-        Raises InconsistentClusterId: this node's configuration is wrong. Everything else is tried
-        again, at the next controller, after a back-off.
+        Raises InconsistentClusterId, and DuplicateBrokerRegistration once it is certain that the
+        other process under this id lives: this node's configuration is wrong. Everything else is
+        tried again, at the next controller, after a back-off.
         """
         attempt = 0
+        twin = _Twin(patience_ms=TWIN_TIMEOUTS * self._config.session_timeout_ms)
         while not self._is_over():
             try:
                 registered = await self._connect_once()
                 attempt = 0 if registered else attempt + 1
+                twin.is_gone()
             except InconsistentClusterId:
                 raise
             except QuorumlogError as error:
                 if self._is_over():
                     return
+                twin.ended(error, self._runtime.clock.now_ms(), was_registered=self._is_registered)
                 hint = error.leader_id if isinstance(error, NotController) else NO_NODE
                 self._controllers.failed(self._asked, hint=hint)
                 level = logging.INFO if error.retriable else logging.WARNING
@@ -346,3 +353,24 @@ class BrokerSession:
         return await self._calls.alter_partitions(
             request, broker_epoch=self.broker_epoch, timeout_ms=timeout_ms
         )
+
+
+class _Twin:
+    """Whether another live process has this broker's id, or but a dead one's session is left."""
+
+    def __init__(self, *, patience_ms: int) -> None:
+        self._patience_ms = patience_ms
+        self._since_ms: int | None = None  # when it was first met; None: not of late
+
+    def ended(self, error: QuorumlogError, now_ms: int, *, was_registered: bool) -> None:
+        """Note why a session ended; raises the error once patience is over."""
+        if isinstance(error, DuplicateBrokerRegistration):
+            since_ms = self._since_ms = now_ms if self._since_ms is None else self._since_ms
+            if now_ms - since_ms > self._patience_ms:
+                raise error
+        elif was_registered or not isinstance(error, NotController | Lost):
+            self.is_gone()
+
+    def is_gone(self) -> None:
+        """The controller did not name another one."""
+        self._since_ms = None

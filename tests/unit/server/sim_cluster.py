@@ -1,0 +1,152 @@
+"""Whole nodes on simulated machines: controllers and brokers apart or together, killed by hand."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from quorumlog.ids import NodeId
+from quorumlog.metadata import BrokerImage, MetadataImage
+from quorumlog.runtime import Runtime
+from quorumlog.server.addresses import id_text
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.forming import first_voters
+from quorumlog.server.node import Node, format_directory, is_formatted
+from quorumlog.simulation.world import SimNode, SimWorld
+
+T = TypeVar("T")
+CLUSTER = "c" * 22
+LONG_MS = 60_000  # of virtual time, for what must happen
+
+
+@dataclass(slots=True, eq=False)
+class Machine:
+    """A machine and the node on it."""
+
+    sim: SimNode
+    config: NodeConfig
+    node: Node | None = None
+    stop: asyncio.Event | None = None
+    is_ready: bool = False
+
+    @property
+    def image(self) -> MetadataImage:
+        """What is committed, as this node knows it."""
+        assert self.node is not None
+        assert self.node.parts.publisher is not None
+        return self.node.parts.publisher.committed_image
+
+    def start(self, *, cluster_id: str = CLUSTER) -> None:
+        """Start the next process."""
+
+        async def main(runtime: Runtime) -> None:
+            if not is_formatted(runtime, self.config):
+                forming = first_voters(self.config)
+                await format_directory(runtime, self.config, cluster_id=cluster_id, forming=forming)
+            self.node, self.stop = Node(runtime, self.config), asyncio.Event()
+            async with self.node:
+                self.is_ready = True
+                await self.stop.wait()
+
+        self.is_ready = False
+        self.sim.spawn(main)
+
+    def stop_in_order(self) -> None:
+        """As SIGTERM does."""
+        stop = self.stop
+        assert stop is not None
+
+        async def tell(runtime: Runtime) -> None:
+            stop.set()
+
+        self.sim.attach(tell, name="stop")
+
+
+class Play:
+    """All machines of one test."""
+
+    def __init__(self, world: SimWorld, machines: dict[int, Machine]) -> None:
+        self.world = world
+        self.machines = machines
+
+    def __getitem__(self, node_id: int) -> Machine:
+        return self.machines[node_id]
+
+    def add(self, node_id: int, name: str, **fields: Any) -> Machine:
+        """One more machine, not started yet."""
+        config = NodeConfig(
+            data_dir="/data",
+            node_id=node_id,
+            grpc_listener=f"{name}:9094",
+            controller_listener=f"{name}:9093",
+            **fields,
+        )
+        machine = Machine(self.world.node(name), config)
+        self.machines.setdefault(node_id, machine)
+        return machine
+
+    def until(self, condition: Callable[[], bool], *, within_ms: int = LONG_MS) -> int:
+        """Let time pass until it holds; return how long that took, in virtual milliseconds."""
+        begun_ms = self.world.now_ms()
+        self.world.run_until(condition, virtual_ms=within_ms)
+        return self.world.now_ms() - begun_ms
+
+    def all_ready(self, *node_ids: int) -> bool:
+        return all(self[node_id].is_ready for node_id in node_ids or self.machines)
+
+    def controller(self) -> Machine | None:
+        """Who decides."""
+        for machine in self.machines.values():
+            parts = None if machine.node is None or not machine.sim.alive else machine.node.parts
+            if parts is not None and parts.controller is not None and parts.controller.is_active:
+                return machine
+        return None
+
+    def broker(self, node_id: int) -> BrokerImage | None:
+        """A broker as the active controller has it."""
+        controller = self.controller()
+        return None if controller is None else controller.image.brokers.get(NodeId(node_id))
+
+    def is_fenced(self, node_id: int) -> bool:
+        broker = self.broker(node_id)
+        return broker is not None and broker.fenced
+
+    def ask(self, main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+        """Run a client on a machine of its own, to its end."""
+        client = self.world.node("client")
+        task = client.spawn(main)
+        self.until(task.done)
+        result: T = task.result()
+        return result
+
+
+@contextmanager
+def cluster(
+    *, seed: int = 1, controllers: int = 3, brokers: int = 2, combined: bool = False, **fields: Any
+) -> Iterator[Play]:
+    """Controllers 101.. and brokers 1.., or nodes 1.. that are both; all of them ready."""
+    roles: dict[int, tuple[str, ...]] = {}
+    if combined:
+        roles = {number: ("controller", "broker") for number in range(1, brokers + 1)}
+    else:
+        roles = {101 + number: ("controller",) for number in range(controllers)}
+        roles |= {number: ("broker",) for number in range(1, brokers + 1)}
+    voters = tuple(
+        f"{number}@n{number}:9093:{id_text(bytes([number]) * 16)}"
+        for number, held in roles.items()
+        if "controller" in held
+    )
+    with SimWorld(seed) as world:
+        play = Play(world, {})
+        for number, held in roles.items():
+            named = (
+                {"controller_voters": voters}
+                if "controller" in held
+                else {"controller_bootstrap": ("n101:9093", "n102:9093")}
+            )
+            play.add(number, f"n{number}", roles=held, **named, **fields)
+        for machine in list(play.machines.values()):
+            machine.start()
+        play.until(play.all_ready)
+        yield play
