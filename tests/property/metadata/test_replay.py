@@ -9,9 +9,13 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NO_NODE, DirectoryId, NodeId, Offset, TopicId
 from quorumlog.metadata import (
     EMPTY_IMAGE,
+    AlterClusterConfigs,
+    AlterConfigs,
+    AlterReassignments,
     BrokerStopping,
     Command,
     ControllerConfig,
+    CreatePartitions,
     CreateTopic,
     Decision,
     DeleteTopic,
@@ -19,6 +23,7 @@ from quorumlog.metadata import (
     FenceBroker,
     MetadataImage,
     PartitionImage,
+    Reassignment,
     RegisterBroker,
     UnfenceBroker,
     decide,
@@ -54,6 +59,38 @@ steps = st.lists(
             replication_factor=st.integers(0, 3),
             configs=st.sampled_from([(), (("retention.ms", "5"),), (("nonsense", "1"),)]),
             validate_only=st.booleans(),
+        ),
+        st.builds(
+            CreatePartitions,
+            topic=names,
+            count=st.integers(0, 6),
+            assignments=st.sampled_from([(), ((NodeId(1),),), ((NodeId(2), NodeId(0)),)]),
+        ),
+        st.builds(
+            AlterReassignments,
+            reassignments=st.lists(
+                st.builds(
+                    Reassignment,
+                    topic=names,
+                    partition=st.integers(0, 2),
+                    replicas=st.none()
+                    | st.lists(nodes, min_size=1, max_size=3, unique=True).map(tuple),
+                ),
+                max_size=3,
+            ).map(tuple),
+        ),
+        st.builds(
+            AlterConfigs,
+            topic=names,
+            changes=st.sampled_from(["1", "2", None]).map(
+                lambda value: (("min.insync.replicas", value),)
+            ),
+        ),
+        st.builds(
+            AlterClusterConfigs,
+            changes=st.sampled_from(["true", "false"]).map(
+                lambda value: (("unclean.leader.election.enable", value),)
+            ),
         ),
         st.builds(DeleteTopic, name=names),
         st.builds(DeleteTopic, topic_id=topic_ids),
@@ -138,6 +175,23 @@ def test_every_image_is_sound(script: list[Step]) -> None:
             assert leader.is_active, f"broker {leader.id} leads, fenced or stopping"
         assert {t.name for t in image.sorted_topics()} == set(image.topics_by_name)
         assert len(image.topics_by_id) == len(image.topics_by_name) == len(image.topics_by_key)
+
+
+@given(steps)
+@settings(max_examples=150, deadline=None)
+def test_the_indexes_hold_what_a_walk_over_everything_finds(script: list[Step]) -> None:
+    images, _ = run(script)
+    for image in images:
+        partitions = partitions_of(image)
+        for node in range(4):
+            on_node = sorted(key for key, each in partitions.items() if node in each.replicas)
+            assert list(image.partitions_on(NodeId(node))) == on_node
+            assert image.replica_count(NodeId(node)) == len(on_node)
+        assert set(image.placed) == {n for each in partitions.values() for n in each.replicas}
+        moving = sorted(key for key, each in partitions.items() if each.adding or each.removing)
+        assert list(image.moving) == moving
+        elsewhere = sorted(k for k, each in partitions.items() if each.leader != each.replicas[0])
+        assert list(image.led_elsewhere) == elsewhere
 
 
 @given(steps)

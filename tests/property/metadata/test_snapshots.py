@@ -11,6 +11,7 @@ from quorumlog.metadata import (
     EMPTY_IMAGE,
     ControllerConfig,
     CreateTopic,
+    Decision,
     MetadataImage,
     UnfenceBroker,
     decide,
@@ -65,6 +66,7 @@ def test_slices_are_small() -> None:
         commands.append(CreateTopic(name=name, topic_id=topic_id, partitions=200))
     for command in commands:
         decision = decide(image, command, ControllerConfig())
+        assert isinstance(decision, Decision)
         image = replay_batch(image, decision.records, base_offset=image.offset + 1, epoch=1)
     slices = list(image_slices(image))
     assert len(slices) > 3
