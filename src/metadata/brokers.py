@@ -20,6 +20,7 @@ from .commands import (
 )
 from .decision import AnyDecision, Decision
 from .elections import Loss, on_broker_back, on_broker_gone
+from .features import check_registration
 from .image import BrokerImage, MetadataImage
 from .replaying import replay
 from .steps import Walk, decision_of
@@ -37,6 +38,7 @@ def register(image: MetadataImage, command: RegisterBroker) -> AnyDecision:
     known = image.brokers.get(command.broker_id)
     if known is not None and known.incarnation_id == command.incarnation_id:
         return Decision(records=(), reply=Done())
+    check_registration(image, command.features)
     registration = pb.BrokerRecord(
         id=command.broker_id,
         incarnation_id=command.incarnation_id,

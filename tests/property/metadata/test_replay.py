@@ -205,7 +205,10 @@ def test_epochs_count_every_change_and_never_go_back(script: list[Step]) -> None
             if was is None or was == partition:
                 continue
             assert partition.partition_epoch == was.partition_epoch + 1
-            assert partition.leader_epoch == was.leader_epoch + (partition.leader != was.leader)
+            is_new_epoch = partition.leader != was.leader or (
+                set(was.replicas) - set(partition.replicas)
+            )
+            assert partition.leader_epoch == was.leader_epoch + bool(is_new_epoch)
 
 
 def created(partitions: int) -> CreateTopic:

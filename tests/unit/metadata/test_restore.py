@@ -30,8 +30,10 @@ def publisher_of(*values: bytes) -> MetadataPublisher:
 
 
 def restore(into: MetadataPublisher, source: MetadataPublisher, *, end_offset: int) -> None:
+    slices = source.snapshot()
+    assert slices is not None
     into.begin_restore()
-    for values in source.snapshot():
+    for values in slices:
         into.restore(values)
     into.end_restore(end_offset, 7)
 
@@ -39,6 +41,7 @@ def restore(into: MetadataPublisher, source: MetadataPublisher, *, end_offset: i
 def test_a_snapshot_gives_the_image_that_it_was_taken_of() -> None:
     source = publisher_of(*topic(KEPT, "kept"), *topic(NEW, "new"))
     slices = source.snapshot()
+    assert slices is not None
     source.committed(4, 1, topic(OLD, "later"))  # the snapshot stays what it was
     restored = MetadataPublisher()
     restored.begin_restore()

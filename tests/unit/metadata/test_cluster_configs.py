@@ -1,0 +1,115 @@
+"""Configs of the whole cluster: the table, what is refused, and what a change sets off."""
+
+import pytest
+
+from quorumlog.errors import InvalidConfig, InvalidRequest
+from quorumlog.metadata import (
+    CLUSTER_CONFIGS,
+    AlterClusterConfigs,
+    ClusterConfigsAltered,
+    ConfigType,
+    Decision,
+    cluster_number,
+    cluster_switch,
+    effective_cluster_configs,
+    effective_configs,
+)
+from quorumlog.metadata.cluster_configs import check_cluster_changes, may_elect_unclean
+
+from .cluster import Cluster
+
+UNCLEAN = "unclean.leader.election.enable"
+RATE = "replication.throttled.rate"
+
+
+def alter(
+    cluster: Cluster, *changes: tuple[str, str | None], validate_only: bool = False
+) -> Decision:
+    return cluster.do(AlterClusterConfigs(changes=changes, validate_only=validate_only))
+
+
+@pytest.mark.parametrize("name", CLUSTER_CONFIGS)
+def test_every_row_is_complete_and_its_default_is_legal(name: str) -> None:
+    row = CLUSTER_CONFIGS[name]
+    assert row.doc.endswith(".")
+    assert row.type is not ConfigType.WHOLE or row.unit
+    assert check_cluster_changes([(name, row.default)]) == {name: row.default}
+    assert list(CLUSTER_CONFIGS) == sorted(CLUSTER_CONFIGS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ([("replication.throttle.rate", "1")], r"did you mean replication.throttled.rate\?"),
+        ([("retention.ms", "1")], "no cluster config 'retention.ms'"),
+        ([(RATE, "fast")], "fast"),
+        ([(RATE, "-2")], "-1 or more"),
+        ([(UNCLEAN, "maybe")], "give true or false"),
+        ([(RATE, "1"), (RATE, None)], "twice"),
+        ([("x" * 300, "1")], "300 characters"),
+        ([("leader.imbalance.per.broker.percentage", "101")], "0..100"),
+    ],
+)
+def test_bad_changes_are_refused_with_the_reason(
+    changes: list[tuple[str, str | None]], why: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        check_cluster_changes(changes)
+
+
+def test_what_was_set_is_in_force_and_the_rest_has_its_default(cluster: Cluster) -> None:
+    cluster.start(1, 2)
+    decision = alter(cluster, (RATE, "10MiB"), (UNCLEAN, "TRUE"))
+    assert decision.reply == ClusterConfigsAltered(
+        configs=((RATE, str(10 << 20)), (UNCLEAN, "true"))
+    )
+    assert decision.brokers == (1, 2)
+    configs = cluster.image.cluster_configs
+    assert cluster_number(configs, RATE) == 10 << 20
+    assert cluster_switch(configs, UNCLEAN)
+    assert effective_cluster_configs(configs)["leader.imbalance.check.interval.seconds"] == "300"
+    alter(cluster, (RATE, None))
+    assert cluster_number(cluster.image.cluster_configs, RATE) == -1
+
+
+def test_a_repeat_and_a_look_change_nothing(cluster: Cluster) -> None:
+    cluster.start(1)
+    alter(cluster, (RATE, "5"))
+    assert alter(cluster, (RATE, "5")).records == ()
+    looked = alter(cluster, (RATE, "6"), validate_only=True)
+    assert looked.records == ()
+    assert looked.reply == ClusterConfigsAltered(configs=((RATE, "6"),))
+    assert cluster_number(cluster.image.cluster_configs, RATE) == 5
+    with pytest.raises(InvalidRequest):
+        alter(cluster)
+
+
+@pytest.mark.parametrize(
+    ("topic", "cluster", "may"),
+    [
+        ({}, {}, False),
+        ({}, {UNCLEAN: "true"}, True),
+        ({UNCLEAN: "false"}, {UNCLEAN: "true"}, False),
+        ({UNCLEAN: "true"}, {}, True),
+    ],
+)
+def test_a_topic_overrules_the_cluster_in_unclean_elections(
+    topic: dict[str, str], cluster: dict[str, str], may: bool
+) -> None:
+    assert may_elect_unclean(topic, cluster) is may
+    effective = effective_configs(topic, replication_factor=1, cluster_configs=cluster)
+    assert effective[UNCLEAN] == str(may).lower()
+
+
+def test_allowing_unclean_elections_gives_leaders_to_partitions_without_one(
+    cluster: Cluster,
+) -> None:
+    """2 fell out of sync, then 1 died: nobody may lead without possible loss."""
+    cluster.start(1, 2)
+    cluster.assign("a", (1, 2), min_insync_replicas="1")
+    cluster.set_isr("a", 1)
+    cluster.fence(1)
+    assert cluster.partition("a").leader == -1
+    alter(cluster, (UNCLEAN, "true"))
+    assert cluster.partition("a").leader == 2
+    assert cluster.partition("a").recovering

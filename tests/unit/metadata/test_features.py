@@ -1,0 +1,145 @@
+"""Feature levels: finalized only where every broker works with them."""
+
+import pytest
+
+from quorumlog.errors import FeatureUpdateFailed, InvalidRequest
+from quorumlog.ids import DirectoryId, NodeId
+from quorumlog.metadata import (
+    FEATURES,
+    OWN_FEATURES,
+    Decision,
+    FeaturesUpdated,
+    FeatureUpdate,
+    MetadataImage,
+    RegisterBroker,
+    UpdateFeatures,
+)
+from quorumlog.metadata.features import (
+    feature_levels,
+    finalized_level,
+    supported_levels,
+)
+from quorumlog.proto import metadata_records_pb2 as pb
+
+from .cluster import Cluster
+
+NAME = "metadata.version"
+
+
+def update(
+    cluster: Cluster, *updates: tuple[str, int], downgrade: bool = False, look: bool = False
+) -> Decision:
+    rows = tuple(
+        FeatureUpdate(name=name, level=level, allow_downgrade=downgrade) for name, level in updates
+    )
+    return cluster.do(UpdateFeatures(updates=rows, validate_only=look))
+
+
+def register(cluster: Cluster, node: int, *features: tuple[str, int, int]) -> None:
+    cluster.do(
+        RegisterBroker(
+            broker_id=NodeId(node),
+            incarnation_id=bytes([node]) * 16,
+            directory_id=DirectoryId(bytes([node]) * 16),
+            grpc_address="localhost:1",
+            features=features,
+        )
+    )
+
+
+def of_broker(cluster: Cluster, node: int, feature: tuple[str, int, int]) -> None:
+    """A broker that registered when other levels were in force."""
+    name, low, high = feature
+    supported = pb.SupportedFeature(name=name, level_min=low, level_max=high)
+    record = pb.BrokerRecord(
+        id=node, incarnation_id=bytes(16), directory_id=bytes(16), features=[supported]
+    )
+    cluster.replay((pb.MetadataRecord(broker=record),))
+
+
+def finalized(cluster: Cluster, name: str, level: int) -> MetadataImage:
+    record = pb.MetadataRecord(feature_level=pb.FeatureLevelRecord(name=name, level=level))
+    cluster.replay((record,))
+    return cluster.image
+
+
+def test_a_new_cluster_has_the_default_levels(cluster: Cluster) -> None:
+    row = FEATURES[NAME]
+    assert row.doc.endswith(".")
+    assert finalized_level(cluster.image, NAME) == row.default
+    assert feature_levels(cluster.image) == [(NAME, 1, 1, 1)]
+    assert OWN_FEATURES == ((NAME, 1, 1),)
+
+
+def test_the_level_in_force_is_a_success_and_no_change(cluster: Cluster) -> None:
+    cluster.start(1)
+    decision = update(cluster, (NAME, 1))
+    assert decision.records == ()
+    assert decision.reply == FeaturesUpdated(levels=((NAME, 1, 1, 1),))
+
+
+@pytest.mark.parametrize(
+    ("level", "downgrade", "why"),
+    [
+        (2, False, "the controller works with metadata.version 1..1, not 2"),
+        (0, False, "a downgrade"),
+        (0, True, "1..1, not 0"),
+    ],
+)
+def test_levels_that_this_version_does_not_work_with_are_refused(
+    cluster: Cluster, level: int, downgrade: bool, why: str
+) -> None:
+    with pytest.raises(FeatureUpdateFailed, match=why):
+        update(cluster, (NAME, level), downgrade=downgrade)
+
+
+def test_a_registered_broker_that_does_not_work_with_it_is_named(cluster: Cluster) -> None:
+    """Also a fenced one: it would come back to records that it does not know."""
+    of_broker(cluster, 4, (NAME, 2, 3))
+    with pytest.raises(FeatureUpdateFailed, match=r"broker 4 works with metadata.version 2..3"):
+        update(cluster, (NAME, 1))
+    assert supported_levels(cluster.image, NAME) == (2, 1)
+
+
+def test_a_broker_that_tells_other_features_knows_nothing_of_this_one(cluster: Cluster) -> None:
+    of_broker(cluster, 4, ("other", 1, 1))
+    with pytest.raises(FeatureUpdateFailed, match="broker 4"):
+        update(cluster, (NAME, 1))
+
+
+def test_a_broker_that_tells_nothing_works_with_the_first_level(cluster: Cluster) -> None:
+    register(cluster, 4)
+    assert supported_levels(cluster.image, NAME) == (1, 1)
+
+
+def test_unknown_doubled_and_missing_features_are_refused(cluster: Cluster) -> None:
+    with pytest.raises(FeatureUpdateFailed, match=r"did you mean metadata.version\?"):
+        update(cluster, ("metadata.versoin", 1))
+    with pytest.raises(InvalidRequest, match="twice"):
+        update(cluster, (NAME, 1), (NAME, 1))
+    with pytest.raises(InvalidRequest, match="name a feature"):
+        update(cluster)
+
+
+def test_a_level_that_was_finalized_is_in_force(cluster: Cluster) -> None:
+    image = finalized(cluster, NAME, 7)
+    assert finalized_level(image, NAME) == 7
+    with pytest.raises(FeatureUpdateFailed, match="level 7, and 1 would be a downgrade"):
+        update(cluster, (NAME, 1))
+    looked = update(cluster, (NAME, 1), downgrade=True, look=True)
+    assert looked.records == ()
+    assert finalized_level(cluster.image, NAME) == 7
+    update(cluster, (NAME, 1), downgrade=True)
+    assert finalized_level(cluster.image, NAME) == 1
+
+
+def test_a_broker_that_cannot_work_with_a_level_in_force_is_not_registered(
+    cluster: Cluster,
+) -> None:
+    register(cluster, 1, *OWN_FEATURES)
+    with pytest.raises(FeatureUpdateFailed, match=r"at level 1, the broker works with 2..3"):
+        register(cluster, 2, (NAME, 2, 3))
+    finalized(cluster, "from.the.future", 3)
+    with pytest.raises(FeatureUpdateFailed, match=r"from.the.future at level 3"):
+        register(cluster, 3, *OWN_FEATURES)
+    assert [broker.id for broker in cluster.image.sorted_brokers()] == [1]

@@ -1,0 +1,287 @@
+"""Moves of partitions: grow, catch up, shrink; new targets, cancelling, and every refusal."""
+
+import pytest
+
+from quorumlog.errors import (
+    InvalidReplicaAssignment,
+    NoReassignmentInProgress,
+    QuorumlogError,
+    UnknownTopicOrPartition,
+)
+from quorumlog.ids import NO_NODE, NodeId
+from quorumlog.metadata import (
+    AlterReassignments,
+    PartitionOutcomes,
+    Reassignment,
+    moving_partitions,
+)
+
+from .cluster import Cluster
+
+
+@pytest.fixture
+def placed(cluster: Cluster) -> Cluster:
+    """Topic a on 1, 2, 3; brokers 4, 5, 6 hold nothing."""
+    cluster.start(1, 2, 3, 4, 5, 6)
+    cluster.assign("a", (1, 2, 3))
+    return cluster
+
+
+def wanted(name: str, index: int, target: tuple[int, ...] | None) -> Reassignment:
+    replicas = None if target is None else tuple(NodeId(node) for node in target)
+    return Reassignment(topic=name, partition=index, replicas=replicas)
+
+
+def alter(cluster: Cluster, *moves: Reassignment) -> list[QuorumlogError | None]:
+    reply = cluster.do(AlterReassignments(reassignments=moves)).reply
+    assert isinstance(reply, PartitionOutcomes)
+    assert [(o.topic, o.partition) for o in reply.outcomes] == [
+        (move.topic, move.partition) for move in moves
+    ]
+    return [outcome.error for outcome in reply.outcomes]
+
+
+def move(cluster: Cluster, *target: int) -> None:
+    assert alter(cluster, wanted("a", 0, target)) == [None]
+
+
+def cancel(cluster: Cluster) -> None:
+    assert alter(cluster, wanted("a", 0, None)) == [None]
+
+
+def lists(cluster: Cluster) -> tuple[tuple[NodeId, ...], ...]:
+    partition = cluster.partition("a")
+    return partition.replicas, partition.adding, partition.removing
+
+
+# --- grow, catch up, shrink --------------------------------------------------------------------
+
+
+def test_a_move_grows_first_and_touches_neither_isr_nor_leader(placed: Cluster) -> None:
+    before = placed.partition("a")
+    move(placed, 4, 5, 3)
+    assert lists(placed) == ((4, 5, 3, 1, 2), (4, 5), (1, 2))
+    after = placed.partition("a")
+    assert set(after.isr) == set(before.isr)
+    assert (after.leader, after.leader_epoch) == (1, before.leader_epoch)
+    assert after.partition_epoch == before.partition_epoch + 1
+
+
+def test_the_change_that_brings_the_last_added_one_in_sync_ends_the_move(placed: Cluster) -> None:
+    move(placed, 4, 5, 3)
+    placed.set_isr("a", 1, 2, 3, 4)
+    assert placed.partition("a").is_moving
+    epoch = placed.partition("a").leader_epoch
+    placed.ask(1, placed.change("a", (1, 2, 3, 4, 5)))
+    assert lists(placed) == ((4, 5, 3), (), ())
+    assert placed.standing("a") == (4, (4, 5, 3), ())
+    assert placed.partition("a").leader_epoch == epoch + 1
+
+
+def test_a_leader_that_stays_begins_a_new_epoch_when_others_leave(placed: Cluster) -> None:
+    """A removed replica that goes on fetching in the old epoch is told apart."""
+    move(placed, 1, 2, 4)
+    placed.ask(1, placed.change("a", (1, 2, 3, 4)))
+    assert placed.standing("a") == (1, (1, 2, 4), ())
+    assert placed.partition("a").leader_epoch == 1
+
+
+def test_a_move_ends_as_soon_as_enough_of_what_stays_is_in_sync(placed: Cluster) -> None:
+    placed.set_isr("a", 1, 2)
+    move(placed, 1, 3, 4)
+    placed.ask(1, placed.change("a", (1, 2, 4)))
+    assert lists(placed) == ((1, 3, 4), (), ())
+    assert placed.standing("a") == (1, (1, 4), ())
+
+
+def test_a_move_does_not_end_below_the_min_isr(placed: Cluster) -> None:
+    """With 4 everything that was added is in sync; of what stays it would be alone, where two are
+    needed."""
+    placed.set_isr("a", 1, 2)
+    move(placed, 2, 3, 4)
+    placed.fence(2)
+    placed.ask(1, placed.change("a", (1, 4)))
+    assert placed.partition("a").is_moving
+    placed.ask(1, placed.change("a", (1, 4, 3)))
+    assert lists(placed) == ((2, 3, 4), (), ())
+    assert placed.standing("a") == (3, (3, 4), ())
+
+
+def test_fewer_replicas_are_there_at_once_if_enough_are_in_sync(placed: Cluster) -> None:
+    move(placed, 2, 3)
+    assert lists(placed) == ((2, 3), (), ())
+    assert placed.standing("a") == (2, (2, 3), ())
+
+
+def test_fewer_replicas_wait_for_those_that_stay(placed: Cluster) -> None:
+    placed.set_isr("a", 1, 2)
+    move(placed, 3)
+    assert lists(placed) == ((3, 1, 2), (), (1, 2))
+    placed.ask(1, placed.change("a", (1, 2, 3)))
+    assert lists(placed) == ((3,), (), ())
+    assert placed.standing("a") == (3, (3,), ())
+
+
+def test_more_replicas_are_added_and_none_taken_away(placed: Cluster) -> None:
+    move(placed, 1, 2, 3, 4)
+    placed.set_isr("a", 1, 2, 3, 4)
+    assert lists(placed) == ((1, 2, 3, 4), (), ())
+    assert placed.partition("a").leader_epoch == 0, "nobody has to be told apart"
+
+
+def test_the_min_isr_counts_on_no_replica_that_is_only_coming(cluster: Cluster) -> None:
+    """From one replica to three: writes go on meanwhile with the one there is."""
+    cluster.start(1, 2, 3)
+    cluster.assign("a", (1,))
+    move(cluster, 1, 2, 3)
+    assert cluster.partition("a").replication_factor == 1
+    cluster.set_isr("a", 1, 2, 3)
+    assert cluster.partition("a").replication_factor == 3
+
+
+def test_another_order_is_another_preferred_leader_and_no_move(placed: Cluster) -> None:
+    move(placed, 3, 2, 1)
+    assert lists(placed) == ((3, 2, 1), (), ())
+    assert placed.partition("a").leader == 1
+    assert list(placed.image.led_elsewhere) == [(placed.topic("a").id, 0)]
+
+
+def test_the_present_place_as_a_target_changes_nothing(placed: Cluster) -> None:
+    before = placed.partition("a")
+    move(placed, 1, 2, 3)
+    assert placed.partition("a") is before
+
+
+# --- cancelling and new targets ----------------------------------------------------------------
+
+
+def test_cancelling_drops_what_was_added(placed: Cluster) -> None:
+    move(placed, 4, 5, 6)
+    cancel(placed)
+    assert lists(placed) == ((1, 2, 3), (), ())
+    assert placed.standing("a") == (1, (1, 2, 3), ())
+
+
+def test_cancelling_takes_an_added_replica_out_of_the_isr_where_enough_remain(
+    placed: Cluster,
+) -> None:
+    move(placed, 4, 5, 6)
+    placed.set_isr("a", 1, 2, 3, 4)
+    cancel(placed)
+    assert lists(placed) == ((1, 2, 3), (), ())
+    assert placed.standing("a") == (1, (1, 2, 3), ())
+
+
+def test_cancelling_keeps_an_added_replica_that_alone_is_in_sync(placed: Cluster) -> None:
+    """1, 2 and 3 fell after 4 had caught up: without it nothing would be left."""
+    move(placed, 4, 5, 6)
+    placed.set_isr("a", 1, 2, 3, 4)
+    for node in (1, 2, 3):
+        placed.fence(node)
+    leader = placed.partition("a").leader
+    cancel(placed)
+    assert placed.partition("a").is_moving
+    assert placed.partition("a").leader == leader == 4
+    assert set(placed.partition("a").isr) == {4}
+    for node in (1, 2, 3):
+        placed.unfence(node)
+    placed.set_isr("a", 4, 1)
+    assert placed.partition("a").is_moving, "one of what stays is too few"
+    placed.ask(4, placed.change("a", (4, 1, 2)))
+    assert lists(placed)[0] == (1, 2, 3)
+    assert placed.standing("a") == (1, (1, 2), ())
+
+
+def test_a_new_target_takes_the_place_of_the_old_one(placed: Cluster) -> None:
+    move(placed, 4, 2, 3)
+    move(placed, 5, 2, 3)
+    assert lists(placed) == ((5, 2, 3, 1), (5,), (1,))
+
+
+def test_an_added_replica_that_is_in_sync_stays_until_the_new_target_is_reached(
+    placed: Cluster,
+) -> None:
+    placed.set_isr("a", 1)
+    move(placed, 4, 5)
+    placed.set_isr("a", 1, 4)
+    move(placed, 5, 6)
+    assert lists(placed) == ((5, 6, 1, 2, 3, 4), (5, 6, 4), (1, 2, 3, 4))
+    placed.ask(1, placed.change("a", (1, 4, 5, 6)))
+    assert lists(placed) == ((5, 6), (), ())
+
+
+def test_back_to_where_it_was_by_name_is_a_cancel(placed: Cluster) -> None:
+    move(placed, 4, 5, 6)
+    move(placed, 1, 2, 3)
+    assert lists(placed) == ((1, 2, 3), (), ())
+
+
+# --- outcomes ----------------------------------------------------------------------------------
+
+
+def test_each_partition_stands_for_itself(placed: Cluster) -> None:
+    errors = alter(
+        placed,
+        wanted("a", 0, (4, 2, 3)),
+        wanted("a", 1, (4, 2, 3)),
+        wanted("no", 0, (4,)),
+    )
+    assert errors[0] is None
+    assert isinstance(errors[1], UnknownTopicOrPartition)
+    assert isinstance(errors[2], UnknownTopicOrPartition)
+    assert placed.partition("a").is_moving
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "why"),
+    [
+        ((1, 9), InvalidReplicaAssignment, "no broker 9"),
+        ((1, 1), InvalidReplicaAssignment, "each once"),
+        ((), InvalidReplicaAssignment, "at least one"),
+        (None, NoReassignmentInProgress, "not being moved"),
+    ],
+)
+def test_moves_that_cannot_be_are_refused_and_leave_nothing(
+    placed: Cluster, target: tuple[int, ...] | None, error: type[QuorumlogError], why: str
+) -> None:
+    before = placed.partition("a")
+    [refusal] = alter(placed, wanted("a", 0, target))
+    assert isinstance(refusal, error)
+    assert why in str(refusal)
+    assert placed.partition("a") is before
+
+
+def test_everybody_who_holds_or_held_a_replica_is_waited_for(placed: Cluster) -> None:
+    decision = placed.do(AlterReassignments(reassignments=(wanted("a", 0, (4, 2, 3)),)))
+    assert decision.brokers == (1, 2, 3, 4)
+
+
+def test_moves_under_way_are_listed_by_topic_and_index(cluster: Cluster) -> None:
+    cluster.start(1, 2)
+    for name in ("b", "a"):
+        cluster.assign(name, (1,), (1,), (1,))
+    moves = [wanted(name, index, (2,)) for name in ("b", "a") for index in (2, 0)]
+    alter(cluster, *moves)
+    found = [(topic.name, index) for topic, index, _ in moving_partitions(cluster.image)]
+    assert found == [("a", 0), ("a", 2), ("b", 0), ("b", 2)]
+    cluster.set_isr("a", 1, index=1)
+    cluster.ask(1, cluster.change("a", (1, 2), index=0))
+    assert len(moving_partitions(cluster.image)) == 3
+
+
+def test_a_move_goes_on_without_a_leader(placed: Cluster) -> None:
+    for node in (1, 2, 3):
+        placed.fence(node)
+    move(placed, 4, 5, 6)
+    assert placed.partition("a").is_moving
+    assert placed.partition("a").leader == NO_NODE
+    placed.unfence(3)
+    assert placed.partition("a").leader == 3
+
+
+def test_very_many_moves_are_made_in_steps(cluster: Cluster) -> None:
+    cluster.start(1, 2)
+    cluster.create("a", assignments=((NodeId(1),),) * 600)
+    assert alter(cluster, *(wanted("a", index, (2,)) for index in range(600))) == [None] * 600
+    assert cluster.slices >= 3
+    assert len(moving_partitions(cluster.image)) == 600
