@@ -52,7 +52,7 @@ def create(
             "-p",
             metavar="NUMBER",
             min=1,
-            help="How many partitions it has.  [default: 1]",
+            help="How many partitions it has.  [default: the cluster's, 1 unless it was changed]",
         ),
     ] = None,
     replication: Annotated[

@@ -19,8 +19,6 @@ from ..options import Output, OutputOption
 from ..output import count_text, print_json, print_table
 from .processes import Life, ProcessName, life_of, send, spawn, wait_gone
 from .state import (
-    BOTH,
-    CONTROLLER,
     NODES_MAX,
     LocalCluster,
     LocalNode,
@@ -31,6 +29,7 @@ from .state import (
 )
 
 if TYPE_CHECKING:
+    from .forming import Shape
     from .watching import NodeHealth
 
 DATA_DIR = "quorumlog-cluster"
@@ -81,6 +80,18 @@ def up(
             help="Nodes that are controllers alone, in place of --nodes.",
         ),
     ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            "--brokers", metavar="N", min=1, max=NODES_MAX, help="Nodes that are brokers alone."
+        ),
+    ] = None,
+    racks: Annotated[
+        str | None,
+        typer.Option(
+            "--racks", metavar="NAMES", help="Failure zones, by commas, that brokers get in turn."
+        ),
+    ] = None,
     data_dir: FolderOption = DATA_DIR,
     timeout: TimeoutOption = 60,
     assignments: SetOption = None,
@@ -88,23 +99,28 @@ def up(
 ) -> None:
     """Start every node of a cluster that is not running, and return once all of them serve.
 
-    The first time the cluster is formed, with ports that it keeps. Again with more nodes, it gets
-    further ones: they follow without a vote until `quorumlog quorum add-voter`. A node whose data
-    directory was deleted comes back as such a one too. --set is kept for later starts.
+    The first time the cluster is formed, with ports that it keeps; topics then have 3 replicas
+    unless they are told otherwise, or as many as there are brokers. Again with more nodes, it gets
+    further ones: controllers follow without a vote until `quorumlog quorum add-voter`. A node whose
+    data directory was deleted comes back as such a one too. --set is kept for later starts.
     """
-    from .forming import check_settings, form, grown, new_cluster
+    from .forming import Shape, check_settings, form
     from .watching import look, wait_serving
 
-    roles = _roles(nodes, controllers)
+    if nodes is not None and controllers is not None:
+        raise InvalidRequest(
+            "--nodes are controllers and brokers in one, --controllers are controllers alone: "
+            "give one of the two"
+        )
+    shape = Shape(nodes=nodes, controllers=controllers, brokers=brokers)
     folder = os.path.abspath(data_dir)
+    if shape != Shape() and load_if_any(folder) is None:
+        shape.check_new()
     if assignments is not None:
         check_settings(assignments, _environment())
+    names = _names(racks)
     with locked(folder, make=True):
-        found = load_if_any(folder)
-        if found is None:
-            cluster = new_cluster(folder, roles or [BOTH] * 3)
-        else:
-            cluster = found if roles is None else grown(found, roles)
+        cluster = _drawn_up(folder, shape, names)
         if assignments is not None:
             cluster = replace(cluster, settings=tuple(assignments))
         cluster = form(cluster)
@@ -244,15 +260,28 @@ def resume(
     _tell(cluster, f"Node {node_id} goes on.", output)
 
 
-def _roles(nodes: int | None, controllers: int | None) -> list[tuple[str, ...]] | None:
-    if nodes is not None and controllers is not None:
+def _drawn_up(folder: str, shape: "Shape", racks: tuple[str, ...]) -> LocalCluster:
+    """Return the cluster of a folder with the nodes that it shall have."""
+    from .forming import Shape, grown, new_cluster
+
+    found = load_if_any(folder)
+    if found is None:
+        return new_cluster(folder, Shape(nodes=3) if shape == Shape() else shape, racks)
+    if racks not in ((), found.racks):
+        has = ",".join(found.racks) or "none"
         raise InvalidRequest(
-            "--nodes are controllers and brokers in one, --controllers are controllers alone: "
-            "give one of the two"
+            f"{folder} holds a cluster whose racks are {has}: they are given when it is formed; "
+            "--data-dir makes another cluster"
         )
-    if nodes is not None:
-        return [BOTH] * nodes
-    return None if controllers is None else [CONTROLLER] * controllers
+    return grown(found, shape)
+
+
+def _names(racks: str | None) -> tuple[str, ...]:
+    """Return the names of racks; raises InvalidRequest."""
+    names = tuple(name.strip() for name in racks.split(",")) if racks is not None else ()
+    if not all(names):
+        raise InvalidRequest(f"--racks is {racks!r}; give names separated by commas, such as a,b,c")
+    return names
 
 
 def _started(cluster: LocalCluster, node: LocalNode) -> LocalCluster:
@@ -366,6 +395,7 @@ def _node_json(node: LocalNode, health: "NodeHealth") -> dict[str, Any]:
         "id": node.id,
         "pid": None if is_down or node.process is None else node.process.pid,
         "roles": list(node.roles),
+        "rack": node.rack or None,
         "kafka": None,
         "grpc": node.grpc,
         "controller": node.controller,

@@ -3,9 +3,10 @@
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...errors import AddressInUse, DirectoryUnusable, InvalidRequest
 from ...runtime import Listener, Runtime
@@ -14,12 +15,13 @@ from ...server.addresses import id_text
 from ...server.config import node_config, node_environment, resolve_node, settings
 from ...server.main import format_storage, is_formatted_storage, load_config
 from ...settings import DEFAULT, Source, flag_source, split_assignments
-from .state import BOTH, CONTROLLER, LocalCluster, LocalNode, store
+from .state import BOTH, BROKER, CONTROLLER, LocalCluster, LocalNode, store
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
 PORT_TRIES = 200
 PORTS_A_NODE = 3  # for clients, for other nodes, for metrics and health
+REPLICATION = 3  # replicas of a topic that is created without a number, where there are brokers
 OWN_SETTINGS = (
     "data.dir",
     "node.id",
@@ -28,27 +30,63 @@ OWN_SETTINGS = (
     "listeners.grpc",
     "listeners.controller",
     "listeners.http",
+    "listeners.raft",
     "advertised.grpc",
     "advertised.controller",
+    "advertised.replica",
+    "node.rack",
     "controller.voters",
     "controller.bootstrap",
 )
 """What differs from node to node: variables of the environment must not say it for all of them."""
 
 
-def new_cluster(folder: str, roles: Sequence[tuple[str, ...]]) -> LocalCluster:
-    """Draw up a cluster whose nodes 1, 2, ... have these roles; nothing is written."""
-    ports = free_ports(PORTS_A_NODE * len(roles), taken=())
-    nodes = tuple(
-        _node(number, each, _share(ports, number)) for number, each in enumerate(roles, 1)
-    )
-    return LocalCluster(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How many nodes of each kind a cluster shall have; None: as it has, or none."""
+
+    nodes: int | None = None  # controllers and brokers in one
+    controllers: int | None = None  # alone
+    brokers: int | None = None  # alone
+
+    @property
+    def counts(self) -> dict[tuple[str, ...], int | None]:
+        """The number of nodes of each roles, in the order in which they are numbered: a cluster's
+        controllers are all brokers too, or none of them is."""
+        nodes, controllers = self.nodes, self.controllers
+        if nodes is not None or controllers is not None:
+            nodes, controllers = nodes or 0, controllers or 0
+        return {BOTH: nodes, CONTROLLER: controllers, BROKER: self.brokers}
+
+    def check_new(self) -> None:
+        """Raise InvalidRequest where nobody would vote."""
+        if not (self.nodes or self.controllers):
+            raise InvalidRequest(
+                "brokers alone are no cluster: --controllers 3 gives them controllers, --nodes 3 "
+                "makes nodes that are both"
+            )
+
+
+def new_cluster(folder: str, shape: Shape, racks: Sequence[str] = ()) -> LocalCluster:
+    """Draw up a cluster of nodes 1, 2, ..., whose brokers are in these racks by turns; nothing is
+    written. Raises InvalidRequest where nobody would vote."""
+    shape.check_new()
+    roles = [kind for kind, count in shape.counts.items() for _ in range(count or 0)]
+    brokers = sum("broker" in kind for kind in roles)
+    empty = LocalCluster(
         folder=folder,
         cluster_id=_new_id(),
         settings=(),
-        voters=tuple(f"{node.id}@{node.controller}:{_new_id()}" for node in nodes),
+        voters=(),
         is_formed=False,
-        nodes=nodes,
+        racks=tuple(racks),
+        replication=max(1, min(REPLICATION, brokers)),
+        nodes=(),
+    )
+    cluster = _with_more(empty, roles)
+    voters = (node for node in cluster.nodes if node.is_controller)
+    return replace(
+        cluster, voters=tuple(f"{node.id}@{node.controller}:{_new_id()}" for node in voters)
     )
 
 
@@ -66,33 +104,49 @@ def check_settings(assignments: Sequence[str], environment: Mapping[str, str]) -
     node_config(resolve_node([flag_source(table, flags), node_environment(environment), place]))
 
 
-def grown(cluster: LocalCluster, roles: Sequence[tuple[str, ...]]) -> LocalCluster:
-    """Return the cluster with further nodes up to these roles; raises InvalidRequest where that
+def grown(cluster: LocalCluster, shape: Shape) -> LocalCluster:
+    """Return the cluster with further nodes up to these numbers; raises InvalidRequest where that
     would take away or change nodes that are there."""
-    have = [node.roles for node in cluster.nodes]
-    if list(roles[: len(have)]) != have:
+    have = Counter(node.roles for node in cluster.nodes)
+    wanted = {kind: have[kind] if n is None else n for kind, n in shape.counts.items()}
+    if any(wanted[kind] < have[kind] for kind in wanted):
         raise InvalidRequest(
-            f"{cluster.folder} holds {describe_roles(have)}, not {describe_roles(roles)}: nodes "
+            f"{cluster.folder} holds {describe_roles(have)}, not {describe_roles(wanted)}: nodes "
             "can be added, not taken away or changed; --data-dir makes another cluster"
         )
-    addresses = (a for node in cluster.nodes for a in (node.grpc, node.controller, node.http))
-    taken = [port_of(address) for address in addresses if address]
-    more = roles[len(have) :]
-    ports = free_ports(PORTS_A_NODE * len(more), taken=taken)
-    added = [
-        _node(len(have) + number, each, _share(ports, number))
-        for number, each in enumerate(more, 1)
+    return _with_more(cluster, [kind for kind in wanted for _ in range(wanted[kind] - have[kind])])
+
+
+def describe_roles(counts: Mapping[tuple[str, ...], int]) -> str:
+    """Return how many nodes of which kinds these are, in words."""
+    words = {BOTH: "node{} with both roles", CONTROLLER: "controller{}", BROKER: "broker{}"}
+    told = [
+        f"{counts[kind]} {word.format('s' * (counts[kind] != 1))}"
+        for kind, word in words.items()
+        if counts.get(kind)
     ]
-    return replace(cluster, nodes=(*cluster.nodes, *added))
+    return " and ".join(told) or "no nodes"
 
 
-def describe_roles(roles: Iterable[tuple[str, ...]]) -> str:
-    """Return what kinds of nodes these are, in words."""
-    listed = list(roles)
-    both, alone = listed.count(BOTH), listed.count(CONTROLLER)
-    words = [f"{both} node{'s' * (both != 1)} with both roles"] if both else []
-    words += [f"{alone} controller{'s' * (alone != 1)}"] if alone else []
-    return " and ".join(words)
+def _with_more(cluster: LocalCluster, roles: Sequence[tuple[str, ...]]) -> LocalCluster:
+    """Return the cluster with further nodes of these roles, with the next ids and free ports."""
+    addresses = (a for node in cluster.nodes for a in (node.grpc, node.controller, node.http))
+    ports = free_ports(PORTS_A_NODE * len(roles), taken=(port_of(a) for a in addresses if a))
+    for kind in roles:
+        share, ports = ports[:PORTS_A_NODE], ports[PORTS_A_NODE:]
+        is_broker, racks = "broker" in kind, cluster.racks
+        turn = sum(node.is_broker for node in cluster.nodes)
+        node = LocalNode(
+            id=len(cluster.nodes) + 1,
+            roles=kind,
+            grpc=f"{HOST}:{share[0]}" if is_broker else None,
+            controller=f"{HOST}:{share[1]}",
+            http=f"{HOST}:{share[2]}",
+            rack=racks[turn % len(racks)] if racks and is_broker else "",
+            process=None,
+        )
+        cluster = replace(cluster, nodes=(*cluster.nodes, node))
+    return cluster
 
 
 def form(cluster: LocalCluster) -> LocalCluster:
@@ -153,33 +207,23 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _share(ports: Sequence[int], number: int) -> Sequence[int]:
-    """The ports of the first, second ... node of those that they were found for."""
-    return ports[PORTS_A_NODE * (number - 1) : PORTS_A_NODE * number]
-
-
-def _node(number: int, roles: tuple[str, ...], ports: Sequence[int]) -> LocalNode:
-    return LocalNode(
-        id=number,
-        roles=roles,
-        grpc=f"{HOST}:{ports[0]}" if "broker" in roles else None,
-        controller=f"{HOST}:{ports[1]}",
-        http=f"{HOST}:{ports[2]}",
-        process=None,
-    )
-
-
 def _toml(cluster: LocalCluster, node: LocalNode) -> str:
-    others = [each.controller for each in cluster.nodes if each.id != node.id]
+    others = [
+        each.controller for each in cluster.nodes if each.id != node.id and each.is_controller
+    ]
+    forms = node.is_controller and not cluster.is_formed
     rows: dict[str, object] = {
         "node.id": node.id,
         "node.roles": list(node.roles),
         "cluster.id": cluster.cluster_id,
         "data.dir": cluster.data_dir(node.id),
         "listeners.controller": node.controller,
-        "controller.voters": [] if cluster.is_formed else list(cluster.voters),
+        "controller.voters": list(cluster.voters) if forms else [],
         "controller.bootstrap": others,
+        "default.replication.factor": cluster.replication,
     }
+    if node.rack:
+        rows["node.rack"] = node.rack
     if node.grpc is not None:
         rows["listeners.grpc"] = node.grpc
     if node.http is not None:

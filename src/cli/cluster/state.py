@@ -19,7 +19,7 @@ FILE = "cluster.json"
 LOCK = ".cluster.lock"
 VERSION = 1
 NODES_MAX = 99
-BOTH, CONTROLLER = ("controller", "broker"), ("controller",)
+BOTH, CONTROLLER, BROKER = ("controller", "broker"), ("controller",), ("broker",)
 """The roles that a node may have."""
 
 
@@ -32,7 +32,18 @@ class LocalNode:
     grpc: str | None  # "host:port" for clients; None: it serves none
     controller: str  # "host:port" for the other nodes
     http: str | None  # "host:port" of metrics and health; None: made before there was one
+    rack: str  # its failure zone; empty: none
     process: ProcessName | None  # the newest one that was started; it may have gone
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it has a part in the decisions of the quorum."""
+        return "controller" in self.roles
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it holds partitions."""
+        return "broker" in self.roles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +55,8 @@ class LocalCluster:
     settings: tuple[str, ...]  # "name=value" that every node is started with
     voters: tuple[str, ...]  # with which it is formed, as in controller.voters
     is_formed: bool  # every node of the first `up` has its voters on its disk
+    racks: tuple[str, ...]  # that its brokers get in turn; empty: none
+    replication: int  # replicas of a topic that is created without a number
     nodes: tuple[LocalNode, ...]
 
     def node(self, node_id: int) -> LocalNode:
@@ -103,6 +116,8 @@ def load_if_any(folder: str) -> LocalCluster | None:
             settings=tuple(row["settings"]),
             voters=tuple(row["voters"]),
             is_formed=bool(row["is_formed"]),
+            racks=tuple(row.get("racks", ())),
+            replication=int(row.get("replication", 1)),
             nodes=tuple(_node(each) for each in row["nodes"]),
         )
     except FileNotFoundError:
@@ -125,6 +140,8 @@ def store(cluster: LocalCluster) -> None:
         "settings": list(cluster.settings),
         "voters": list(cluster.voters),
         "is_formed": cluster.is_formed,
+        "racks": list(cluster.racks),
+        "replication": cluster.replication,
         "nodes": [asdict(node) for node in cluster.nodes],
     }
     try:
@@ -168,5 +185,6 @@ def _node(row: dict[str, Any]) -> LocalNode:
         grpc=row["grpc"],
         controller=row["controller"],
         http=row.get("http"),
+        rack=row.get("rack", ""),
         process=None if process is None else ProcessName(int(process["pid"]), process["start"]),
     )

@@ -103,12 +103,12 @@ class AsyncAdmin:
     ) -> Topic:
         """Create a topic and return it; when this returns it can be produced to and fetched from.
 
-        It has 1 partition unless `partitions` says otherwise; `replication` is the cluster's
-        default when None. `assignments` names the brokers of each partition in place of both, the
-        preferred leader first. Safe to repeat: the client draws the topic's id, so that a call
-        whose answer was lost is recognised. Raises TopicAlreadyExists (unless `if_not_exists`,
-        which returns the topic that is there), InvalidTopic, InvalidPartitions,
-        InvalidReplicationFactor, InvalidReplicaAssignment, InvalidConfig.
+        `partitions` and `replication` are the cluster's defaults when None. `assignments` names
+        the brokers of each partition in place of both, the preferred leader first. Safe to repeat:
+        the client draws the topic's id, so that a call whose answer was lost is recognised. Raises
+        TopicAlreadyExists (unless `if_not_exists`, which returns the topic that is there),
+        InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
+        InvalidConfig.
         """
         if partitions is not None and (type(partitions) is not int or partitions < 1):
             raise InvalidPartitions(f"a topic has 1 partition or more, not {partitions!r}")
@@ -119,7 +119,7 @@ class AsyncAdmin:
         request = admin_pb2.CreateTopicRequest(
             name=name,
             topic_id=self._entropy.token(TOPIC_ID_SIZE),
-            partitions=0 if assignments else partitions or 1,
+            partitions=partitions or 0,
             replication_factor=0 if replication is None else replication,
             configs=config_entries(configs or {}),
             assignments=assignment_list(assignments or ()),

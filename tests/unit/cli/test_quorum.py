@@ -148,6 +148,8 @@ def test_a_node_that_waits_for_the_others_stops_in_order(
     ("arguments", "said"),
     [
         (("up", "--nodes", "1", "--controllers", "1"), "give one of the two"),
+        (("up", "--brokers", "1"), "brokers alone are no cluster"),
+        (("up", "--nodes", "1", "--racks", "a,"), "give names separated by commas"),
         (("status",), "holds no cluster"),
         (("down",), "holds no cluster"),
         (("start", "1"), "holds no cluster"),

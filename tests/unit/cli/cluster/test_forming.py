@@ -8,6 +8,7 @@ import pytest
 
 from quorumlog.cli.cluster.forming import (
     PORTS,
+    Shape,
     check_settings,
     form,
     free_ports,
@@ -17,7 +18,7 @@ from quorumlog.cli.cluster.forming import (
 )
 from quorumlog.cli.cluster.processes import ProcessName
 from quorumlog.cli.cluster.state import (
-    BOTH,
+    BROKER,
     CONTROLLER,
     LocalCluster,
     load,
@@ -40,7 +41,7 @@ def disk(cluster: LocalCluster, node_id: int) -> str:
 
 
 def test_a_state_reads_as_it_was_stored(tmp_path: Path) -> None:
-    cluster = new_cluster(str(tmp_path), [BOTH, CONTROLLER])
+    cluster = new_cluster(str(tmp_path), Shape(controllers=1, brokers=1), ["r1"])
     running = replace(cluster.nodes[0], process=ProcessName(7, "boot/9"))
     cluster = replace(cluster.having(running), settings=("a=b",), is_formed=True)
     store(cluster)
@@ -48,10 +49,10 @@ def test_a_state_reads_as_it_was_stored(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_was_made_before_nodes_told_of_themselves_goes_on(tmp_path: Path) -> None:
-    store(new_cluster(str(tmp_path), [BOTH]))
+    store(new_cluster(str(tmp_path), Shape(nodes=1)))
     path = tmp_path / "cluster.json"
     row = json.loads(path.read_text())
-    del row["nodes"][0]["http"]
+    del row["nodes"][0]["http"], row["nodes"][0]["rack"], row["racks"], row["replication"]
     path.write_text(json.dumps(row))
     cluster = form(load(str(tmp_path)))
     assert cluster.nodes[0].http is None
@@ -59,12 +60,11 @@ def test_a_cluster_that_was_made_before_nodes_told_of_themselves_goes_on(tmp_pat
 
 
 def test_the_nodes_of_a_new_cluster_vote_and_have_ports_of_their_own(tmp_path: Path) -> None:
-    cluster = form(new_cluster(str(tmp_path), [BOTH, BOTH, CONTROLLER]))
+    cluster = form(new_cluster(str(tmp_path), Shape(nodes=3)))
     assert cluster.is_formed
     assert [node.id for node in cluster.nodes] == [1, 2, 3]
-    assert cluster.nodes[2].grpc is None
     addresses = [a for node in cluster.nodes for a in (node.grpc, node.controller, node.http) if a]
-    assert len({port_of(address) for address in addresses}) == 8
+    assert len({port_of(address) for address in addresses}) == 9
     for node in cluster.nodes:
         assert load_config(cluster.config_file(node.id)).http_listener == node.http
         assert voting(cluster, node.id) == cluster.voters
@@ -72,14 +72,14 @@ def test_the_nodes_of_a_new_cluster_vote_and_have_ports_of_their_own(tmp_path: P
 
 
 def test_forming_again_changes_nothing(tmp_path: Path) -> None:
-    cluster = form(new_cluster(str(tmp_path), [CONTROLLER] * 3))
+    cluster = form(new_cluster(str(tmp_path), Shape(controllers=3)))
     disks = [disk(cluster, node.id) for node in cluster.nodes]
     assert form(load(str(tmp_path))) == cluster
     assert [disk(cluster, node.id) for node in cluster.nodes] == disks
 
 
 def test_a_forming_that_was_cut_short_is_ended_with_the_same_voters(tmp_path: Path) -> None:
-    drawn = new_cluster(str(tmp_path), [CONTROLLER] * 3)
+    drawn = new_cluster(str(tmp_path), Shape(controllers=3))
     form(drawn)
     Path(drawn.data_dir(3), "meta.properties").unlink()
     store(drawn)  # as if the command had been killed before the third node
@@ -88,7 +88,7 @@ def test_a_forming_that_was_cut_short_is_ended_with_the_same_voters(tmp_path: Pa
 
 
 def test_a_node_that_lost_its_disk_gets_another_one_without_a_vote(tmp_path: Path) -> None:
-    cluster = form(new_cluster(str(tmp_path), [CONTROLLER] * 3))
+    cluster = form(new_cluster(str(tmp_path), Shape(controllers=3)))
     before = disk(cluster, 2)
     Path(cluster.data_dir(2)).rename(tmp_path / "lost")
     form(load(str(tmp_path)))
@@ -103,21 +103,62 @@ def test_a_node_that_lost_its_disk_gets_another_one_without_a_vote(tmp_path: Pat
 
 
 def test_a_cluster_grows_by_nodes_without_a_vote(tmp_path: Path) -> None:
-    cluster = form(new_cluster(str(tmp_path), [CONTROLLER] * 3))
-    more = form(grown(cluster, [CONTROLLER] * 5))
+    cluster = form(new_cluster(str(tmp_path), Shape(controllers=3)))
+    more = form(grown(cluster, Shape(controllers=5)))
     assert more.nodes[:3] == cluster.nodes
     assert voting(more, 4) == ()
     assert len(load_config(more.config_file(5)).controller_bootstrap) == 4
     assert load(str(tmp_path)) == more
 
 
-@pytest.mark.parametrize("roles", [[CONTROLLER] * 2, [BOTH] * 3, [CONTROLLER, CONTROLLER, BOTH]])
-def test_a_cluster_neither_shrinks_nor_changes_its_nodes(
-    tmp_path: Path, roles: list[tuple[str, ...]]
-) -> None:
-    cluster = new_cluster(str(tmp_path), [CONTROLLER] * 3)
+@pytest.mark.parametrize("shape", [Shape(controllers=2), Shape(nodes=3), Shape(nodes=4)])
+def test_a_cluster_neither_shrinks_nor_changes_its_nodes(tmp_path: Path, shape: Shape) -> None:
+    cluster = new_cluster(str(tmp_path), Shape(controllers=3))
     with pytest.raises(InvalidRequest, match="3 controllers, not "):
-        grown(cluster, roles)
+        grown(cluster, shape)
+
+
+def test_brokers_alone_follow_the_controllers_and_never_vote(tmp_path: Path) -> None:
+    cluster = form(new_cluster(str(tmp_path), Shape(controllers=3, brokers=2), ["a", "b", "c"]))
+    assert [node.roles for node in cluster.nodes] == [CONTROLLER] * 3 + [BROKER] * 2
+    assert [node.rack for node in cluster.nodes] == ["", "", "", "a", "b"]
+    controllers = {node.controller for node in cluster.nodes[:3]}
+    assert len(cluster.voters) == 3
+    for node in cluster.nodes:
+        config = load_config(cluster.config_file(node.id))
+        assert config.roles == node.roles
+        assert config.rack == node.rack
+        assert config.replication_factor_default == 2
+        assert set(config.controller_bootstrap) == controllers - {node.controller}
+        assert config.controller_voters == (cluster.voters if node.is_controller else ())
+    assert all(node.grpc for node in cluster.nodes[3:])
+    more = form(grown(cluster, Shape(brokers=4)))
+    assert more.nodes[:5] == cluster.nodes
+    assert [(node.roles, node.rack) for node in more.nodes[5:]] == [(BROKER, "c"), (BROKER, "a")]
+    assert load_config(more.config_file(7)).controller_voters == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "replication"),
+    [
+        (Shape(nodes=1), 1),
+        (Shape(nodes=2), 2),
+        (Shape(nodes=5), 3),
+        (Shape(controllers=3, brokers=4), 3),
+        (Shape(controllers=3), 1),
+    ],
+)
+def test_topics_have_as_many_replicas_as_there_are_brokers_up_to_three(
+    tmp_path: Path, shape: Shape, replication: int
+) -> None:
+    cluster = form(new_cluster(str(tmp_path), shape))
+    config = load_config(cluster.config_file(1))
+    assert config.replication_factor_default == cluster.replication == replication
+
+
+def test_brokers_without_controllers_are_no_cluster(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="brokers alone are no cluster"):
+        new_cluster(str(tmp_path), Shape(brokers=2))
 
 
 def test_ports_are_free_and_none_twice() -> None:
@@ -152,7 +193,7 @@ def test_two_commands_do_not_change_a_cluster_at_once(tmp_path: Path) -> None:
 
 def test_an_unknown_node_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="no node 4: it has 1, 2, 3"):
-        new_cluster(str(tmp_path), [CONTROLLER] * 3).node(4)
+        new_cluster(str(tmp_path), Shape(controllers=3)).node(4)
 
 
 @pytest.mark.parametrize(
