@@ -134,6 +134,7 @@ class Application:
             else:
                 if delivery.exception() is None:
                     return
+                await asyncio.sleep(RETRY_S)
 
     async def read_partition(
         self, log: AsyncLog, topic: str, index: int

@@ -252,8 +252,7 @@ class Cluster:
         node.gone.append(node.voter)
         node.sim.wipe()
         node.directory_id = self._new_directory_id()
-        nobody = VoterSet(()) if node.is_controller else None
-        node.forming = Forming(directory_id=node.directory_id, voters=nobody)
+        node.forming = Forming(directory_id=node.directory_id, voters=VoterSet(()))
         if node.is_controller:
             others = [one for one in self.controllers if one is not node]
             node.config = replace(
@@ -339,7 +338,8 @@ class Cluster:
             heartbeat_ms=options.election_timeout_ms // 6,
             session_timeout_ms=options.session_timeout_ms,
         )
-        forming = first_voters(config) if is_controller else Forming(directory_id=directory_id)
+        nobody = Forming(directory_id=directory_id, voters=VoterSet(()))
+        forming = first_voters(config) if is_controller else nobody
         return ClusterNode(
             sim=self.world.node(name), config=config, directory_id=directory_id, forming=forming
         )

@@ -19,11 +19,13 @@ from ...raftlog.shell import RaftNode
 from ..barriers import Direction, apart, between
 from ..entropy import SimEntropy
 from ..files import CrashPoint
+from ..world import WALL_MS
 from .bounds import may_cut_power, may_wipe
 from .machines import DATA, Cluster, ClusterNode
 
 STEP_MS: Final = 50
 VOTERS_CHECK_MS: Final = 500  # how often the operator looks after the voters
+SKEW_MS: Final = 20 * 60_000  # of UTC clocks; producers' times may be an hour ahead
 EXCUSE_MS: Final = 3_000  # after a device was mended, errors that it gave are still under way
 
 
@@ -181,8 +183,8 @@ class Nemesis:
             case Fault.BREAK:
                 return self._world.fabric.break_between(*self._two()) > 0
             case Fault.CLOCK:
-                hours = self._entropy.below(48) - 24
-                self._somebody().sim.jump_wall_ms(hours * 3_600_000 + self._entropy.below(2_000))
+                machine = self._somebody().sim.machine
+                machine.wall_ms = WALL_MS + self._entropy.below(2 * SKEW_MS) - SKEW_MS
                 return True
             case Fault.TRANSFER:
                 controllers = self._cluster.controllers
