@@ -37,6 +37,7 @@ def _setting(
     unit: str = "",
     low: int | None = None,
     high: int | None = None,
+    choices: tuple[str, ...] = (),
     field_name: str = "",
 ) -> Any:
     about = {
@@ -44,6 +45,7 @@ def _setting(
         "unit": unit,
         "low": low,
         "high": high,
+        "choices": choices,
         "doc": doc,
         "field_name": field_name,
     }
@@ -178,6 +180,22 @@ class NodeConfig:
         unit="ms",
         low=200,
         high=600_000,
+    )
+    replica_lag_time_max_ms: int = _setting(
+        "replica.lag.time.max.ms",
+        30_000,
+        "A follower that has not caught up with its leader for so long leaves the in-sync "
+        "replicas: shorter keeps writes from waiting for it, and takes a stall for a failure.",
+        unit="ms",
+        low=100,
+        high=3_600_000,
+    )
+    lapsed_leader_accepts_acks_one: str = _setting(
+        "lapsed.leader.accepts.acks.one",
+        "false",
+        "Whether a leader that hears from no controller for the session time-out takes records "
+        "with acks 0 and 1: another may lead by then, and these are the ones that would be lost.",
+        choices=("false", "true"),
     )
     controlled_shutdown_timeout_ms: int = _setting(
         "controlled.shutdown.timeout.ms",
@@ -535,6 +553,7 @@ def _row(each: "Field[Any]") -> Setting:
         unit=about["unit"],
         low=about["low"],
         high=about["high"],
+        choices=about["choices"],
         doc=about["doc"],
         field_name=about["field_name"],
     )

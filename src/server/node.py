@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 
+from ..broker.shell.fetcher import ReplicationConfig
 from ..broker.shell.producer_ids import ProducerIds
 from ..broker.shell.replica_service import ReplicaService
 from ..broker.shell.replicas import ReplicaManager
@@ -215,6 +216,10 @@ class Node:
             NodeId(self._config.node_id),
             produce_waits_max=self._config.produce_waits_max,
             fetch_waits_max=self._config.fetch_waits_max,
+            replication=ReplicationConfig(
+                lag_time_max_ms=self._config.replica_lag_time_max_ms,
+                lapsed_accepts_acks_one=self._config.lapsed_leader_accepts_acks_one == "true",
+            ),
             knows_this_life=self._is_registered_in,
         )
 

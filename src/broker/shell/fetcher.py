@@ -38,6 +38,8 @@ class ReplicationConfig:
     """How a broker replicates."""
 
     lag_time_max_ms: int = 30_000  # replica.lag.time.max.ms
+    # Whether acks 0 and 1 are taken while no controller is heard.
+    lapsed_accepts_acks_one: bool = False
     fetch_wait_max_ms: int = 500  # replica.fetch.wait.max.ms: how long a leader waits for news
     fetch_bytes_max: int = 10 << 20  # replica.fetch.response.max.bytes: of one answer
     partition_bytes_max: int = 1 << 20  # replica.fetch.max.bytes: of one partition in an answer

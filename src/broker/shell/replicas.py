@@ -383,7 +383,9 @@ class ReplicaManager:
         return PendingAppend(self._runtime.clock, replica, future, acks)
 
     def _has_lapsed(self, acks: Acks) -> bool:
-        return acks is not Acks.ALL and self._replication.has_lapsed
+        if acks is Acks.ALL or self._config.lapsed_accepts_acks_one:
+            return False
+        return self._replication.has_lapsed
 
     async def append(
         self,

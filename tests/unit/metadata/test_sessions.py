@@ -98,6 +98,94 @@ def test_fenced_session_is_forgotten_unless_it_came_back() -> None:
     assert book.is_current(ONE, stream)
 
 
+def suspects_until(book: BrokerSessions, *, start_ms: int, end_ms: int) -> list[tuple[int, int]]:
+    """Look as the shell does; return (time, broker) of every suspicion."""
+    found, now_ms = [], start_ms
+    while now_ms <= end_ms:
+        book.tick(now_ms)
+        found.extend((now_ms, broker) for broker, _ in book.suspects(now_ms))
+        now_ms += book.next_look_ms(now_ms)
+    return found
+
+
+def test_a_broker_whose_stream_broke_is_suspect_300_ms_later_and_again_while_it_is_away() -> None:
+    book = sessions()
+    stream = book.connect(ONE, EPOCH, 0)
+    assert suspects_until(book, start_ms=0, end_ms=1000) == []
+    book.disconnect(ONE, stream, 1000)
+    assert suspects_until(book, start_ms=1000, end_ms=1299) == []
+    assert suspects_until(book, start_ms=1300, end_ms=1950) == [(1300, 1), (1600, 1), (1900, 1)]
+    assert book.is_absent(ONE, EPOCH)
+
+
+def test_a_broker_that_came_back_in_time_is_not_suspect() -> None:
+    book = sessions()
+    stream = book.connect(ONE, EPOCH, 0)
+    book.disconnect(ONE, stream, 0)
+    book.connect(ONE, EPOCH, 299)
+    assert suspects_until(book, start_ms=300, end_ms=2500) == []
+    assert not book.is_absent(ONE, EPOCH)
+
+
+def test_the_end_of_a_stream_of_before_makes_nobody_suspect() -> None:
+    book = sessions()
+    old = book.connect(ONE, EPOCH, 0)
+    book.connect(ONE, EPOCH, 100)
+    book.disconnect(ONE, old, 100)
+    assert suspects_until(book, start_ms=100, end_ms=2500) == []
+
+
+def test_a_new_leadership_suspects_who_has_not_come_after_a_second() -> None:
+    book = sessions()
+    book.begin_leadership([broker(1, fenced=False), broker(2, fenced=False)], 10_000)
+    book.connect(NodeId(2), EPOCH, 10_900)
+    assert suspects_until(book, start_ms=10_000, end_ms=11_100) == [(11_000, 1)]
+
+
+def test_after_a_stall_of_its_own_the_controller_suspects_nobody_for_a_second() -> None:
+    book = sessions()
+    stream = book.connect(ONE, EPOCH, 0)
+    book.tick(0)
+    book.disconnect(ONE, stream, 100)
+    assert suspects_until(book, start_ms=5000, end_ms=5999) == []
+    assert suspects_until(book, start_ms=6000, end_ms=6000) == [(6000, 1)]
+
+
+def test_looks_are_as_rare_as_ticks_unless_somebody_is_about_to_be_suspect() -> None:
+    book = sessions()
+    stream = book.connect(ONE, EPOCH, 0)
+    assert book.next_look_ms(0) == 250
+    book.disconnect(ONE, stream, 0)
+    assert book.next_look_ms(100) == 200
+    assert book.next_look_ms(400) == 1
+
+
+def test_a_broker_may_leave_once_all_who_serve_and_are_connected_have_applied_that() -> None:
+    book = sessions()
+    others = [ONE, NodeId(2), NodeId(3)]
+    for node in others:
+        stream = book.connect(node, EPOCH, 0)
+    assert not book.may_leave(ONE, others), "nothing is decided yet"
+    book.leave(ONE, EPOCH, Offset(40))
+    assert not book.may_leave(ONE, others)
+    book.heartbeat(NodeId(3), stream, applied_offset=Offset(40), now_ms=1)
+    assert not book.may_leave(ONE, others)
+    book.disconnect(NodeId(2), stream - 1, 1)
+    assert book.may_leave(ONE, others), "who is away does not hold it up"
+
+
+def test_leave_is_for_the_registration_that_asked() -> None:
+    book = sessions()
+    book.connect(ONE, EPOCH, 0)
+    book.leave(ONE, Offset(3), Offset(40))
+    assert not book.may_leave(ONE, [ONE])
+    book.leave(ONE, EPOCH, Offset(40))
+    book.connect(ONE, EPOCH, 1)
+    assert book.may_leave(ONE, [ONE]), "a new stream of the same life has it still"
+    book.connect(ONE, Offset(50), 2)
+    assert not book.may_leave(ONE, [ONE])
+
+
 def broker(node: int, *, fenced: bool) -> BrokerImage:
     return BrokerImage(
         id=NodeId(node),
