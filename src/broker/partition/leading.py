@@ -274,6 +274,7 @@ class Leadership:
         return (
             end >= high_watermark
             and end >= self.epoch_start_offset
+            and not self._lags(node)  # or it would leave again at once, and join, and leave
             and self._is_eligible(node, remote)
         )
 

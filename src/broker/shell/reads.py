@@ -187,7 +187,7 @@ class Reads:
             partition = replica.partition
             partition.check_leader(None)
             if spec.timestamp_ms == LATEST:
-                return OffsetOutcome(spec, partition.high_watermark, -1, partition.leader_epoch)
+                return OffsetOutcome(spec, partition.check_committed(), -1, partition.leader_epoch)
             if spec.timestamp_ms == EARLIEST:
                 return OffsetOutcome(spec, log.log_start_offset, -1, -1)
             found = await self._directory.offset_for_time(

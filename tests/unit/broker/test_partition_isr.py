@@ -213,6 +213,21 @@ def test_a_member_that_was_level_for_long_does_not_lag_at_the_next_append() -> N
     assert leader.proposal().members == (ME,)
 
 
+def test_who_left_for_lagging_does_not_join_while_it_lags() -> None:
+    """The mark is frozen where it is, too few being in sync: reaching it says nothing."""
+    leader = Leader(isr=(ME, OTHER, THIRD), min_isr=3, end=5)
+    leader.fetch(OTHER, 5, now_ms=1)
+    leader.fetch(THIRD, 5, now_ms=1)
+    leader.append(6)
+    leader.fetch(THIRD, 6, now_ms=LAG_MS + 2)
+    asked = leader.proposal()
+    assert asked.members == (ME, THIRD)
+    leader.accept(asked)
+    assert leader.partition.isr_proposal() is None
+    leader.fetch(OTHER, 6, now_ms=LAG_MS + 9)
+    assert leader.proposal().members == (ME, OTHER, THIRD)
+
+
 def test_a_replica_that_keeps_up_holds_the_mark_so_that_it_can_join() -> None:
     """Else a mark that moves with every append runs away from it for ever."""
     leader = Leader(end=5)

@@ -3,72 +3,52 @@
 import pytest
 
 from quorumlog.broker import Acks
-from quorumlog.clients import AsyncLog
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.simulation import SimWorld
 
-from .whole_nodes import Cluster, produce, world
+from .whole_nodes import Cluster, world
 
 
 def started(sim: SimWorld, **configs: str) -> Cluster:
     """Three nodes with the topic "t" of one partition, which all of them hold."""
     cluster = Cluster(sim)
     cluster.start()
-
-    async def create(log: AsyncLog) -> None:
-        named = {name.replace("_", "."): value for name, value in configs.items()}
-        await log.admin.create_topic("t", partitions=1, replication=3, configs=named)
-
-    cluster.run(create)
-    cluster.until(lambda: cluster.leader("t") != 0)
+    cluster.create(2, 3, 1, **configs)
     return cluster
-
-
-def send(cluster: Cluster, *values: bytes) -> None:
-    cluster.run(lambda log: produce(log, "t", values))
-
-
-def everywhere(cluster: Cluster) -> list[bytes | None]:
-    """What all replicas hold alike, once they do."""
-    cluster.until(lambda: cluster.isr("t") == {1, 2, 3})
-    cluster.until(lambda: len({*cluster.ends("t").values(), *cluster.marks("t").values()}) == 1)
-    values = [cluster.values(number, "t") for number in (1, 2, 3)]
-    assert values[0] == values[1] == values[2]
-    return values[0]
 
 
 def test_every_replica_gets_what_the_leader_gets() -> None:
     with world() as sim:
         cluster = started(sim)
         expected = [b"%d" % number for number in range(10)]
-        send(cluster, *expected)
-        assert everywhere(cluster) == expected
+        cluster.send(*expected)
+        assert cluster.everywhere() == expected
 
 
 def test_another_replica_leads_when_the_leader_dies_and_the_old_one_rejoins() -> None:
     with world() as sim:
         cluster = started(sim)
-        send(cluster, b"before")
+        cluster.send(b"before")
         old = cluster.leader("t")
         cluster.crash(old)
         cluster.until(lambda: cluster.leader("t") not in (0, old))
-        send(cluster, b"after")
+        cluster.send(b"after")
         cluster.start(old)
-        assert everywhere(cluster) == [b"before", b"after"]
+        assert cluster.everywhere() == [b"before", b"after"]
 
 
 def test_a_deposed_leader_cuts_what_only_it_has() -> None:
     """R2, R12: by the ends of epochs; what it told others meanwhile was not acknowledged."""
     with world() as sim:
         cluster = started(sim)
-        send(cluster, b"kept")
+        cluster.send(b"kept")
         old = cluster.leader("t")
         barrier = cluster.cut_off(old)
         alone = cluster.append(old, "t", b"lost", acks=Acks.ALL)
         cluster.until(lambda: cluster.leader_beside(old, "t") != 0)
-        send(cluster, b"new")
+        cluster.send(b"new")
         cluster.join_again(barrier)
-        assert everywhere(cluster) == [b"kept", b"new"]
+        assert cluster.everywhere() == [b"kept", b"new"]
         sim.run_until(alone, virtual_ms=20_000)
         with pytest.raises(NotLeaderOrFollower):
             alone.result()
@@ -78,7 +58,7 @@ def test_a_leader_without_controllers_takes_only_what_its_in_sync_replicas_must_
     """It may have been deposed, and would lose what it alone acknowledged."""
     with world() as sim:
         cluster = started(sim)
-        send(cluster, b"kept")
+        cluster.send(b"kept")
         old = cluster.leader("t")
         cluster.cut_off(old)
         sim.run_for(4_000)
@@ -93,21 +73,21 @@ def test_a_leader_without_controllers_takes_only_what_its_in_sync_replicas_must_
 def test_what_was_acknowledged_survives_a_power_cut_of_the_leader(policy: str) -> None:
     with world() as sim:
         cluster = started(sim, flush_policy=policy)
-        send(cluster, b"a", b"b")
+        cluster.send(b"a", b"b")
         old = cluster.leader("t")
         cluster.crash(old, power=True)
         cluster.until(lambda: cluster.leader("t") not in (0, old))
-        send(cluster, b"c")
+        cluster.send(b"c")
         cluster.start(old)
-        assert everywhere(cluster) == [b"a", b"b", b"c"]
+        assert cluster.everywhere() == [b"a", b"b", b"c"]
 
 
 def test_what_was_acknowledged_with_fsync_survives_a_power_cut_of_all() -> None:
     with world() as sim:
         cluster = started(sim, flush_policy="fsync")
-        send(cluster, *(b"%d" % number for number in range(20)))
+        cluster.send(*(b"%d" % number for number in range(20)))
         for number in (1, 2, 3):
             cluster.crash(number, power=True)
         cluster.start()
         cluster.until(lambda: cluster.leader("t") != 0)
-        assert everywhere(cluster) == [b"%d" % number for number in range(20)]
+        assert cluster.everywhere() == [b"%d" % number for number in range(20)]

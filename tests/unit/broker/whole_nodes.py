@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from quorumlog.broker import Acks, AppendResult
+from quorumlog.broker import LATEST, Acks, AppendResult, OffsetOutcome, OffsetSpec
 from quorumlog.broker.shell.replica import Replica
 from quorumlog.clients import AsyncLog
-from quorumlog.errors import QuorumlogError
+from quorumlog.errors import QuorumlogError, UnknownTopicOrPartition
 from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
@@ -92,7 +92,13 @@ class Cluster:
         return found[0]
 
     def append(
-        self, number: int, topic: str, value: bytes, *, acks: Acks = Acks.LEADER
+        self,
+        number: int,
+        topic: str,
+        value: bytes,
+        *,
+        acks: Acks = Acks.LEADER,
+        timeout_ms: int = 10_000,
     ) -> "asyncio.Task[AppendResult]":
         """Append one record on a node, past all clients."""
 
@@ -101,10 +107,25 @@ class Cluster:
             assert manager is not None
             batch = encode_batch([Record(0, 1, None, value)])
             return await manager.append(
-                topic, 0, batch, acks=acks, leader_epoch=None, timeout_ms=10_000
+                topic, 0, batch, acks=acks, leader_epoch=None, timeout_ms=timeout_ms
             )
 
         return self.machine(number).attach(main, name="append")
+
+    def latest(self, number: int, topic: str) -> int:
+        """How far all is committed, as a node says; raises why it does not say it."""
+
+        async def main(_: Runtime) -> OffsetOutcome:
+            manager = self.nodes[number].parts.replicas
+            assert manager is not None
+            return (await manager.list_offsets([OffsetSpec(topic, 0, LATEST)]))[0]
+
+        task = self.machine(number).attach(main, name="latest")
+        self.world.run_until(task, virtual_ms=1_000)
+        outcome: OffsetOutcome = task.result()
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.offset
 
     def cut_off(self, number: int) -> list[Direction]:
         """Separate a node from all the others, silently, until the barrier is lifted."""
@@ -114,8 +135,51 @@ class Cluster:
         self.world.fabric.barriers.close(barrier)
         return barrier
 
+    def separate(self, one: int, other: int) -> list[Direction]:
+        """Let two nodes not talk to each other, until the barrier is lifted."""
+        barrier = list(apart([f"n{one}"], [f"n{other}"]))
+        self.world.fabric.barriers.close(barrier)
+        return barrier
+
     def join_again(self, barrier: Sequence[Direction]) -> None:
         self.world.fabric.barriers.open(barrier)
+
+    def controller(self) -> int:
+        """Who leads the quorum; 0: nobody."""
+        for number, node in self.nodes.items():
+            if node.parts.raft is not None and node.parts.raft.is_leader:
+                return number
+        return 0
+
+    def create(self, *replicas: int, **configs: str) -> None:
+        """Create the topic "t" of one partition on these nodes, the first of which leads."""
+
+        async def ask(log: AsyncLog) -> None:
+            named = {name.replace("_", "."): value for name, value in configs.items()}
+            await log.admin.create_topic("t", assignments=[list(replicas)], configs=named)
+
+        self.run(ask)
+        self.until(lambda: self.leader("t") == replicas[0])
+
+    def send(self, *values: bytes, **options: object) -> None:
+        """Produce to "t", and wait for all acknowledgements."""
+        self.run(lambda log: produce(log, "t", values, **options))
+
+    def everywhere(self, *numbers: int) -> list[bytes | None]:
+        """What all replicas hold alike, once all are in sync and know that."""
+        wanted = numbers or self.numbers
+
+        def is_settled() -> bool:
+            logs = [self.replica(number, "t") for number in wanted]
+            ends = {replica.log.log_end_offset for replica in logs}
+            return self.isr("t") == set(wanted) and ends == {
+                replica.partition.high_watermark for replica in logs
+            }
+
+        self.until(is_settled)
+        values = [self.values(number, "t") for number in wanted]
+        assert all(each == values[0] for each in values), values
+        return values[0]
 
     # --- what the nodes hold ------------------------------------------------------------------
 
@@ -127,9 +191,22 @@ class Cluster:
     def leader(self, topic: str, index: int = 0) -> int:
         """Who leads, as the nodes that are up see it; 0: nobody."""
         for number in sorted(self.nodes):
-            if self.replica(number, topic, index).partition.is_leader:
+            replica = self.held(number, topic, index)
+            if replica is not None and replica.partition.is_leader:
                 return number
         return 0
+
+    def held(self, number: int, topic: str, index: int = 0) -> Replica | None:
+        """The replica on a node, None: it has none."""
+        try:
+            return self.replica(number, topic, index)
+        except UnknownTopicOrPartition:
+            return None
+
+    def all_held(self, topic: str, index: int = 0) -> list[tuple[int, Replica]]:
+        """All replicas on nodes that are up."""
+        found = [(number, self.held(number, topic, index)) for number in sorted(self.nodes)]
+        return [(number, replica) for number, replica in found if replica is not None]
 
     def leader_beside(self, old: int, topic: str, index: int = 0) -> int:
         """Who else leads; 0: nobody."""
@@ -140,13 +217,13 @@ class Cluster:
 
     def ends(self, topic: str, index: int = 0) -> dict[int, int]:
         return {
-            number: self.replica(number, topic, index).log.log_end_offset for number in self.nodes
+            number: replica.log.log_end_offset for number, replica in self.all_held(topic, index)
         }
 
     def marks(self, topic: str, index: int = 0) -> dict[int, int]:
         return {
-            number: self.replica(number, topic, index).partition.high_watermark
-            for number in self.nodes
+            number: replica.partition.high_watermark
+            for number, replica in self.all_held(topic, index)
         }
 
     def isr(self, topic: str, index: int = 0) -> set[int]:

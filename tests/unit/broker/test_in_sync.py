@@ -1,0 +1,82 @@
+"""Who is in sync on whole simulated nodes: leaving, joining, too few, and what that means."""
+
+import pytest
+
+from quorumlog.broker import Acks
+from quorumlog.errors import (
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    OffsetNotAvailable,
+)
+from quorumlog.simulation import SimWorld
+from quorumlog.simulation.barriers import Direction
+
+from .whole_nodes import Cluster, world
+
+LAG_MS = 50_000
+"""Longer than replica.lag.time.max.ms and the time until somebody looks."""
+
+
+def led_beside_the_controller(sim: SimWorld, **configs: str) -> tuple[Cluster, int, list[int]]:
+    """Five nodes, "t" on three of them that do not lead the quorum: its leader, and the others."""
+    cluster = Cluster(sim, (1, 2, 3, 4, 5))
+    cluster.start()
+    cluster.until(lambda: cluster.controller() != 0)
+    leader, *others = [number for number in cluster.numbers if number != cluster.controller()][:3]
+    cluster.create(leader, *others, **configs)
+    cluster.send(b"first")
+    assert cluster.everywhere(leader, *others) == [b"first"]
+    return cluster, leader, others
+
+
+def starve(cluster: Cluster, leader: int, *followers: int) -> list[Direction]:
+    """Have followers live and not reach the leader."""
+    return [pair for other in followers for pair in cluster.separate(leader, other)]
+
+
+def test_a_follower_that_lags_leaves_and_joins_again_when_it_has_caught_up() -> None:
+    with world() as sim:
+        cluster, leader, others = led_beside_the_controller(sim)
+        slow = others[0]
+        barrier = starve(cluster, leader, slow)
+        task = cluster.append(leader, "t", b"second", acks=Acks.ALL)
+        cluster.until(lambda: cluster.isr("t") == {leader, others[1]}, LAG_MS)
+        sim.run_until(task, virtual_ms=1_000)
+        assert cluster.marks("t")[leader] == 2, "what only the slow one lacked is committed"
+        cluster.join_again(barrier)
+        assert cluster.everywhere(leader, *others) == [b"first", b"second"]
+
+
+def test_what_the_leader_stored_alone_is_told_as_that() -> None:
+    with world() as sim:
+        cluster, leader, others = led_beside_the_controller(sim, min_insync_replicas="3")
+        slow = others[0]
+        starve(cluster, leader, slow)
+        early = cluster.append(leader, "t", b"second", acks=Acks.ALL, timeout_ms=LAG_MS)
+        cluster.until(lambda: cluster.isr("t") == {leader, others[1]}, LAG_MS)
+        late = cluster.append(leader, "t", b"third", acks=Acks.ALL)
+        sim.run_until(late, virtual_ms=1_000)
+        with pytest.raises(NotEnoughReplicas, match="2 in-sync replicas"):
+            late.result()
+        sim.run_until(early, virtual_ms=LAG_MS)
+        with pytest.raises(NotEnoughReplicasAfterAppend):
+            early.result()
+        assert cluster.marks("t")[leader] == 1
+
+
+def test_a_new_leader_does_not_say_how_far_all_is_committed_before_it_knows() -> None:
+    """What the one before told must not be taken back (KIP-966 prose)."""
+    with world() as sim:
+        cluster, old, others = led_beside_the_controller(sim)
+        new, third = others
+        barrier = cluster.separate(new, third)
+        cluster.append(old, "t", b"second", acks=Acks.ALL)
+        cluster.until(lambda: min(cluster.ends("t").values()) == 2)
+        assert cluster.marks("t")[new] == 1
+        cluster.crash(old)
+        cluster.until(lambda: cluster.leader("t") == new)
+        with pytest.raises(OffsetNotAvailable, match="1 of 2 records"):
+            cluster.latest(new, "t")
+        cluster.join_again(barrier)
+        cluster.until(lambda: cluster.marks("t")[new] == 2)
+        assert cluster.latest(new, "t") == 2
