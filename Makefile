@@ -79,13 +79,15 @@ proto-check: setup ## fail when src/proto is not what proto/ generates
 	  && for file in "$$fresh"/*; do cmp "$$file" "src/proto/$$(basename "$$file")" || exit 1; done \
 	  && echo "src/proto is fresh"
 
-docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, the tables of docs/clients.md
+docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, the tables of docs/clients.md and docs/observability.md
 	@page=$$($(BIN)/python -c "from quorumlog.cli.pages.configuration import configuration_page as page; print(page(), end='')") \
 	  && printf '%s\n' "$$page" > docs/configuration.md
 	@page=$$($(BIN)/python -c "from quorumlog.cli.pages.commands import cli_page as page; print(page(), end='')") \
 	  && printf '%s\n' "$$page" > docs/cli.md
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.clients.reference import with_tables as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md
+	@page=$$($(BIN)/python -c "import sys; from quorumlog.server.observing.reference import with_table as page; \
+	  print(page(sys.stdin.read()), end='')" < docs/observability.md) && printf '%s\n' "$$page" > docs/observability.md
 
 pictures: setup ## draw the simulated runs that docs/raft.md shows
 	$(BIN)/python -m quorumlog.simulation.pictures docs/pictures

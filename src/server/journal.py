@@ -16,7 +16,8 @@ RESERVED: Final = ("time", "level", "logger", "event", "message", "traceback")
 """Keys of every line, which no event may use for its own."""
 
 _EVENT: Final = re.compile(r"([a-z]+\.[a-z_]+):?(?=\s|$)")
-_FIELD: Final = re.compile(r"(?:\b(\w+)=)?%([-#0 +]*\d*(?:\.\d+)?[a-zA-Z%])")
+_TOKEN: Final = re.compile(r"(?:(?<!\S)(\w+)=)?(\S+)")
+_CONVERSION: Final = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z%]")
 
 
 class JsonFormatter(logging.Formatter):
@@ -46,15 +47,22 @@ def fields_of(form: object, arguments: object) -> dict[str, Any]:
     if not isinstance(form, str) or not isinstance(arguments, tuple):
         return {}
     found: dict[str, Any] = {}
-    left = iter(arguments)
-    for key, conversion in _FIELD.findall(form):
-        if conversion == "%":
-            continue
-        value = next(left, None)
-        if key and key not in RESERVED:
-            is_plain = value is None or isinstance(value, int | float)
-            found[key] = value if is_plain else f"%{conversion}" % (value,)
+    used = 0  # arguments of what stands before
+    for key, text in _TOKEN.findall(form):
+        count = sum(1 for each in _CONVERSION.findall(text) if each != "%%")
+        values, used = arguments[used : used + count], used + count
+        if key and key not in RESERVED and len(values) == count:
+            found[key] = _value(text.rstrip(":,;"), values)
     return found
+
+
+def _value(text: str, values: tuple[object, ...]) -> object:
+    """One number stays one."""
+    if len(values) == 1 and _CONVERSION.fullmatch(text):
+        value = values[0]
+        if value is None or isinstance(value, int | float):
+            return value
+    return text % values
 
 
 def write_json() -> None:

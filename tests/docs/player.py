@@ -16,8 +16,8 @@ What is done with a fenced block depends on its language:
 - `toml`: a node's configuration.
 
 `<!-- not run: why -->` before a block leaves it out, `<!-- first: commands -->` prepares what the
-reader is told to have: shell commands that run just before it. The address 127.0.0.1:9094 becomes
-that of the node, and each block may take BLOCK_S seconds.
+reader is told to have: shell commands that run just before it. The addresses 127.0.0.1:9094
+and 127.0.0.1:9095 become those of the node, and each block may take BLOCK_S seconds.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ADDRESS = "127.0.0.1:9094"  # as the pages write it
+ADDRESSES = {"127.0.0.1:9094": "grpc", "127.0.0.1:9095": "http"}  # as the pages write them
 BLOCK_S = 120
 READY_S = 60
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -99,13 +99,14 @@ class Node:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self._address = ""
+        self._addresses: dict[str, str] = {}
 
-    def address(self) -> str:
-        """Return where it listens, starting it in this folder if it does not run."""
+    def address(self, which: str = "grpc") -> str:
+        """Return where it listens, for `grpc` or `http`, starting it in this folder if it does not
+        run."""
         if self._process is None:
             self.start([])
-        return self._address
+        return self._addresses[which]
 
     def start(self, options: list[str]) -> None:
         """Start it as the page says, but on free ports; one that runs already will do."""
@@ -122,7 +123,7 @@ class Node:
         line = self._process.stdout.readline()
         if not line:
             raise Differs("the node did not start")
-        self._address = json.loads(line)["grpc"]
+        self._addresses = json.loads(line)
 
     def stop(self) -> None:
         """End it in order, if it runs."""
@@ -217,8 +218,9 @@ class Player:
         if line.startswith("quorumlog dev"):
             self._node.start(rest.split()[1:])
             return ""
-        if ADDRESS in line:
-            line = line.replace(ADDRESS, self._node.address())
+        for address, which in ADDRESSES.items():
+            if address in line:
+                line = line.replace(address, self._node.address(which))
         return self._bash(line)
 
     def _bash(self, line: str) -> str:

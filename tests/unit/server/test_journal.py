@@ -57,11 +57,13 @@ def test_what_others_log_is_a_message_without_an_event() -> None:
     ("form", "arguments", "fields"),
     [
         ("a.b x=%d y=%r", (1, "z"), {"x": 1, "y": "'z'"}),
-        ("a.b %s x=%.1f share=%d%%", ("skipped", 1.25, 50), {"x": 1.25, "share": 50}),
+        ("a.b %s x=%.1f share=%d%%", ("skipped", 1.25, 50), {"x": 1.25, "share": "50%"}),
+        ("a.b offsets=%d-%d node=%d: it (%s) ends", (1, 2, 3, "x"), {"offsets": "1-2", "node": 3}),
+        ("a.b reason=disk_full", (), {"reason": "disk_full"}),
         ("a.b error=%s: %s", (ValueError("no"), "more"), {"error": "no"}),
         ("a.b x=%s", (None,), {"x": None}),
         ("a.b level=%s", ("mine",), {}),
-        ("a.b x=%d", (), {"x": None}),
+        ("a.b x=%d", (), {}),
         ("a.b", ({"x": 1},), {}),
     ],
 )
