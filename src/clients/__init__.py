@@ -1,8 +1,8 @@
 """Clients of the log: producer, consumer, admin; asyncio first, a blocking face over the same code.
 
 They know the protocol and the record batch, and no room of the server. `log.AsyncLog` takes a
-`Runtime` and so runs on the real and on the simulated one. Repeats after an unknown outcome may
-store records twice, until producers are idempotent.
+`Runtime` and so runs on the real and on the simulated one. What is repeated after
+an unknown outcome is stored once: producers are idempotent by default.
 """
 
 from .administration.admin import AsyncAdmin

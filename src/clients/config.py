@@ -53,6 +53,9 @@ class ProducerConfig:
     # acks: "all" in-sync replicas, the "leader" alone, or "none" (no answer awaited: what was sent
     # counts as delivered, without an offset); or as the field writes them, -1, 1 and 0
     acks: str | int = "all"
+    # enable.idempotence: what is sent again is stored once, in its order, over restarts and from
+    # leader to leader; needs acks="all". None: on with acks="all", off without
+    enable_idempotence: bool | None = None
     # linger.ms: a batch that is not full leaves after it, 0: at once; below delivery_timeout_ms
     linger_ms: int = 5
     batch_size: int = 960 * KIB  # batch.size before compression; below the usual max.message.bytes
@@ -70,6 +73,15 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         _one_of("acks", self.acks_name, ACKS)
+        if self.enable_idempotence not in (None, True, False):
+            raise InvalidConfig(
+                f"enable_idempotence is {self.enable_idempotence!r}: give True, False, or None for "
+                "whatever acks allows"
+            )
+        if self.enable_idempotence and self.acks_name != "all":
+            raise InvalidConfig(
+                f"enable_idempotence needs acks='all', acks is {self.acks!r}: leave one of them out"
+            )
         if not isinstance(self.compression, str):
             raise InvalidConfig(f"compression is {self.compression!r}: give the name of a codec")
         codec_named(self.compression)
@@ -92,6 +104,13 @@ class ProducerConfig:
     def acks_name(self) -> str:
         """The name of `acks`, one of ACKS."""
         return ACKS_NUMBERS.get(str(self.acks), str(self.acks))
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether what is sent again is stored once."""
+        if self.enable_idempotence is None:
+            return self.acks_name == "all"
+        return self.enable_idempotence
 
     @property
     def codec(self) -> Codec:
@@ -144,6 +163,7 @@ class ProducerSettings(TypedDict, total=False):
     """The fields of `ProducerConfig` as keyword arguments."""
 
     acks: str | int
+    enable_idempotence: bool | None
     linger_ms: int
     batch_size: int
     compression: str

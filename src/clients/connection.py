@@ -17,6 +17,7 @@ from ..errors import (
     InvalidRequest,
     Lost,
     NotImplementedHere,
+    NotLeaderOrFollower,
     NotSent,
     QuorumlogError,
     Stopping,
@@ -205,7 +206,7 @@ class Connection:
                 return await call(leader, min(remaining_ms, self.config.request_timeout_ms))
             except QuorumlogError as error:
                 if error.retriable:
-                    self.doubt(topic)
+                    self.learn(topic, partition, error)
                 raise
 
         return await self._repeat(
@@ -310,6 +311,20 @@ class Connection:
     def doubt(self, topic: str) -> None:
         """Something said that the layout is old: the next use of the topic asks again."""
         self.topology.doubt(topic)
+
+    def learn(self, topic: str, partition: int, error: QuorumlogError) -> bool:
+        """A partition's call failed in a way that may pass: take over who leads it now where the
+        error says so, and return True; otherwise the next use of the topic asks again."""
+        if isinstance(error, NotLeaderOrFollower) and self.topology.saw_leader(
+            topic,
+            partition,
+            leader=error.leader_id,
+            epoch=error.leader_epoch,
+            address=error.leader_address,
+        ):
+            return True
+        self.doubt(topic)
+        return False
 
     def _is_fresh(self, layout: TopicLayout) -> bool:
         age_ms = self.runtime.clock.now_ms() - layout.refreshed_ms

@@ -72,6 +72,12 @@ class Topology:
             return None
         return Leader(address, leadership.epoch, layout.topic_id)
 
+    def leaderless(self, name: str) -> frozenset[int]:
+        """Return the partitions of a topic that nobody leads, as far as is known."""
+        layout = self._topics.get(name)
+        count = len(layout.partitions) if layout is not None else 0
+        return frozenset(index for index in range(count) if self.leader(name, index) is None)
+
     def addresses(self) -> tuple[str, ...]:
         """Return the addresses of the brokers known, by ascending node id."""
         return tuple(self._addresses[node] for node in sorted(self._addresses))
@@ -99,6 +105,26 @@ class Topology:
         for broker in brokers:
             if broker.grpc_address:
                 self._addresses[NodeId(broker.id)] = broker.grpc_address
+
+    def saw_leader(
+        self, name: str, partition: int, *, leader: int, epoch: int, address: str
+    ) -> bool:
+        """Take over who leads a partition now, as a broker said that does not; return whether that
+        is newer than what was known. What else is known of the topic is as old as before."""
+        known = self._topics.get(name)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return False
+        node = NodeId(leader)
+        if leader < 0 or epoch <= known.partitions[partition].epoch:
+            return False
+        if not (address or node in self._addresses):
+            return False
+        if address:
+            self._addresses[node] = address
+        partitions = list(known.partitions)
+        partitions[partition] = PartitionLeadership(node, Epoch(epoch))
+        self._topics[name] = replace(known, partitions=tuple(partitions))
+        return True
 
     def saw_topic(self, topic: admin_pb2.TopicDescription, now_ms: int) -> TopicLayout:
         """Take an answer over and return what is now known, the newer epoch winning."""

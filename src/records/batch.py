@@ -200,3 +200,16 @@ def stamp(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> bytes:
     """Return the 16 bytes to write in place of the batch's first 16; the CRC does not cover
     them."""
     return _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
+
+
+_CRC: Final = Struct(">I")
+_PRODUCER: Final = Struct(">qhi")
+_PRODUCER_START: Final = 43
+
+
+def renumber(batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    """Return a whole batch of another producer, or with another sequence: its CRC covers them."""
+    changed = bytearray(batch)
+    _PRODUCER.pack_into(changed, _PRODUCER_START, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(changed, CRC_START - 4, crc32c(memoryview(changed)[CRC_START:]))
+    return bytes(changed)

@@ -5,10 +5,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.consuming.partition_reader import PartitionReader
 from quorumlog.clients.consuming.record import ConsumerRecord
+from quorumlog.clients.producing import ordering
 from quorumlog.clients.producing.accumulator import Accumulator
-from quorumlog.clients.producing.batches import Batch, PartitionQueue
+from quorumlog.clients.producing.batches import Batch, Part
 from quorumlog.clients.producing.leader_link import LeaderLink
 from quorumlog.clients.producing.producer import AsyncProducer
 from quorumlog.clients.producing.sender import Sender
@@ -36,23 +38,20 @@ def deadlines_are_ignored(patch: pytest.MonkeyPatch) -> None:
 def what_is_sent_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
     """A broken stream's requests are acknowledged at some offset in place of a repeat."""
 
-    def refused(self: Sender, queue: PartitionQueue, error: QuorumlogError) -> None:
-        self.on_stored(queue, 0)
+    def refused(self: Sender, part: Part, error: QuorumlogError) -> None:
+        self.on_stored(part, 0)
 
     patch.setattr(Sender, "on_refused", refused)
 
 
 def repeats_are_swapped(patch: pytest.MonkeyPatch) -> None:
-    """What goes back to the queue goes behind what is younger."""
-    honest = Accumulator.put_back
+    """What goes back to the queue goes behind what is younger; only numbers would tell."""
 
-    def put_back(self: Accumulator, queue: PartitionQueue, error: QuorumlogError) -> None:
-        younger = list(queue.closed)
-        queue.closed.clear()
-        honest(self, queue, error)
-        queue.closed.extendleft(reversed(younger))
+    def bring_back(part: Part) -> None:
+        part.queue.closed.extend(part.batches)
 
-    patch.setattr(Accumulator, "put_back", put_back)
+    patch.setattr(ProducerConfig, "is_idempotent", property(lambda self: False))
+    patch.setattr(ordering, "bring_back", bring_back)
 
 
 def a_consumer_skips_records(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ flight* (at most one group a partition, which keeps the order) -> done; or back 
 *closed* when the request failed in a way that may be repeated.
 
 Invariants: `buffered` is the sum of what is held by all batches that are not done; a queue is in
-`ready` exactly when `is_listed`, and then it has closed batches and nothing in flight.
+`ready` exactly when `is_listed`, and then it has something to send, and its turn.
 
 Not thread-safe: the blocking face holds one lock around `accept` and around the sender's calls.
 Taking a record may be interrupted between any two steps (Ctrl-C in a thread that sends): it is then
@@ -16,7 +16,7 @@ finished or undone before the interruption goes on, see `_mend`.
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 
@@ -25,6 +25,7 @@ from ...records.batch import HEADER_SIZE
 from ...runtime import Entropy
 from ..config import ProducerConfig
 from ..topology import absent
+from . import ordering
 from .batch_encoding import content_size, headers_size, split
 from .batches import (
     OBJECT_OVERHEAD,
@@ -32,11 +33,13 @@ from .batches import (
     Batch,
     Headers,
     OnDelivery,
+    Part,
     PartitionQueue,
     TopicQueues,
 )
 from .columns import Bulk
 from .failures import Failures
+from .numbering import NO_ID
 from .partitioner import CrcPartitioner, KeyPartitioner, Partitioner, choose, stick
 
 
@@ -53,6 +56,7 @@ class Accumulator:
     ) -> None:
         self.ready: deque[PartitionQueue] = deque()
         self.buffered = 0  # bytes held by the batches that are not done
+        self.producer_id = NO_ID  # for partitions that need one, see `lacks_id`
         self._topics: dict[str, TopicQueues] = {}
         self._open_topics = self._topics  # those that take records; none after `refuse`
         self._entropy = entropy
@@ -70,6 +74,8 @@ class Accumulator:
         self._request_size_max = config.request_size_max
         self._linger_ms = config.linger_ms
         self._delivery_timeout_ms = config.delivery_timeout_ms
+        self._is_idempotent = config.is_idempotent
+        self._opened = 0  # batches, ever: the order of those of a partition
         self._new: list[Batch] = []  # not stamped with their times yet
         self._lingering: OrderedDict[Batch, None] = OrderedDict()  # open ones, by linger_end_ms
         self._unfinished: OrderedDict[Batch, None] = OrderedDict()  # oldest first
@@ -117,7 +123,8 @@ class Accumulator:
             elif 0 <= partition < len(queues):
                 queue = queues[partition]
             else:
-                self._check_partition(topic, partition)
+                if partition < 0:
+                    self.queue(topic, partition)  # raises: no topic ever has it
                 return None  # the topic may have grown
         try:
             batch = queue.open if queue is not None else None
@@ -199,9 +206,11 @@ class Accumulator:
         *,
         topic_id: bytes = b"",
         message_bytes_max: int | None = None,
+        leaderless: Iterable[int] = (),
     ) -> list[Batch]:
-        """Know a topic, or that it has more partitions than before, and how large its batches may
-        be: so that a record is refused for its own size, never for its neighbours'.
+        """Know a topic, or that it has more partitions than before, which of them nobody leads, and
+        how large its batches may be: so that a record is refused for its own size, never for its
+        neighbours'.
 
         Returns, for the caller to fail, what waits for a topic of this name and another id: it was
         deleted and made anew. What of it is in flight stays so, in queues that `abandon` empties.
@@ -217,8 +226,8 @@ class Accumulator:
         if message_bytes_max is not None:
             room = message_bytes_max * 15 // 16 - HEADER_SIZE  # sizes here are estimates
             topic_queues.batch_size = max(1, min(self._batch_size_max, room))
-        for partition in range(len(topic_queues.queues), partitions):
-            topic_queues.queues.append(PartitionQueue(topic, partition, topic_id))
+        topic_queues.grow(partitions, is_idempotent=self._is_idempotent)
+        topic_queues.lead(leaderless)
         return anew
 
     def shrink(self, topic: str, partitions: int) -> list[Batch]:
@@ -229,8 +238,8 @@ class Accumulator:
             return []
         gone = topic_queues.queues[partitions:]
         del topic_queues.queues[partitions:]
-        if topic_queues.sticky in gone:
-            topic_queues.sticky = None
+        topic_queues.lead(queue.partition for queue in gone)
+        self._retire(gone)
         return self._waiting(gone)
 
     def abandon(self, queue: PartitionQueue) -> list[Batch]:
@@ -241,7 +250,7 @@ class Accumulator:
     def encoded(self, batch: Batch, encoded: bytes) -> None:
         """A batch is encoded: from now on it takes the room of its bytes."""
         self.buffered -= batch.held
-        batch.become_encoded(encoded)
+        batch.become_encoded(encoded, batch.number)
         self.buffered += batch.held
 
     @property
@@ -283,7 +292,7 @@ class Accumulator:
     # --- the side that sends ---------------------------------------------------------------
 
     def close_due(self, now_ms: int) -> int | None:
-        """Close the batches whose linger has ended; return when the next one's will, if any.
+        """Have the batches leave whose linger has ended; return when the next one's will, if any.
 
         A batch's time begins at the first call after it was opened: only the sender knows a clock
         that may be read on its thread.
@@ -298,7 +307,13 @@ class Accumulator:
             batch = next(iter(self._lingering))
             if batch.linger_end_ms > now_ms:
                 return batch.linger_end_ms
-            self._close(batch.queue)
+            del self._lingering[batch]
+            queue = batch.queue
+            queue.is_due = True  # it is closed when it is taken
+            topic_queues = self._topics.get(queue.topic)
+            if topic_queues is not None:
+                topic_queues.unstick(queue)
+            self._list(queue)
         return None
 
     def close_all(self) -> list[Batch]:
@@ -308,76 +323,109 @@ class Accumulator:
                 self._close(batch.queue)
         return list(self._unfinished)
 
-    def take(self, queue: PartitionQueue, size_max: int) -> tuple[Batch, ...]:
-        """Put the oldest closed batches of a listed queue in flight, up to `size_max` bytes but at
-        least one; () when it has none any more."""
-        assert queue.is_listed, f"{queue.topic}-{queue.partition} is taken without being listed"
-        assert not queue.in_flight, f"{queue.topic}-{queue.partition} has a request in flight"
-        queue.is_listed = False
-        taken: list[Batch] = []
-        size = 0
-        while queue.closed:
-            batch = queue.closed[0]
-            if taken and (size + batch.size > size_max or batch.goes_alone):
-                break
-            taken.append(queue.closed.popleft())
-            size += batch.size
-            if batch.goes_alone:
-                break
-        queue.in_flight = tuple(taken)
-        return queue.in_flight
+    def lacks_id(self, queue: PartitionQueue) -> bool:
+        """Whether the queue can only be taken once `producer_id` is another one."""
+        numbering = queue.numbering
+        if numbering is None or not numbering.needs_id:
+            return False
+        return self.producer_id in (NO_ID, numbering.producer_id)
 
-    def stored(self, queue: PartitionQueue) -> tuple[Batch, ...]:
+    def take(self, queue: PartitionQueue, size_max: int, now_ms: int = 0) -> Part | None:
+        """Put the oldest batches of a listed queue in flight, see `ordering.take`; None when it
+        has none any more, or has to wait for what is in flight."""
+        assert queue.is_listed, f"{queue.topic}-{queue.partition} is taken without being listed"
+        if not queue.has_turn:  # something has failed since it was listed
+            queue.is_listed = False
+            return None
+        if queue.is_due and queue.open is not None and not queue.closed:
+            self._close(queue)
+        queue.is_listed = False
+        part = ordering.take(queue, size_max, fresh_id=self.producer_id, now_ms=now_ms)
+        self._list(queue)
+        return part
+
+    def stored(self, part: Part, now_ms: int = 0) -> tuple[Batch, ...]:
         """What is in flight was acknowledged: return it, for the caller to complete."""
-        batches, queue.in_flight = queue.in_flight, ()
+        queue = part.queue
+        is_trusted = queue.numbering is not None and not queue.is_recovering
+        if not ordering.land(part, has_failed=False):
+            return ()
         queue.failures = 0
         queue.last_error = None
-        for batch in batches:
+        for batch in part.batches:
+            if queue.numbering is not None and is_trusted:
+                queue.numbering.acknowledged(batch.number, now_ms)
             self._forget(batch)
         self._list(queue)
-        return batches
+        return part.batches
 
-    def refused(self, queue: PartitionQueue) -> tuple[Batch, ...]:
+    def refused(self, part: Part) -> tuple[Batch, ...]:
         """What is in flight was refused for good: return it, for the caller to fail; or (), when
         several batches were refused together and each will be sent alone to find the bad one."""
-        batches, queue.in_flight = queue.in_flight, ()
+        queue, batches = part.queue, part.batches
+        if not ordering.land(part, has_failed=True):
+            return ()
         if len(batches) > 1:
             for batch in batches:
                 batch.goes_alone = True
-            queue.closed.extendleft(reversed(batches))
+            ordering.bring_back(part)
             batches = ()
         self._drop(batches)
         self._list(queue)
         return batches
 
-    def split(self, queue: PartitionQueue) -> bool:
+    def misplaced(
+        self, part: Part, error: QuorumlogError, *, is_fenced: bool
+    ) -> tuple[bool, tuple[Batch, ...]]:
+        """The leader refused a number, see `ordering.renumber`: returns as `put_back`, with the
+        batches that the caller is to fail since nothing can tell any more whether they are
+        stored."""
+        if ordering.renumber(part, is_fenced=is_fenced):
+            return self.put_back(part, error), ()
+        return False, self.refused(part)
+
+    def split(self, part: Part) -> bool:
         """The one batch in flight was too large: put its halves in its place and return True;
         False when it has only one record."""
-        (batch,) = queue.in_flight
+        (batch,), queue = part.batches, part.queue
         if batch.count == 1:
             return False
-        parts = split(batch)
-        queue.in_flight = ()
+        halves = split(batch)
+        ordering.land(part, has_failed=True)
         self._forget(batch)
-        batch.become(parts)
-        for _, part in reversed(parts):
-            queue.closed.appendleft(part)
-            self._unfinished[part] = None
-            self._unfinished.move_to_end(part, last=False)
-            self.buffered += part.held
-            if not part.deadline_ms:
-                self._new.append(part)  # as the whole one, which was not stamped yet
+        batch.become(halves)
+        ordering.divide(batch.number, halves)
+        for _, half in reversed(halves):
+            half.order = batch.order
+            self._unfinished[half] = None
+            self._unfinished.move_to_end(half, last=False)
+            self.buffered += half.held
+            if not half.deadline_ms:
+                self._new.append(half)  # as the whole one, which was not stamped yet
+        ordering.bring_back(Part(queue, tuple(half for _, half in halves)))
         self._list(queue)
         return True
 
-    def put_back(self, queue: PartitionQueue, error: QuorumlogError) -> None:
-        """What is in flight is to be sent again, in its old place; the queue is parked until
-        `unpark`."""
-        queue.closed.extendleft(reversed(queue.in_flight))
-        queue.in_flight = ()
-        queue.failures += 1
-        queue.last_error = error
-        queue.is_parked = True
+    def put_back(self, part: Part, error: QuorumlogError | None) -> bool:
+        """What is in flight is to be sent again, in its old place; None: it was not sent at all,
+        since one before it has failed. True: the queue is parked until `unpark`; False: it is done
+        with, or one before it has failed, too."""
+        queue = part.queue
+        was_recovering = queue.is_recovering
+        if not ordering.land(part, has_failed=True):
+            return False
+        ordering.bring_back(part)
+        queue.last_error = error or queue.last_error
+        if not was_recovering:
+            queue.failures += 1
+            queue.is_parked = True
+        self._list(queue)
+        return not was_recovering
+
+    def hold(self, queue: PartitionQueue) -> None:
+        """A listed queue cannot be sent before what is in flight of it has come back."""
+        assert queue.parts, f"nothing of {queue.topic}-{queue.partition} will come back"
+        queue.is_listed = False
 
     def park(self, queue: PartitionQueue) -> None:
         """A listed queue cannot be sent now: keep it out of `ready` until `unpark`."""
@@ -398,7 +446,7 @@ class Accumulator:
         late: list[Batch] = []
         next_ms: int | None = None
         for batch in self._unfinished:
-            if batch in batch.queue.in_flight:
+            if batch.part is not None:
                 continue
             if batch.deadline_ms <= now_ms:
                 late.append(batch)
@@ -415,6 +463,7 @@ class Accumulator:
         are known to nobody else."""
         topic_queues = self._topics.pop(topic, None)
         queues = topic_queues.queues if topic_queues is not None else []
+        self._retire(queues)
         return self._waiting([*queues, *waiting])
 
     def _waiting(self, queues: Sequence[PartitionQueue]) -> list[Batch]:
@@ -431,18 +480,14 @@ class Accumulator:
         """The producer ends: return every batch that is not done, for the caller to fail."""
         batches = list(self._unfinished)
         for batch in batches:
-            batch.queue.in_flight = ()
+            batch.queue.parts.clear()
             batch.queue.closed.clear()
             batch.queue.open = None
+            batch.part = None
         self._drop(batches)
         return batches
 
     # --- within ----------------------------------------------------------------------------
-
-    def _check_partition(self, topic: str, partition: int) -> None:
-        """Raise UnknownTopicOrPartition for what no topic ever has."""
-        if partition < 0:
-            self.queue(topic, partition)
 
     def _next_batch(
         self, topic_queues: TopicQueues, queue: PartitionQueue | None, size: int, *, is_free: bool
@@ -452,7 +497,7 @@ class Accumulator:
         if queue is not None and queue.open is not None:
             self._close(queue)
         if is_free:
-            queue = self._stick(topic_queues)
+            queue = topic_queues.stick(self._entropy)
         assert queue is not None, "a choice that is not free has made it"
         batch = queue.open  # of records with keys, where the choice was free
         if batch is not None and batch.size + size > topic_queues.batch_size:
@@ -469,20 +514,10 @@ class Accumulator:
                 topic=topic,
             )
 
-    def _stick(self, topic_queues: TopicQueues) -> PartitionQueue:
-        """Move on to another partition, drawn among the others."""
-        queues, old = topic_queues.queues, topic_queues.sticky
-        if old is None or len(queues) == 1:
-            chosen = queues[self._entropy.below(len(queues))]
-        else:
-            chosen = queues[
-                (old.partition + 1 + self._entropy.below(len(queues) - 1)) % len(queues)
-            ]
-        topic_queues.sticky = chosen
-        return chosen
-
     def _begin(self, queue: PartitionQueue) -> Batch:
         batch = Batch(queue)
+        self._opened += 1
+        batch.order = self._opened
         self._unfinished[batch] = None
         self._new.append(batch)
         if len(self._new) == 1:
@@ -498,10 +533,12 @@ class Accumulator:
         queue.closed.append(queue.open)
         self._lingering.pop(queue.open, None)
         queue.open = None
+        queue.is_due = False
         self._list(queue)
 
     def _list(self, queue: PartitionQueue) -> None:
-        if queue.closed and not (queue.is_listed or queue.in_flight or queue.is_parked):
+        has_work = queue.closed or (queue.is_due and queue.open is not None)
+        if has_work and queue.has_turn and not (queue.is_listed or queue.is_parked):
             self.ready.append(queue)
             queue.is_listed = True
             self._on_work()
@@ -510,6 +547,7 @@ class Accumulator:
         for batch in batches:
             if batch.queue.open is batch:
                 batch.queue.open = None
+                batch.queue.is_due = False
             else:
                 batch.queue.closed.remove(batch)  # it is in front, unless one has been sent again
         self._drop(batches)
@@ -517,7 +555,17 @@ class Accumulator:
     def _drop(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             self._forget(batch)
+            if batch.queue.numbering is not None:
+                batch.queue.numbering.gave_up(batch.number)
         self.failures.add(batches)
+
+    def _retire(self, queues: Sequence[PartitionQueue]) -> None:
+        """Queues are gone for good. If their partitions come back, it is with other numbers: those
+        of before would be taken for repeats."""
+        if any(
+            queue.numbering is not None and queue.numbering.producer_id >= 0 for queue in queues
+        ):
+            self.producer_id = NO_ID
 
     def _forget(self, batch: Batch) -> None:
         del self._unfinished[batch]

@@ -7,11 +7,13 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ...errors import InvalidRecord
+from ...records.batch import NO_PRODUCER, renumber
 from ...records.codec import Envelope, decode_all, encode_batch, encode_columns
 from ...records.columns import BinaryColumn, Int64Column, RecordColumns
 from ...records.compression import Codec
 from ...records.record import Record
 from .batches import RECORD_OVERHEAD, Batch, Headers
+from .numbering import Number
 
 
 class Columns(NamedTuple):
@@ -87,15 +89,32 @@ def headers_size(headers: Headers) -> int:
     return sum(4 + 4 * len(name) + (len(value) if value else 0) for name, value in headers)
 
 
+NO_NUMBER = Number(NO_PRODUCER, -1, -1)
+
+
+def renumbered(encoded: bytes, number: Number | None) -> bytes:
+    """Return an encoded batch with another number."""
+    producer_id, epoch, sequence = number or NO_NUMBER
+    return renumber(encoded, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
 def encode_records(batch: Batch, codec: Codec, level: int | None = None) -> bytes:
-    """Return the batch's records as one record batch, compressed.
+    """Return the batch's records as one record batch, compressed, with its number.
 
     Raises InvalidRecord for what cannot be encoded (a timestamp out of range) and MessageTooLarge
     for what no batch can hold.
     """
+    producer_id, epoch, sequence = batch.number or NO_NUMBER
     try:
         if batch.headers:
-            return encode_batch(_records(batch), codec=codec, level=level)
+            return encode_batch(
+                _records(batch),
+                codec=codec,
+                level=level,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+            )
         columns = RecordColumns(
             values=_binary(batch.values),
             keys=None if batch.keys.count(None) == batch.count else _binary(batch.keys),
@@ -103,7 +122,14 @@ def encode_records(batch: Batch, codec: Codec, level: int | None = None) -> byte
                 length=batch.count, values=memoryview(batch.timestamps).cast("B")
             ),
         )
-        (encoded,) = encode_columns(columns, envelope=Envelope(codec=codec, level=level))
+        envelope = Envelope(
+            codec=codec,
+            level=level,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+        (encoded,) = encode_columns(columns, envelope=envelope)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidRecord(
             f"a record cannot be encoded: {error}",

@@ -17,6 +17,8 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import QuorumlogError
+from ...runtime import Entropy
+from .numbering import IN_FLIGHT_MAX, Number, Numbering
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -52,7 +54,8 @@ class DeliveredRange(NamedTuple):
 
 OnDelivery: TypeAlias = Callable[[Delivered | None, QuorumlogError | None], object]
 """A record's callback: exactly one of the two is None. Called once, on the loop's (I/O) thread, in
-the order of the offsets within a partition; it must be quick. What it raises is logged, no more."""
+the order of the offsets within a partition, but where an attempt failed and a later one did not. It
+must be quick. What it raises is logged, no more."""
 
 
 class Batch:
@@ -74,10 +77,14 @@ class Batch:
         "keys",
         "linger_end_ms",
         "may_be_stored",
+        "number",
         "observed",
         "observed_runs",
+        "order",
+        "part",
         "parts",
         "queue",
+        "sealed",
         "size",
         "timestamps",
         "values",
@@ -102,7 +109,11 @@ class Batch:
         )
         self.is_encoded = False  # and the columns are gone
         self.is_done = False
+        self.part: Part | None = None  # taken to be sent, or sent and not answered
         self.is_sent = False  # in a request that has no answer yet
+        self.order = 0  # rises within a partition; that of its halves is its own
+        self.number: Number | None = None  # from its first taking on, of an idempotent producer
+        self.sealed: Number | None = None  # the number that `encoded` has
         self.may_be_stored = False  # an attempt ended without an answer
         self.observed: set[int] = set()  # records whose outcome somebody looks at, and
         self.observed_runs: set[tuple[int, int]] = set()  # more of them, as [first, end)
@@ -205,9 +216,15 @@ class Batch:
         each = ENCODED_OVERHEAD if self.is_encoded else OBJECT_OVERHEAD
         return self.size + self.count * each
 
-    def become_encoded(self, encoded: bytes) -> None:
-        """Keep the encoded form alone from now on."""
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands among the batches of its partition."""
+        return self.order, 0 if self.whole is None else self.whole[1]
+
+    def become_encoded(self, encoded: bytes, number: Number | None = None) -> None:
+        """Keep the encoded form, which has this number, alone from now on."""
         self.encoded, self.size, self.is_encoded = encoded, len(encoded), True
+        self.sealed = number
         self.drop_columns()
 
     def cut(self) -> None:
@@ -284,48 +301,131 @@ class Batch:
             waiter()
 
 
+class Part:
+    """Batches of one partition that are in one request together; one alone where they have
+    numbers."""
+
+    __slots__ = ("batches", "queue")
+
+    def __init__(self, queue: "PartitionQueue", batches: tuple[Batch, ...]) -> None:
+        self.queue = queue
+        self.batches = batches
+
+
 class PartitionQueue:
     """The batches of one partition, oldest first: in flight, then closed, then the open one."""
 
     __slots__ = (
+        "address",
         "closed",
         "failures",
-        "in_flight",
+        "is_due",
         "is_listed",
         "is_parked",
+        "is_recovering",
         "last_error",
+        "numbering",
         "open",
         "partition",
+        "parts",
         "topic",
         "topic_id",
     )
 
-    def __init__(self, topic: str, partition: int, topic_id: bytes = b"") -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes = b"",
+        *,
+        numbering: Numbering | None = None,
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id  # its records are meant for this topic, for no other of the name
         self.partition = partition
+        self.numbering = numbering  # None: its producer is not idempotent
         self.open: Batch | None = None
+        self.is_due = False  # the open batch has lingered: it goes as soon as there is a turn
         self.closed: deque[Batch] = deque()
-        self.in_flight: tuple[Batch, ...] = ()
+        self.parts: deque[Part] = deque()  # in flight, oldest first
+        self.address = ""  # where those went
+        self.is_recovering = False  # one of them failed: the others are waited for
         self.is_listed = False  # in `ready`, or handed to a leader's link
         self.is_parked = False  # waits for a back-off or for a leader
         self.failures = 0  # in a row
         self.last_error: QuorumlogError | None = None
 
+    @property
+    def in_flight(self) -> tuple[Batch, ...]:
+        """The batches in flight, oldest first."""
+        return tuple(batch for part in self.parts for batch in part.batches)
+
+    @property
+    def next_size(self) -> int:
+        """The bytes of the batch that is sent next."""
+        batch = self.closed[0] if self.closed else self.open
+        return batch.size if batch is not None else 0
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether more of it may be sent now: with numbers several batches at a time, see
+        `numbering`, without them one request."""
+        if not self.parts:
+            return True
+        numbering = self.numbering
+        return (
+            numbering is not None
+            and numbering.is_trusted
+            and not numbering.has_gap
+            and not self.is_recovering
+            and len(self.parts) < IN_FLIGHT_MAX
+        )
+
 
 class TopicQueues:
     """A topic that this producer writes to."""
 
-    __slots__ = ("batch_size", "name", "queues", "sticky", "topic_id")
+    __slots__ = ("batch_size", "led", "left", "name", "queues", "sticky", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes, batch_size: int) -> None:
         self.name = name
         self.topic_id = topic_id
         self.batch_size = batch_size  # the producer's, or less where the topic takes less
         self.queues: list[PartitionQueue] = []  # by partition index
+        self.led: list[PartitionQueue] = []  # those that somebody leads; all of them if none is
         self.sticky: PartitionQueue | None = (
             None  # takes records without a key, until its batch closes
         )
+        self.left: PartitionQueue | None = None  # was sticky before
+
+    def grow(self, partitions: int, *, is_idempotent: bool) -> None:
+        """Have so many partitions, or more."""
+        for partition in range(len(self.queues), partitions):
+            numbering = Numbering() if is_idempotent else None
+            self.queues.append(
+                PartitionQueue(self.name, partition, self.topic_id, numbering=numbering)
+            )
+
+    def lead(self, leaderless: Iterable[int]) -> None:
+        """Nobody leads these partitions now, as far as the metadata says."""
+        without = frozenset(leaderless)
+        self.led = [queue for queue in self.queues if queue.partition not in without] or self.queues
+        if self.sticky is not None and self.sticky not in self.led:
+            self.unstick(self.sticky)
+
+    def unstick(self, queue: PartitionQueue) -> None:
+        """Records without a key go to another partition than this one from now on."""
+        if self.sticky is queue:
+            self.left, self.sticky = queue, None
+
+    def stick(self, entropy: Entropy) -> PartitionQueue:
+        """Move on to another partition, drawn among the others that somebody leads."""
+        old, led = self.sticky or self.left, self.led
+        place = entropy.below(len(led))
+        if led[place] is old and len(led) > 1:
+            place = (place + 1 + entropy.below(len(led) - 1)) % len(led)
+        self.sticky = led[place]
+        return self.sticky
 
 
 def ranges_of(stored: "Iterable[tuple[Batch, int, int]]") -> list[DeliveredRange]:

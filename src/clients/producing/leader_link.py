@@ -2,17 +2,29 @@
 
 A writer task gathers what is offered into requests of several partitions; a reader task matches the
 answers, which come in request order. When the stream breaks, or an answer is overdue, everything in
-flight is handed back as "outcome unknown" and the next request opens a new stream. Until producers
-are idempotent such a repeat may store records twice.
+flight is handed back as "outcome unknown" and the next request opens a new stream. By its number an
+idempotent producer's batch is known when it comes again; another one's may be stored twice.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from ...errors import Lost, NotSent, QuorumlogError, StreamBroken, TimedOut
+from ...errors import (
+    Lost,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    NotSent,
+    QuorumlogError,
+    Stopping,
+    StorageError,
+    StreamBroken,
+    TimedOut,
+    UnknownServerError,
+)
 from ...proto import log_pb2
 from ...records.compression import Codec
 from ...runtime import Scope, Stream
@@ -21,8 +33,8 @@ from ...services import LOG_PRODUCE
 from ..config import ProducerConfig
 from ..connection import Connection
 from .accumulator import Accumulator
-from .batch_encoding import encode_records
-from .batches import Batch, PartitionQueue
+from .batch_encoding import encode_records, renumbered
+from .batches import Batch, Part, PartitionQueue
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceRequest, log_pb2.ProduceResponse]
 
@@ -31,6 +43,18 @@ REQUEST_BYTES = 2 << 20  # gathered into one request: larger messages cost more 
 INLINE_BYTES_MAX = 64 * 1024  # larger batches are compressed in the cpu lane
 CLOSE_WAIT_MS = 2_000
 ANSWER_GRACE_MS = 5_000  # after the broker's own time-out; no stream is given up sooner
+
+UNKNOWN_OUTCOMES = (
+    Lost,
+    StreamBroken,
+    TimedOut,
+    NotLeaderOrFollower,  # it may have led when the batch came
+    NotEnoughReplicasAfterAppend,
+    StorageError,
+    Stopping,
+    UnknownServerError,
+)
+"""A batch that is answered so may be in the log."""
 
 ACKS: dict[str, log_pb2.Acks] = {
     "all": log_pb2.ACKS_ALL,
@@ -44,7 +68,7 @@ class InFlight:
     """A request that was given to the stream and not answered."""
 
     correlation_id: int
-    queues: tuple[PartitionQueue, ...]  # in the order of the request's partitions
+    parts: tuple[Part, ...]  # in the order of the request's partitions
     overdue_ms: int  # given up then, on now_ms()
 
 
@@ -54,11 +78,14 @@ class Owner(Protocol):
     def wake(self) -> None:
         """A deadline is new."""
 
-    def on_stored(self, queue: PartitionQueue, base_offset: int, append_time_ms: int = -1) -> None:
-        """A queue's request was stored from `base_offset` on; -1: nobody will say."""
+    def on_stored(self, part: Part, base_offset: int, append_time_ms: int = -1) -> None:
+        """A part was stored from `base_offset` on; -1: nobody will say."""
 
-    def on_refused(self, queue: PartitionQueue, error: QuorumlogError) -> None:
-        """A queue's request failed, or its outcome is unknown."""
+    def on_refused(self, part: Part, error: QuorumlogError) -> None:
+        """A part's request failed, or its outcome is unknown."""
+
+    def on_unsent(self, part: Part) -> None:
+        """A part was not sent, since one of its partition before it has failed."""
 
 
 class LeaderLink:
@@ -142,54 +169,60 @@ class LeaderLink:
                 self._wake.clear()
                 await self._wake.wait()
             parts = self._take()
-            encoded = [await self._encode(queue, batches) for queue, batches in parts]
+            encoded = [await self._encode(part) for part in parts]
             sendable = [
-                (queue, records)
-                for (queue, _), records in zip(parts, encoded, strict=True)
-                if records is not None and self._is_in_time(queue)
+                (part, records)
+                for part, records in zip(parts, encoded, strict=True)
+                if records is not None and self._is_in_time(part)
             ]
             if sendable:
                 await self._send(sendable)
 
-    def _take(self) -> list[tuple[PartitionQueue, tuple[Batch, ...]]]:
+    def _take(self) -> list[Part]:
         """Take batches of the offered queues in turn, up to the size of one request; a batch alone
         may be larger than `REQUEST_BYTES`, never than the producer's `request_size_max`."""
-        parts: list[tuple[PartitionQueue, tuple[Batch, ...]]] = []
+        parts: list[Part] = []
         room = min(self._config.request_size_max, REQUEST_BYTES)
-        while self._offered:
+        now_ms = self._runtime.clock.now_ms()
+        for _ in range(len(self._offered)):  # those that come meanwhile are for the next request
             queue = self._offered[0]
             with self._lock:
-                if parts and queue.closed and queue.closed[0].size > room:
+                if parts and queue.next_size > room:
                     break  # the first of the next request
-                batches = self._accumulator.take(queue, room)
-            self._offered.popleft()
-            if batches:
-                parts.append((queue, batches))
-                room -= sum(batch.size for batch in batches)
+                self._offered.popleft()
+                queue.address = self._address
+                part = self._accumulator.take(queue, room, now_ms)
+            if part is not None:
+                parts.append(part)
+                room -= sum(batch.size for batch in part.batches)
         return parts
 
-    def _is_in_time(self, queue: PartitionQueue) -> bool:
+    def _is_in_time(self, part: Part) -> bool:
         """Whether what was encoded may still be delivered; if not, it goes back to be failed."""
-        if self._useless_ms((queue,)) > self._runtime.clock.now_ms():
+        if self._useless_ms((part,)) > self._runtime.clock.now_ms():
             return True
-        self._owner.on_refused(queue, NotSent("it was encoded too late to be sent"))
+        self._owner.on_refused(part, NotSent("it was encoded too late to be sent"))
         return False
 
-    async def _encode(self, queue: PartitionQueue, batches: tuple[Batch, ...]) -> bytes | None:
+    async def _encode(self, part: Part) -> bytes | None:
         """Return the batches' bytes back to back; None when they cannot be encoded, which ends
         them (or sends each alone, to find the bad one)."""
         try:
-            for batch in batches:
+            for batch in part.batches:
                 if batch.encoded is None:
                     encoded = await self._encode_batch(batch)
-                    with self._lock:
-                        self._accumulator.encoded(batch, encoded)
+                elif batch.sealed != batch.number:
+                    encoded = renumbered(batch.encoded, batch.number)
+                else:
+                    continue
+                with self._lock:
+                    self._accumulator.encoded(batch, encoded)
         except QuorumlogError as error:
-            self._owner.on_refused(queue, error)
+            self._owner.on_refused(part, error)
             return None
-        if len(batches) == 1:
-            return batches[0].encoded
-        return b"".join([batch.encoded or b"" for batch in batches])
+        if len(part.batches) == 1:
+            return part.batches[0].encoded
+        return b"".join([batch.encoded or b"" for batch in part.batches])
 
     async def _encode_batch(self, batch: Batch) -> bytes:
         codec, level = self._config.codec, self._config.compression_level
@@ -199,33 +232,23 @@ class LeaderLink:
             "cpu", lambda: encode_records(batch, codec, level), cost_bytes=batch.size
         )
 
-    async def _send(self, parts: list[tuple[PartitionQueue, bytes]]) -> None:
-        queues = tuple(queue for queue, _ in parts)
+    async def _send(self, encoded: list[tuple[Part, bytes]]) -> None:
         try:
-            stream = await self._open(self._useless_ms(queues))
+            stream = await self._open(self._useless_ms([part for part, _ in encoded]))
         except QuorumlogError as error:
-            for queue in queues:
-                self._owner.on_refused(queue, error)
+            for part, _ in encoded:
+                self._owner.on_refused(part, error)
             return
-        self._correlation_id += 1
+        encoded = self._still_due(encoded)
+        if not encoded:
+            return
         timeout_ms = self._connection.config.request_timeout_ms
-        request = log_pb2.ProduceRequest(
-            correlation_id=self._correlation_id, acks=self._acks, timeout_ms=timeout_ms
-        )
-        for queue, records in parts:
-            leader = self._connection.leader_now(queue.topic, queue.partition)
-            request.partitions.add(
-                topic=queue.topic,
-                partition=queue.partition,
-                leader_epoch=leader.epoch if leader is not None else None,
-                records=records,
-                topic_id=queue.topic_id,
-            )
-        overdue_ms = self._overdue_ms(queues, timeout_ms)
-        flight = InFlight(self._correlation_id, queues, overdue_ms)
+        request = self._request(encoded, timeout_ms)
+        parts = tuple(part for part, _ in encoded)
+        flight = InFlight(self._correlation_id, parts, self._overdue_ms(parts, timeout_ms))
         self._in_flight.append(flight)
-        for queue in queues:
-            for batch in queue.in_flight:
+        for part in parts:
+            for batch in part.batches:
                 batch.is_sent = True
         self._owner.wake()  # the coordinator watches the deadline
         try:
@@ -235,22 +258,49 @@ class LeaderLink:
             return
         if self._acks == log_pb2.ACKS_NONE and self._in_flight and self._in_flight[-1] is flight:
             self._in_flight.pop()
-            for queue in queues:
-                self._owner.on_stored(queue, -1)
+            for part in parts:
+                self._owner.on_stored(part, -1)
 
-    def _overdue_ms(self, queues: tuple[PartitionQueue, ...], timeout_ms: int) -> int:
-        """Return when to give up waiting for the answer to what is in flight of `queues`: behind
-        the broker's own time-out, or when no batch of it may be delivered any more, which is
-        never so soon that a broker that is well would be given up."""
+    def _still_due(self, encoded: list[tuple[Part, bytes]]) -> list[tuple[Part, bytes]]:
+        """Leave out what nobody waits for any more, and hand back what one before it that has
+        failed meanwhile must not be overtaken by."""
+        for part, _ in encoded:
+            if part.queue.is_recovering:
+                self._owner.on_unsent(part)
+        return [(part, records) for part, records in encoded if part in part.queue.parts]
+
+    def _request(
+        self, encoded: list[tuple[Part, bytes]], timeout_ms: int
+    ) -> log_pb2.ProduceRequest:
+        self._correlation_id += 1
+        request = log_pb2.ProduceRequest(
+            correlation_id=self._correlation_id, acks=self._acks, timeout_ms=timeout_ms
+        )
+        for part, records in encoded:
+            queue = part.queue
+            leader = self._connection.leader_now(queue.topic, queue.partition)
+            request.partitions.add(
+                topic=queue.topic,
+                partition=queue.partition,
+                leader_epoch=leader.epoch if leader is not None else None,
+                records=records,
+                topic_id=queue.topic_id,
+            )
+        return request
+
+    def _overdue_ms(self, parts: Sequence[Part], timeout_ms: int) -> int:
+        """Return when to give up waiting for the answer to `parts`: behind the broker's own
+        time-out, or when no batch of them may be delivered any more, which is never so soon that a
+        broker that is well would be given up."""
         now_ms = self._runtime.clock.now_ms()
-        useless_ms = self._useless_ms(queues)
+        useless_ms = self._useless_ms(parts)
         return min(now_ms + timeout_ms + ANSWER_GRACE_MS, max(useless_ms, now_ms + ANSWER_GRACE_MS))
 
-    def _useless_ms(self, queues: tuple[PartitionQueue, ...]) -> int:
-        """Return when no batch in flight of `queues` may be delivered any more."""
+    def _useless_ms(self, parts: Sequence[Part]) -> int:
+        """Return when no batch of `parts` may be delivered any more."""
         now_ms = self._runtime.clock.now_ms()
         unstamped_ms = now_ms + self._config.delivery_timeout_ms  # closed a moment ago
-        deadlines = (batch.deadline_ms for queue in queues for batch in queue.in_flight)
+        deadlines = (batch.deadline_ms for part in parts for batch in part.batches)
         return max((deadline_ms or unstamped_ms for deadline_ms in deadlines), default=now_ms)
 
     async def _open(self, until_ms: int) -> ProduceStream:
@@ -285,22 +335,22 @@ class LeaderLink:
         if not self._in_flight or self._in_flight[0].correlation_id != response.correlation_id:
             raise StreamBroken(f"{self._address} answers {response.correlation_id} out of order")
         flight = self._in_flight[0]
-        if len(response.results) != len(flight.queues):
+        if len(response.results) != len(flight.parts):
             raise StreamBroken(
-                f"{self._address} answers {len(response.results)} of {len(flight.queues)} parts"
+                f"{self._address} answers {len(response.results)} of {len(flight.parts)} parts"
             )
-        for queue, result in zip(flight.queues, response.results, strict=True):
-            self._check(queue, result)
+        for part, result in zip(flight.parts, response.results, strict=True):
+            self._check(part.queue, result)
         self._in_flight.popleft()
         self._connection.topology.saw_offset(response.metadata_offset)
-        for queue, result in zip(flight.queues, response.results, strict=True):
+        for part, result in zip(flight.parts, response.results, strict=True):
             if result.HasField("error"):
                 error = decode_error(result.error)
-                _note_attempt(queue.in_flight, is_unknown=is_unknown(error))
-                self._owner.on_refused(queue, error)
+                _note_attempt(part, is_unknown=isinstance(error, UNKNOWN_OUTCOMES))
+                self._owner.on_refused(part, error)
             else:
                 append_time_ms = result.log_append_time_ms or -1  # 0: a broker that left it out
-                self._owner.on_stored(queue, result.base_offset, append_time_ms)
+                self._owner.on_stored(part, result.base_offset, append_time_ms)
         self._wake.set()
 
     def _check(self, queue: PartitionQueue, result: log_pb2.ProduceResult) -> None:
@@ -324,9 +374,9 @@ class LeaderLink:
         stream.abort(error.message)
         lost, self._in_flight = self._in_flight, deque()
         for flight in lost:
-            for queue in flight.queues:
-                _note_attempt(queue.in_flight, is_unknown=not isinstance(error, NotSent))
-                self._owner.on_refused(queue, as_retriable(error))
+            for part in flight.parts:
+                _note_attempt(part, is_unknown=not isinstance(error, NotSent))
+                self._owner.on_refused(part, as_retriable(error))
         self._wake.set()
 
 
@@ -339,13 +389,8 @@ def as_retriable(error: QuorumlogError) -> QuorumlogError:
     return broken
 
 
-def is_unknown(error: QuorumlogError) -> bool:
-    """Whether a request that ended so may have been executed."""
-    return isinstance(error, Lost | StreamBroken | TimedOut) and not isinstance(error, NotSent)
-
-
-def _note_attempt(batches: tuple[Batch, ...], *, is_unknown: bool) -> None:
+def _note_attempt(part: Part, *, is_unknown: bool) -> None:
     """An attempt is over without an acknowledgement."""
-    for batch in batches:
+    for batch in part.batches:
         batch.is_sent = False
         batch.may_be_stored = batch.may_be_stored or is_unknown

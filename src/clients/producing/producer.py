@@ -1,12 +1,15 @@
 """The producer: records in, batches out, a typed outcome for each record.
 
 Records wait in the accumulator, at most `buffer_size` bytes of them, until their batch is full or
-has lingered; the sender brings batches to the partitions' leaders, one request at a time for each
-partition, and repeats what may be repeated until the delivery deadline.
+has lingered; the sender brings batches to the partitions' leaders, and repeats what may be repeated
+until the delivery deadline.
 
-What repeats mean: a request whose outcome is unknown (a broken stream, a time-out) is sent again,
-and if the first one had been stored after all, its records are stored twice, in order. Within one
-partition nothing overtakes: a repeated batch goes before everything younger.
+What repeats mean: a request whose outcome is unknown (a broken stream, a time-out) is sent again.
+An idempotent producer, which it is by default, gives its batches numbers, by which the leader knows
+what it has: they are stored once, with up to five of a partition under way (see `numbering`). Of
+another one, one request for a partition is under way, and if it had been stored after all, its
+records are stored twice, in order. Within one partition nothing overtakes: a repeated batch goes
+before everything younger.
 """
 
 import asyncio

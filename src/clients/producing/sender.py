@@ -3,19 +3,25 @@
 One coordinator task routes queues that have something to send, closes batches whose linger has
 ended, parks queues that must wait and fails what is too late. One `LeaderLink` for each broker (see
 `leader_link`) keeps the Produce stream. A queue is in exactly one place: listed in the accumulator,
-offered to a link, in flight there, waiting for a look-up, or parked here; so a partition never has
-two requests at a time and its order is kept across repeats.
+offered to a link, in flight there, waiting for a look-up, or parked here; and what is in flight of
+it is in flight at one link. So its order is kept across repeats and from leader to leader.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from typing import Any
 
 from ...errors import (
+    DuplicateSequence,
+    InvalidProducerEpoch,
+    Lost,
     MessageTooLarge,
+    OutOfOrderSequence,
     QuorumlogError,
     TimedOut,
+    UnknownProducerId,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -25,8 +31,12 @@ from ..connection import Connection
 from ..coordination import Changes, coordinate
 from ..topology import TopicLayout, numbered
 from .accumulator import Accumulator
-from .batches import Batch, PartitionQueue
+from .batches import Batch, Part, PartitionQueue
 from .leader_link import LeaderLink
+from .producer_id import ask_producer_id
+
+MISPLACED = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
+"""What a leader says of a batch whose number it does not expect."""
 
 IDLE_WAIT_MS = 60_000  # nothing is due: look again after it, though every change wakes the task
 
@@ -52,7 +62,8 @@ class Sender:
         self._links: dict[str, LeaderLink] = {}  # by address
         self._parked: dict[PartitionQueue, int] = {}  # until when, on now_ms()
         self._looked_up: dict[str, list[PartitionQueue]] = {}  # who waits, by topic being looked up
-        self._look_ups: dict[asyncio.Task[None], None] = {}
+        self._look_ups: dict[asyncio.Task[None], None] = {}  # and the one of a producer id
+        self._without_id: list[PartitionQueue] = []  # who waits for that
         self._work = asyncio.Event()
         self._changes = Changes()
         self.requests = 0  # parts of requests that were acknowledged, since the start
@@ -107,6 +118,7 @@ class Sender:
                 partitions,
                 topic_id=layout.topic_id,
                 message_bytes_max=layout.message_bytes_max,
+                leaderless=self._connection.topology.leaderless(topic),
             )
             gone = self._accumulator.shrink(topic, partitions)
         for batch in anew:
@@ -115,49 +127,84 @@ class Sender:
 
     # --- called by the links -----------------------------------------------------------------
 
-    def on_stored(self, queue: PartitionQueue, base_offset: int, append_time_ms: int = -1) -> None:
-        """A queue's request was stored from `base_offset` on (-1: nobody will say), at the
-        broker's time where the topic has it."""
+    def on_stored(self, part: Part, base_offset: int, append_time_ms: int = -1) -> None:
+        """A part was stored from `base_offset` on (-1: nobody will say), at the broker's time where
+        the topic has it."""
         with self._lock:
-            batches = self._accumulator.stored(queue)
+            batches = self._accumulator.stored(part, self._clock.now_ms())
         self.requests += 1
         for batch in batches:
-            batch.is_sent = False
             self.delivered += batch.count
             batch.complete(base_offset, append_time_ms)
             if base_offset >= 0:
                 base_offset += batch.count
         self.announce()
 
-    def on_refused(self, queue: PartitionQueue, error: QuorumlogError) -> None:
-        """A queue's request failed, nothing of it was stored, or (Lost, StreamBroken, TimedOut)
-        whether it was is unknown: repeat it if that may help."""
+    def on_refused(self, part: Part, error: QuorumlogError) -> None:
+        """A part's request failed: nothing of it was stored, or whether it was is unknown. Repeat
+        it if that may help."""
+        if part.batches[0].number is not None:
+            if isinstance(error, DuplicateSequence):
+                self.on_stored(part, -1)
+                return
+            if isinstance(error, MISPLACED):
+                self._renumber(part, error)
+                return
         if not error.retriable:
-            self._refuse(queue, error)
+            self._refuse(part, error)
             return
-        self.retries += len(queue.in_flight)
         with self._lock:
-            self._accumulator.put_back(queue, error)
-        self._connection.doubt(queue.topic)
-        self._park(queue)
+            is_parked = self._accumulator.put_back(part, error)
+        is_news = self._connection.learn(part.queue.topic, part.queue.partition, error)
+        self._repeat(part, is_parked=is_parked, is_soon=is_news)
 
-    def _refuse(self, queue: PartitionQueue, error: QuorumlogError) -> None:
+    def on_unsent(self, part: Part) -> None:
+        """A part was not sent, since one of its partition before it has failed."""
+        with self._lock:
+            self._accumulator.put_back(part, None)
+
+    def _repeat(self, part: Part, *, is_parked: bool, is_soon: bool = False) -> None:
+        """A part was put back: send it again after a back-off, or soon where the new leader is
+        known."""
+        queue = part.queue
+        self.retries += len(part.batches)
+        if is_parked and not is_soon:
+            self._park(queue)
+        elif is_soon:
+            self._parked.pop(queue, None)
+            with self._lock:
+                self._accumulator.unpark(queue)
+
+    def _renumber(self, part: Part, error: QuorumlogError) -> None:
+        """The leader does not expect a batch's number."""
+        is_fenced = isinstance(error, InvalidProducerEpoch)
+        with self._lock:
+            is_parked, batches = self._accumulator.misplaced(part, error, is_fenced=is_fenced)
+        if batches:
+            self.fail(batches, _unresolved(part.queue, error))
+        else:
+            self._repeat(part, is_parked=is_parked)
+
+    def _refuse(self, part: Part, error: QuorumlogError) -> None:
         """Sending the same again is of no use: find the bad batch of several, halve one that is
         too large, and fail what can only fail."""
+        queue = part.queue
         if not error.topic:
             error = copy(error)  # others may have it too
             error.topic, error.partition = queue.topic, queue.partition
-        if isinstance(error, MessageTooLarge) and len(queue.in_flight) == 1:
-            (batch,) = queue.in_flight
+        if isinstance(error, MessageTooLarge) and len(part.batches) == 1:
+            (batch,) = part.batches
             self._connection.doubt(queue.topic)  # its limit is another than was known
+            # As halves it would not be known for a repeat, were it stored as a whole already.
+            may_come_twice = batch.number is not None and batch.may_be_stored
             with self._lock:
-                is_split = self._accumulator.split(queue)
+                is_split = not may_come_twice and self._accumulator.split(part)
             if is_split:
                 self.splits += 1
                 return
             error = _record_too_large(batch, error)
         with self._lock:
-            batches = self._accumulator.refused(queue)
+            batches = self._accumulator.refused(part)
         self.fail(batches, error)
 
     # --- coordination ------------------------------------------------------------------------
@@ -199,6 +246,13 @@ class Sender:
             return
         if queue.topic_id != leader.topic_id:
             self._fail_old_topic(queue)
+            return
+        if queue.parts and queue.address != leader.address:
+            with self._lock:
+                self._accumulator.hold(queue)
+            return
+        if self._accumulator.lacks_id(queue):
+            self._ask_id(queue)
             return
         link = self._links.get(leader.address)
         if link is None:
@@ -247,18 +301,49 @@ class Sender:
         error.__cause__ = cause
         self.fail([batch], error)
 
-    # --- looking up leaders ------------------------------------------------------------------
+    # --- looking up producer ids and leaders -------------------------------------------------
+
+    def _ask_id(self, queue: PartitionQueue) -> None:
+        """Have the queue wait for another producer id, of which one is asked for at a time."""
+        with self._lock:
+            self._accumulator.park(queue)
+        self._without_id.append(queue)
+        if len(self._without_id) == 1:
+            self._spawn(self._take_id(), name="producer id")
+
+    async def _take_id(self) -> None:
+        failure: QuorumlogError | None = None
+        try:
+            self._accumulator.producer_id = await ask_producer_id(self._connection)
+        except QuorumlogError as error:
+            failure = error
+        waiting, self._without_id = self._without_id, []
+        for queue in waiting:
+            if failure is not None and failure.retriable:
+                queue.failures += 1
+                queue.last_error = failure
+                self._park(queue)
+                continue
+            if failure is not None:
+                with self._lock:
+                    batches = self._accumulator.abandon(queue)
+                self.fail(batches, failure)
+            with self._lock:
+                self._accumulator.unpark(queue)
 
     def _look_up(self, queue: PartitionQueue) -> None:
         """Have the queue wait for its topic's look-up, of which there is one at a time."""
         waiting = self._looked_up.get(queue.topic)
         if waiting is None:
             self._looked_up[queue.topic] = [queue]
-            task = self._scope.spawn(self._refresh(queue.topic), name=f"look-up {queue.topic}")
-            self._look_ups[task] = None
-            task.add_done_callback(self._look_ups.pop)
+            self._spawn(self._refresh(queue.topic), name=f"look-up {queue.topic}")
         else:
             waiting.append(queue)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        task = self._scope.spawn(work, name=name)
+        self._look_ups[task] = None
+        task.add_done_callback(self._look_ups.pop)
 
     async def _refresh(self, topic: str) -> None:
         failed = False
@@ -295,6 +380,17 @@ def _no_partition(topic: str, partitions: int) -> UnknownTopicOrPartition:
         f"the record's partition does not exist any more: the topic has {numbered(partitions)}",
         topic=topic,
     )
+
+
+def _unresolved(queue: PartitionQueue, refusal: QuorumlogError) -> Lost:
+    error = Lost(
+        "an attempt got no answer, and since a batch before it was given up nothing can tell "
+        f"whether it is stored ({refusal.message}): look before it is sent again",
+        topic=queue.topic,
+        partition=queue.partition,
+    )
+    error.__cause__ = refusal
+    return error
 
 
 def _record_too_large(batch: Batch, refusal: QuorumlogError) -> MessageTooLarge:

@@ -9,10 +9,12 @@ from typing import Any, TypeAlias
 from quorumlog.clients import AsyncLog
 from quorumlog.errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
 from quorumlog.proto import admin_pb2, log_pb2
-from quorumlog.records import decode_all
+from quorumlog.records import decode_all, parse_header
 from quorumlog.runtime import CallContext, Handler, Runtime, Stream
 from quorumlog.runtime.error_detail import encode_error
 from quorumlog.services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, LOG_PRODUCE
+
+from .leader_memory import LeaderMemory
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceResponse, log_pb2.ProduceRequest]
 Spoil: TypeAlias = Callable[[log_pb2.ProduceResponse], None]
@@ -31,6 +33,7 @@ class Broker:
         self.logs: dict[int, list[bytes]] = defaultdict(list)
         self.parts: list[log_pb2.PartitionRecords] = []
         self.lookups = 0
+        self.memory = LeaderMemory()
         self.address = ""
 
     def handlers(self) -> dict[str, Any]:
@@ -38,6 +41,7 @@ class Broker:
             Handler(ADMIN_DESCRIBE_CLUSTER, self._describe_cluster),
             Handler(ADMIN_DESCRIBE_TOPICS, self._describe_topics),
             Handler(LOG_PRODUCE, self._produce),
+            self.memory.handler(),
         ]
         return {handler.method.path: handler for handler in table}
 
@@ -91,7 +95,16 @@ class Broker:
         for value in values:
             if value in self.refuse:
                 return self.refuse[value]
+        header = parse_header(part.records)
+        try:
+            known = self.memory.stored_at(part.partition, header)
+        except QuorumlogError as error:
+            return error
+        if known is not None:
+            result.base_offset = known
+            return None
         result.base_offset = len(self.logs[part.partition])
+        self.memory.note(part.partition, header, result.base_offset)
         self.logs[part.partition].extend(values)
         return None
 

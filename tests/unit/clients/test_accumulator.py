@@ -26,14 +26,19 @@ HELD = RECORD + OBJECT_OVERHEAD  # what a record takes of the buffer
 
 
 class Bench:
-    """An accumulator whose sender is the test."""
+    """An accumulator whose sender is the test; without numbers, unless told otherwise."""
 
     def __init__(
-        self, *, partitions: int = 3, partitioner: Partitioner | None = None, **settings: int
+        self,
+        *,
+        partitions: int = 3,
+        partitioner: Partitioner | None = None,
+        enable_idempotence: bool = False,
+        **settings: int,
     ) -> None:
         self.wakes = 0
         self.accumulator = Accumulator(
-            ProducerConfig(**settings),  # type: ignore[arg-type]
+            ProducerConfig(enable_idempotence=enable_idempotence, **settings),  # type: ignore[arg-type]
             entropy=entropy(),
             partitioner=partitioner or KeyPartitioner(),
             on_work=self._on_work,
@@ -49,7 +54,8 @@ class Bench:
         """Take every queue that is ready, as links do."""
         ready = list(self.accumulator.ready)
         self.accumulator.ready.clear()
-        return [self.accumulator.take(queue, 1 << 30) for queue in ready]
+        parts = [self.accumulator.take(queue, 1 << 30) for queue in ready]
+        return [part.batches for part in parts if part is not None]
 
     def _on_work(self) -> None:
         self.wakes += 1
@@ -101,7 +107,7 @@ def test_a_partition_has_one_request_in_flight() -> None:
     assert bench.take() == [(first, second)]
     third = bench.send()
     assert bench.take() == []  # listed only when the answer is there
-    offsets_of(bench.accumulator.stored(queue), 0)
+    offsets_of(bench.accumulator.stored(queue.parts[0]), 0)
     assert bench.take() == [(third,)]
 
 
@@ -110,7 +116,7 @@ def test_what_is_sent_again_goes_before_everything_younger() -> None:
     first, second = bench.send(), bench.send()
     bench.take()
     third = bench.send()
-    bench.accumulator.put_back(first.queue, StreamBroken("lost"))
+    bench.accumulator.put_back(first.queue.parts[0], StreamBroken("lost"))
     assert bench.take() == []  # parked
     bench.accumulator.unpark(first.queue)
     assert bench.take() == [(first, second, third)]
@@ -128,11 +134,11 @@ def test_the_bad_batch_of_a_group_is_found_by_sending_each_alone() -> None:
     bench = Bench(batch_size=RECORD)
     good, bad = bench.send(), bench.send()
     bench.take()
-    assert bench.accumulator.refused(good.queue) == ()  # not known yet which
+    assert bench.accumulator.refused(good.queue.parts[0]) == ()  # not known yet which
     assert bench.take() == [(good,)]
-    offsets_of(bench.accumulator.stored(good.queue), 0)
+    offsets_of(bench.accumulator.stored(good.queue.parts[0]), 0)
     assert bench.take() == [(bad,)]
-    assert bench.accumulator.refused(good.queue) == (bad,)
+    assert bench.accumulator.refused(good.queue.parts[0]) == (bad,)
 
 
 def test_a_full_buffer_takes_nothing_until_something_is_done() -> None:
@@ -142,7 +148,7 @@ def test_a_full_buffer_takes_nothing_until_something_is_done() -> None:
     assert bench.accumulator.accept("t", None, VALUE, 1, (), 0) is None
     assert bench.accumulator.buffered == 2 * HELD
     bench.take()
-    bench.accumulator.stored(first.queue)
+    bench.accumulator.stored(first.queue.parts[0])
     assert bench.accumulator.buffered == 0
     bench.send()
 
@@ -218,7 +224,7 @@ def test_what_was_in_flight_when_its_topic_was_forgotten_is_not_kept_back() -> N
     flying = bench.send(0)
     bench.take()
     assert bench.accumulator.forget_topic("t") == []
-    bench.accumulator.put_back(flying.queue, StreamBroken("cut"))
+    bench.accumulator.put_back(flying.queue.parts[0], StreamBroken("cut"))
     assert bench.accumulator.forget_topic("t", [flying.queue]) == [flying]
     assert bench.accumulator.buffered == 0
 
@@ -282,16 +288,17 @@ def test_the_halves_of_a_batch_take_its_place_in_front() -> None:
     batch, *_ = (bench.send() for _ in range(4))
     following = bench.send()
     bench.accumulator.close_all()
-    ((flying,),) = [bench.accumulator.take(batch.queue, 1)]
-    assert flying is batch
-    assert bench.accumulator.split(batch.queue)
+    flying = bench.accumulator.take(batch.queue, 1)
+    assert flying is not None
+    assert flying.batches == (batch,)
+    assert bench.accumulator.split(batch.queue.parts[0])
     assert [each.count for each in batch.queue.closed] == [2, 2, 1]
     assert batch.queue.closed[2] is following
     assert bench.accumulator.buffered == 5 * HELD
     for part in list(batch.queue.closed)[:2]:
         assert not batch.is_done
         bench.accumulator.take(part.queue, 1)
-        bench.accumulator.stored(part.queue)
+        bench.accumulator.stored(part.queue.parts[0])
         part.complete(10 * part.count)
     assert batch.is_done
     assert [batch.delivered(index).offset for index in range(4)] == [20, 21, 20, 21]

@@ -1,6 +1,7 @@
 """The accumulator against a model: counts never drift, each record has one outcome, in order."""
 
 import gc
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -16,25 +17,29 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producing.accumulator import Accumulator
 from quorumlog.clients.producing.batch_encoding import columns_of, content_size, encode_records
-from quorumlog.clients.producing.batches import Batch, Headers, PartitionQueue
+from quorumlog.clients.producing.batches import Batch, Headers, Part, PartitionQueue
 from quorumlog.clients.producing.bulk import accept_many
 from quorumlog.clients.producing.columns import bulk_of
+from quorumlog.clients.producing.numbering import IN_FLIGHT_MAX
 from quorumlog.clients.producing.partitioner import KeyPartitioner
-from quorumlog.errors import StreamBroken, TimedOut
+from quorumlog.errors import OutOfOrderSequence, StreamBroken, TimedOut
 from quorumlog.records.compression import Codec
 from quorumlog.simulation.entropy import SimEntropy
 
 PARTITIONS = 3
 
 
-def accumulator_of(on_work: Callable[[], object] = lambda: None, **given: int) -> Accumulator:
+def accumulator_of(
+    on_work: Callable[[], object] = lambda: None, *, is_idempotent: bool = False, **given: int
+) -> Accumulator:
     accumulator = Accumulator(
-        ProducerConfig(**given),  # type: ignore[arg-type]
+        ProducerConfig(enable_idempotence=is_idempotent, **given),  # type: ignore[arg-type]
         entropy=SimEntropy("seed/0"),
         partitioner=KeyPartitioner(),
         on_work=on_work,
     )
     accumulator.admit("t", PARTITIONS)
+    accumulator.producer_id = 1
     return accumulator
 
 
@@ -55,6 +60,7 @@ def check(accumulator: Accumulator) -> None:
             assert batch.size == content_size(batch.values, batch.keys, batch.headers)
         assert all(index < batch.count for index in (*batch.headers, *batch.callbacks))
         assert listed[queue] == queue.is_listed
+        assert {batch.part for batch in queue.in_flight} == set(queue.parts)
         waits = queue.is_listed or queue.in_flight or queue.is_parked
         assert waits or not queue.closed
     assert all(batch in accumulator._unfinished for batch in accumulator._lingering)
@@ -65,9 +71,9 @@ def drain(accumulator: Accumulator) -> list[Batch]:
     accumulator.close_all()
     sent: list[Batch] = []
     while accumulator.ready:
-        queue = accumulator.ready.popleft()
-        accumulator.take(queue, 1 << 30)
-        sent.extend(accumulator.stored(queue))
+        part = accumulator.take(accumulator.ready.popleft(), 1 << 30)
+        if part is not None:
+            sent.extend(accumulator.stored(part))
     assert accumulator.buffered == 0
     assert accumulator.statistics() == (0, 0, 0)
     return sent
@@ -79,10 +85,16 @@ def drain(accumulator: Accumulator) -> list[Batch]:
 class Model(RuleBasedStateMachine):
     """Plays a sender with every outcome in any order."""
 
+    is_idempotent = False
+
     @initialize(buffer_size=st.sampled_from([400, 3_000, 1 << 20]))
     def begin(self, buffer_size: int) -> None:
         self.accumulator = accumulator_of(
-            batch_size=400, buffer_size=buffer_size, linger_ms=5, delivery_timeout_ms=50
+            is_idempotent=self.is_idempotent,
+            batch_size=400,
+            buffer_size=buffer_size,
+            linger_ms=5,
+            delivery_timeout_ms=50,
         )
         self.now_ms = 0
         self.number = 0
@@ -145,43 +157,72 @@ class Model(RuleBasedStateMachine):
 
     @rule(size_max=st.sampled_from([1, 900, 1 << 20]))
     def take(self, size_max: int) -> None:
-        if self.accumulator.ready:
-            self.accumulator.take(self.accumulator.ready.popleft(), size_max)
+        if not self.accumulator.ready:
+            return
+        queue = self.accumulator.ready.popleft()
+        if self.accumulator.lacks_id(queue):
+            self.number += 1
+            self.accumulator.producer_id = self.number
+        self.accumulator.take(queue, size_max, self.now_ms)
 
     @rule(data=st.data(), codec=st.sampled_from([Codec.NONE, Codec.GZIP]))
     def encode(self, data: st.DataObject, codec: Codec) -> None:
-        for batch in self._in_flight(data):
+        part = self._in_flight(data)
+        for batch in part.batches if part is not None else ():
             if not batch.is_encoded:
                 self.accumulator.encoded(batch, encode_records(batch, codec))
 
     @rule(data=st.data())
     def store(self, data: st.DataObject) -> None:
-        batches = self._in_flight(data)
-        if batches:
-            for batch in self.accumulator.stored(batches[0].queue):
-                self._ended(batch)
+        part = self._in_flight(data)
+        if part is not None:
+            is_first = part is part.queue.parts[0] and not self._waits_before(part)
+            for batch in self.accumulator.stored(part, self.now_ms):
+                self._ended(batch, is_first=is_first)
                 batch.complete(0)
 
     @rule(data=st.data())
     def refuse(self, data: st.DataObject) -> None:
-        batches = self._in_flight(data)
-        if batches:
-            for batch in self.accumulator.refused(batches[0].queue):
-                self._ended(batch)
+        part = self._in_flight(data)
+        if part is not None:
+            is_first = part is part.queue.parts[0] and not self._waits_before(part)
+            for batch in self.accumulator.refused(part):
+                self._ended(batch, is_first=is_first)
                 batch.fail(TimedOut("refused"))
 
     @rule(data=st.data())
     def split(self, data: st.DataObject) -> None:
-        batches = self._in_flight(data)
-        if len(batches) == 1:
-            assert self.accumulator.split(batches[0].queue) == (batches[0].count > 1)
+        part = self._in_flight(data)
+        if part is not None and len(part.batches) == 1:
+            count = part.batches[0].count
+            assert self.accumulator.split(part) == (count > 1)
 
-    @rule(data=st.data())
-    def put_back(self, data: st.DataObject) -> None:
-        batches = self._in_flight(data)
-        if batches:
-            self.accumulator.put_back(batches[0].queue, StreamBroken("cut"))
-            self.parked.append(batches[0].queue)
+    @rule(data=st.data(), was_sent=st.booleans())
+    def put_back(self, data: st.DataObject, was_sent: bool) -> None:
+        part = self._in_flight(data)
+        if part is not None:
+            is_unsent = part.queue.is_recovering and not was_sent
+            error = None if is_unsent else StreamBroken("cut")
+            if self.accumulator.put_back(part, error):
+                self.parked.append(part.queue)
+
+    @rule(data=st.data(), is_fenced=st.booleans(), may_be_stored=st.booleans())
+    def misplace(self, data: st.DataObject, is_fenced: bool, may_be_stored: bool) -> None:
+        part = self._in_flight(data)
+        if part is None or not self.is_idempotent:
+            return
+        part.batches[0].may_be_stored |= may_be_stored
+        is_first = part is part.queue.parts[0] and not self._waits_before(part)
+        is_parked, lost = self.accumulator.misplaced(
+            part, OutOfOrderSequence("no"), is_fenced=is_fenced
+        )
+        assert is_first or not lost
+        for batch in lost:
+            assert batch.may_be_stored
+            self._ended(batch)
+            batch.fail(TimedOut("lost"))
+        if is_parked:
+            self.parked.append(part.queue)
 
     @rule()
     def unpark(self) -> None:
@@ -212,9 +253,14 @@ class Model(RuleBasedStateMachine):
         self.number += 1
         return b"%08d" % self.number
 
-    def _in_flight(self, data: st.DataObject) -> tuple[Batch, ...]:
-        queues = [queue for queue in self.waiting if queue.in_flight]
-        return data.draw(st.sampled_from(queues)).in_flight if queues else ()
+    def _in_flight(self, data: st.DataObject) -> Part | None:
+        parts = [part for queue in self.waiting for part in queue.parts]
+        return data.draw(st.sampled_from(parts)) if parts else None
+
+    def _waits_before(self, part: Part) -> bool:
+        """Whether a batch that was put back is before it."""
+        closed = part.queue.closed
+        return bool(closed) and closed[0].place < part.batches[0].place
 
     def _ended(self, batch: Batch, *, is_first: bool = True) -> None:
         """Its records get their outcome: the oldest of the partition, each for the first time."""
@@ -244,14 +290,40 @@ class Model(RuleBasedStateMachine):
         assert self.accumulator.buffered == 0
 
 
-TestModel = Model.TestCase
-TestModel.settings = settings(
+class IdempotentModel(Model):
+    """The same with several batches of a partition in flight, each by itself."""
+
+    is_idempotent = True
+
+    @invariant()
+    def numbers_follow(self) -> None:
+        """What has numbers of the present identity has them in order, each once."""
+        if not hasattr(self, "accumulator"):
+            return
+        for queue in self.waiting:
+            numbering, places = queue.numbering, []
+            assert numbering is not None
+            for batch in (*queue.in_flight, *queue.closed):
+                if numbering.gave(batch.number):
+                    assert batch.number is not None
+                    places.append((batch.place, batch.number.sequence, batch.count))
+            places.sort()
+            for (_, first, count), (_, following, _) in itertools.pairwise(places):
+                assert first + count <= following
+            assert len(queue.parts) <= IN_FLIGHT_MAX
+
+
+SETTINGS = settings(
     max_examples=40,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
+TestModel = Model.TestCase
+TestModel.settings = SETTINGS
+TestIdempotentModel = IdempotentModel.TestCase
+TestIdempotentModel.settings = SETTINGS
 
 
 # --- interrupted ---------------------------------------------------------------------------------
@@ -347,11 +419,11 @@ def test_a_batch_that_lingers_keeps_no_others_in_memory() -> None:
     for now_ms in range(50):
         accumulator.accept("t", None, b"v" * 100, 1, (), 1)
         accumulator.close_due(now_ms)
-        queue = accumulator.ready.popleft()
-        accumulator.take(queue, 1 << 20)
-        for batch in accumulator.stored(queue):
+        part = accumulator.take(accumulator.ready.popleft(), 1 << 20)
+        assert part is not None
+        for batch in accumulator.stored(part):
             batch.complete(0)
-    del batch
+    del batch, part
     gc.collect()
     held = [each for each in gc.get_objects() if isinstance(each, Batch)]
     assert len([batch for batch in held if batch.queue in accumulator._topics["t"].queues]) == 1
@@ -367,8 +439,9 @@ def test_the_halves_of_a_young_batch_do_not_hide_an_old_one_from_its_deadline() 
         accumulator.accept("t", None, b"young", 1, (), 1)
     accumulator.close_due(60)
     young = accumulator.ready.popleft()
-    accumulator.take(young, 1 << 20)
-    assert accumulator.split(young)
+    part = accumulator.take(young, 1 << 20)
+    assert part is not None
+    assert accumulator.split(part)
     assert accumulator.expired(60) == ([], 100)
     late, next_ms = accumulator.expired(100)
     assert ([batch.queue for batch in late], next_ms) == ([old], 160)

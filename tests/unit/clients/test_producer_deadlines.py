@@ -12,8 +12,8 @@ from quorumlog.errors import Overloaded, QuorumlogError, Stopping, TimedOut
 from quorumlog.runtime import Runtime, real
 from quorumlog.simulation import run
 
+from .scripted_broker import Script, scripted
 from .storing_broker import Broker, cluster, until
-from .test_faults import Script, scripted
 
 # --- for room ------------------------------------------------------------------------------------
 
