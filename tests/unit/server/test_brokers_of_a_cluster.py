@@ -161,3 +161,53 @@ def test_a_second_broker_under_a_live_id_ends_and_the_first_goes_on() -> None:
         assert "n2:9094" in error.message
         assert play.broker(2) == before
         assert NodeId(2) in play[1].image.brokers
+
+
+def partitions(play: Play) -> list[tuple[int, tuple[int, ...]]]:
+    """Leader and ISR of every partition, as the controller has them."""
+    controller = play.controller()
+    if controller is None:
+        return []
+    return [
+        (partition.leader, partition.isr)
+        for topic in controller.image.sorted_topics()
+        for _, partition in topic.sorted_partitions()
+    ]
+
+
+def test_leaderships_come_back_to_a_restarted_broker_by_the_round_of_balance() -> None:
+    async def client(runtime: Runtime) -> None:
+        async with AsyncLog.open(runtime, "n1:9094") as log:
+            configs = {"leader.imbalance.check.interval.seconds": "20"}
+            await log.admin.alter_cluster_configs(configs)
+            await log.admin.create_topic("t", partitions=6, replication=2)
+
+    with cluster() as play:
+        play.ask(client)
+        assert sorted(leader for leader, _ in partitions(play)) == [1, 1, 1, 2, 2, 2]
+        play[2].sim.crash()
+        play.until(lambda: all(leader == 1 for leader, _ in partitions(play)))
+        play[2].start()
+        play.until(lambda: all(len(isr) == 2 for _, isr in partitions(play)))
+        assert {leader for leader, _ in partitions(play)} == {1}, "not before the round"
+        play.until(lambda: sorted(led for led, _ in partitions(play)) == [1, 1, 1, 2, 2, 2])
+
+
+def test_an_isr_change_comes_through_while_the_controllers_change() -> None:
+    """The leader asks again, whoever decides by then."""
+
+    async def client(runtime: Runtime) -> None:
+        async with AsyncLog.open(runtime, "n1:9094") as log:
+            await log.admin.create_topic("t", partitions=2, replication=2)
+
+    with cluster() as play:
+        play.ask(client)
+        play[2].sim.crash()
+        play.until(lambda: play.is_fenced(2))
+        play[2].start()
+        dead = play.controller()
+        assert dead is not None
+        dead.sim.crash()
+        play.until(lambda: play.controller() not in (None, dead))
+        play.until(lambda: all(len(isr) == 2 for _, isr in partitions(play)))
+        assert len(partitions(play)) == 2
