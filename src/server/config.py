@@ -197,6 +197,31 @@ class NodeConfig:
         "with acks 0 and 1: another may lead by then, and these are the ones that would be lost.",
         choices=("false", "true"),
     )
+    replica_fetch_wait_max_ms: int = _setting(
+        "replica.fetch.wait.max.ms",
+        500,
+        "How long a leader with no news keeps a follower's request; shorter costs an idle cluster "
+        "more.",
+        unit="ms",
+        low=10,
+        high=60_000,
+    )
+    replica_fetch_bytes_max: int = _setting(
+        "replica.fetch.max.bytes",
+        MIB,
+        "Bytes of one partition in an answer to a follower; the first batch comes even if larger.",
+        unit="bytes",
+        low=1,
+        high=64 * MIB,
+    )
+    replica_response_bytes_max: int = _setting(
+        "replica.fetch.response.max.bytes",
+        10 * MIB,
+        "Bytes of an answer to a follower; the first batch comes even if larger.",
+        unit="bytes",
+        low=1,
+        high=48 * MIB,
+    )
     controlled_shutdown_timeout_ms: int = _setting(
         "controlled.shutdown.timeout.ms",
         10_000,

@@ -219,6 +219,9 @@ class Node:
             replication=ReplicationConfig(
                 lag_time_max_ms=self._config.replica_lag_time_max_ms,
                 lapsed_accepts_acks_one=self._config.lapsed_leader_accepts_acks_one == "true",
+                fetch_wait_max_ms=self._config.replica_fetch_wait_max_ms,
+                fetch_bytes_max=self._config.replica_response_bytes_max,
+                partition_bytes_max=self._config.replica_fetch_bytes_max,
             ),
             knows_this_life=self._is_registered_in,
         )

@@ -11,10 +11,10 @@ from quorumlog.errors import (
 from quorumlog.simulation import SimWorld
 from quorumlog.simulation.barriers import Direction
 
-from .whole_nodes import Cluster, world
+from .whole_nodes import LAG_MS, Cluster, world
 
-LAG_MS = 50_000
-"""Longer than replica.lag.time.max.ms and the time until somebody looks."""
+LEAVES_MS = 2 * LAG_MS
+"""Longer than a follower may lag and until somebody looks."""
 
 
 def led_beside_the_controller(sim: SimWorld, **configs: str) -> tuple[Cluster, int, list[int]]:
@@ -40,7 +40,7 @@ def test_a_follower_that_lags_leaves_and_joins_again_when_it_has_caught_up() -> 
         slow = others[0]
         barrier = starve(cluster, leader, slow)
         task = cluster.append(leader, "t", b"second", acks=Acks.ALL)
-        cluster.until(lambda: cluster.isr("t") == {leader, others[1]}, LAG_MS)
+        cluster.until(lambda: cluster.isr("t") == {leader, others[1]}, LEAVES_MS)
         sim.run_until(task, virtual_ms=1_000)
         assert cluster.marks("t")[leader] == 2, "what only the slow one lacked is committed"
         cluster.join_again(barrier)
@@ -52,13 +52,13 @@ def test_what_the_leader_stored_alone_is_told_as_that() -> None:
         cluster, leader, others = led_beside_the_controller(sim, min_insync_replicas="3")
         slow = others[0]
         starve(cluster, leader, slow)
-        early = cluster.append(leader, "t", b"second", acks=Acks.ALL, timeout_ms=LAG_MS)
-        cluster.until(lambda: cluster.isr("t") == {leader, others[1]}, LAG_MS)
+        early = cluster.append(leader, "t", b"second", acks=Acks.ALL, timeout_ms=LEAVES_MS)
+        cluster.until(lambda: cluster.isr("t") == {leader, others[1]}, LEAVES_MS)
         late = cluster.append(leader, "t", b"third", acks=Acks.ALL)
         sim.run_until(late, virtual_ms=1_000)
         with pytest.raises(NotEnoughReplicas, match="2 in-sync replicas"):
             late.result()
-        sim.run_until(early, virtual_ms=LAG_MS)
+        sim.run_until(early, virtual_ms=LEAVES_MS)
         with pytest.raises(NotEnoughReplicasAfterAppend):
             early.result()
         assert cluster.marks("t")[leader] == 1

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 CLUSTER: Final = "c" * 22
 START_MS: Final = 60_000
+LAG_MS: Final = 2_000
 
 
 class Cluster:
@@ -43,6 +44,7 @@ class Cluster:
                 controller_voters=voters,
                 election_timeout_ms=300,
                 heartbeat_ms=50,
+                replica_lag_time_max_ms=LAG_MS,
             )
             for number in numbers
         }
