@@ -13,7 +13,7 @@ class DescribeQuorumRequest(_message.Message):
     def __init__(self, local: _Optional[bool] = ...) -> None: ...
 
 class DescribeQuorumResponse(_message.Message):
-    __slots__ = ("cluster_id", "leader_id", "leader_epoch", "high_watermark", "voters", "observers", "answered_by")
+    __slots__ = ("cluster_id", "leader_id", "leader_epoch", "high_watermark", "voters", "observers", "answered_by", "is_broker_alone")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,7 @@ class DescribeQuorumResponse(_message.Message):
     VOTERS_FIELD_NUMBER: _ClassVar[int]
     OBSERVERS_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
+    IS_BROKER_ALONE_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     leader_id: int
     leader_epoch: int
@@ -28,7 +29,8 @@ class DescribeQuorumResponse(_message.Message):
     voters: _containers.RepeatedCompositeFieldContainer[QuorumReplica]
     observers: _containers.RepeatedCompositeFieldContainer[QuorumReplica]
     answered_by: int
-    def __init__(self, cluster_id: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., voters: _Optional[_Iterable[_Union[QuorumReplica, _Mapping[str, object]]]] = ..., observers: _Optional[_Iterable[_Union[QuorumReplica, _Mapping[str, object]]]] = ..., answered_by: _Optional[int] = ...) -> None: ...
+    is_broker_alone: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., voters: _Optional[_Iterable[_Union[QuorumReplica, _Mapping[str, object]]]] = ..., observers: _Optional[_Iterable[_Union[QuorumReplica, _Mapping[str, object]]]] = ..., answered_by: _Optional[int] = ..., is_broker_alone: _Optional[bool] = ...) -> None: ...
 
 class QuorumReplica(_message.Message):
     __slots__ = ("id", "directory_id", "address", "log_end_offset", "lag", "heard_ms_ago")

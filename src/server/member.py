@@ -105,7 +105,9 @@ async def open_member(
     if raft.log_end_offset == 0 and config.is_alone:
         await refuse_lost_metadata(directory)
     machine.attach(raft)
-    quorum = QuorumService(runtime, raft, cluster_id=meta.cluster_id)
+    quorum = QuorumService(
+        runtime, raft, cluster_id=meta.cluster_id, is_controller=config.is_controller
+    )
     handlers = {**raft.handlers(), **quorum.handlers()}
     if isinstance(machine, ControllerShell):
         handlers.update(machine.handlers())

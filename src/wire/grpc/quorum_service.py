@@ -53,8 +53,17 @@ class QuorumMember(Protocol):
 class QuorumService:
     """Handlers of `quorumlog.v1.Quorum`."""
 
-    def __init__(self, runtime: Runtime, member: QuorumMember, *, cluster_id: ClusterId) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        member: QuorumMember,
+        *,
+        cluster_id: ClusterId,
+        is_controller: bool = True,
+    ) -> None:
+        """`is_controller` is whether this node could use a vote."""
         self._runtime = runtime
+        self._is_controller = is_controller
         self._member = member
         self._cluster_id = cluster_id
         self._channels: dict[str, Channel] = {}  # to leaders there were: as many as voters
@@ -94,6 +103,7 @@ class QuorumService:
 
         async def here(status: QuorumStatus) -> pb.AddVoterResponse:
             voter, address = self._newcomer(status, request)
+            await self._refuse_broker_alone(voter, address)
             await self._member.add_voter(voter, address)
             return pb.AddVoterResponse(directory_id=voter.directory_id, address=address)
 
@@ -171,6 +181,23 @@ class QuorumService:
             )
         return voter, address
 
+    async def _refuse_broker_alone(self, voter: Voter, address: str) -> None:
+        """Raise InvalidRequest when the newcomer says that it is no controller; one that says
+        nothing may be one."""
+        channel = self._runtime.network.channel(address)
+        request = pb.DescribeQuorumRequest(local=True)
+        try:
+            answer = await channel.call(QUORUM_DESCRIBE, request, timeout_ms=LEADER_MS)
+        except QuorumlogError:
+            return
+        finally:
+            await channel.close()
+        if answer.answered_by == voter.node_id and answer.is_broker_alone:
+            raise InvalidRequest(
+                f"node {voter.node_id} is a broker alone, which cannot use a vote: give it the role"
+                " controller (node.roles), restart it, and repeat"
+            )
+
     def _description(self, status: QuorumStatus) -> pb.DescribeQuorumResponse:
         leads = status.leader == status.me
         return pb.DescribeQuorumResponse(
@@ -181,6 +208,7 @@ class QuorumService:
             voters=[self._replica(each, status, leads=leads) for each in status.voters],
             observers=[self._replica(each, status, leads=leads) for each in status.observers],
             answered_by=status.me.node_id,
+            is_broker_alone=not self._is_controller,
         )
 
     def _replica(

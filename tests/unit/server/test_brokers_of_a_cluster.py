@@ -5,7 +5,7 @@ import pytest
 from tests.unit.server.sim_cluster import CLUSTER, Play, cluster
 
 from quorumlog.clients import AsyncLog
-from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId
+from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId, InvalidRequest
 from quorumlog.ids import NodeId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.barriers import apart
@@ -211,3 +211,14 @@ def test_an_isr_change_comes_through_while_the_controllers_change() -> None:
         play.until(lambda: play.controller() not in (None, dead))
         play.until(lambda: all(len(isr) == 2 for _, isr in partitions(play)))
         assert len(partitions(play)) == 2
+
+
+def test_a_broker_alone_is_given_no_vote() -> None:
+    async def client(runtime: Runtime) -> str:
+        async with AsyncLog.open(runtime, "n1:9094") as log:
+            with pytest.raises(InvalidRequest) as caught:
+                await log.admin.add_voter(2)
+        return caught.value.message
+
+    with cluster() as play:
+        assert "node 2 is a broker alone" in play.ask(client)
