@@ -110,6 +110,10 @@ class DeltaBuilder:
         """The image after what was replayed so far; made when it is asked for."""
         return self._draft.image()
 
+    def settle(self) -> None:
+        """Make the image now: what is left to do for the next one stays small."""
+        self._draft.image()
+
     def _compare(self, after: MetadataImage) -> Iterator[None]:
         """Compare; yields after each step that may take a millisecond or two."""
         before, seen = self.before, 0

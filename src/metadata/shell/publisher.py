@@ -90,6 +90,7 @@ class MetadataPublisher:
                 self._earlier.append(self._builder)
                 self._builder = DeltaBuilder(self._builder.image)
             self._builder.replay(record, offset=offset, epoch=epoch)
+        (self._open or self._builder).settle()
         self._moved.set()
 
     def _begin(self, name: str, offset: int) -> None:
