@@ -1,7 +1,7 @@
 """What the image says of a topic's partitions, read once for all of them that are alike."""
 
 from ...ids import TopicId
-from ...metadata import PartitionImage, TopicImage, effective_configs
+from ...metadata import PartitionImage, TopicImage, effective_configs, effective_min_isr
 from ...storage import FlushPolicy, LogConfig
 from ..partition import FollowerState, LeaderState
 
@@ -15,12 +15,16 @@ class TopicSettings:
         self._read: dict[tuple[TopicId, int], tuple[int, LogConfig]] = {}  # by id and replicas
 
     def of(self, topic: TopicImage, state: PartitionImage) -> tuple[int, LogConfig]:
-        """Return how many in-sync replicas a partition needs, and how its log is kept."""
-        replicas = len(state.replicas)
+        """Return how many in-sync replicas a partition needs, and how its log is kept.
+
+        Replicas that a move adds or removes do not count: the controller judges by the same number
+        who may lead and what a reboot costs.
+        """
+        replicas = state.replication_factor
         found = self._read.get((topic.id, replicas))
         if found is None:
             configs = effective_configs(topic.configs, replication_factor=replicas)
-            min_isr = min(int(configs["min.insync.replicas"]), replicas)
+            min_isr = effective_min_isr(topic.configs, replication_factor=replicas)
             found = (min_isr, LogConfig.from_topic_configs(configs))
             self._read[topic.id, replicas] = found
         return found
