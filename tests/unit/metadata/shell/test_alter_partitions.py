@@ -1,0 +1,141 @@
+"""Leaders ask for in-sync replicas: one command a request, an answer for each partition."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.metadata.shell.stack import CALL_MS, ONE, Run, SessionStream, Stack, create, started
+
+from quorumlog.errors import (
+    InconsistentClusterId,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    NotController,
+    NotSent,
+    QuorumlogError,
+    StaleBrokerEpoch,
+    UnknownTopicId,
+)
+from quorumlog.ids import NodeId, Offset
+from quorumlog.metadata.shell import BrokerSession, Controllers, ControllerShellConfig
+from quorumlog.proto import controller_pb2 as pb
+from quorumlog.runtime import Runtime
+from quorumlog.runtime.error_detail import decode_error
+from quorumlog.services import CONTROLLER_ALTER_PARTITIONS
+
+
+def change(stack: Stack, partition: int, *isr: int, epoch_off: int = 0) -> pb.AlterPartition:
+    """Ask for an ISR as the leader of a partition of "t" would now."""
+    image = stack.publisher.image
+    topic = image.topic("t")
+    assert topic is not None
+    state = topic.partitions[partition]
+    return pb.AlterPartition(
+        topic_id=topic.id,
+        partition=partition,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch + epoch_off,
+        isr=[
+            pb.IsrMember(broker_id=node, broker_epoch=image.brokers[NodeId(node)].epoch)
+            for node in isr
+        ],
+    )
+
+
+@asynccontextmanager
+async def two_brokers(runtime: Runtime, path: str) -> AsyncIterator[tuple[Stack, BrokerSession]]:
+    """Broker 1 with a session, broker 2 by hand, and topic "t" on both, led by broker 1."""
+    config = ControllerShellConfig(applied_wait_ms=10)
+    async with started(runtime, path, config) as stack, stack.session() as session:
+        stream = await with_second_broker(stack, session)
+        yield stack, session
+        stream.abort("the test is over")
+
+
+async def with_second_broker(stack: Stack, session: BrokerSession) -> SessionStream:
+    stream = await stack.stream(2, b"b")
+    answer = await stream.receive()
+    assert answer is not None
+    beat = pb.BrokerHeartbeat(sequence=1, applied_offset=answer.broker_epoch)
+    await stream.send(pb.BrokerSessionRequest(heartbeat=beat))
+    await stack.until(lambda: stack.publisher.image.brokers[NodeId(2)].is_active)
+    request = create("t", partitions=2)
+    for replicas in ((1, 2), (1, 2)):
+        request.assignments.add(replicas=replicas)
+    request.partitions = 0
+    await session.create_topic(request, timeout_ms=CALL_MS)
+    return stream
+
+
+def failure(result: pb.AlterPartitionResult) -> QuorumlogError:
+    assert result.HasField("error")
+    return decode_error(result.error)
+
+
+def test_each_partition_stands_for_itself_and_is_answered_once_it_is_committed(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with two_brokers(runtime, path) as (stack, session):
+            nowhere = change(stack, 0, 1)
+            nowhere.topic_id = b"?" * 16
+            asked = [change(stack, 1, 1), change(stack, 0, 1, epoch_off=-1), nowhere]
+            answer = await session.alter_partitions(asked, timeout_ms=CALL_MS)
+            done, stale, unknown = answer.results
+            assert [(r.topic_id, r.partition) for r in answer.results] == [
+                (c.topic_id, c.partition) for c in asked
+            ]
+            assert (done.leader, list(done.isr), done.partition_epoch) == (1, [1], 1)
+            assert isinstance(failure(stale), InvalidUpdateVersion)
+            assert isinstance(failure(unknown), UnknownTopicId)
+            topic = stack.publisher.committed_image.topic("t")
+            assert topic is not None
+            assert [topic.partitions[index].isr for index in (0, 1)] == [(1, 2), (1,)]
+
+    run(main)
+
+
+def test_a_past_life_is_refused_as_a_whole(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with two_brokers(runtime, path) as (stack, session):
+            session.broker_epoch = Offset(session.broker_epoch - 1)
+            with pytest.raises(StaleBrokerEpoch):
+                await session.alter_partitions([change(stack, 0, 1)], timeout_ms=CALL_MS)
+
+    run(main)
+
+
+def test_a_partition_named_twice_and_another_cluster_are_refused(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with two_brokers(runtime, path) as (stack, session):
+            twice = [change(stack, 0, 1), change(stack, 0, 1, 2)]
+            with pytest.raises(InvalidRequest, match="named twice"):
+                await session.alter_partitions(twice, timeout_ms=CALL_MS)
+            channel = runtime.network.channel(stack.listener.address)
+            strange = pb.AlterPartitionsRequest(cluster_id="other", broker_id=ONE)
+            with pytest.raises(InconsistentClusterId):
+                await channel.call(CONTROLLER_ALTER_PARTITIONS, strange, timeout_ms=CALL_MS)
+
+    run(main)
+
+
+def test_who_has_no_controller_hears_so_at_once_and_is_not_made_to_wait(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack:
+            session = BrokerSession(
+                runtime,
+                config=stack.session_config(),
+                publisher=stack.publisher,
+                controllers=Controllers.fixed({ONE: "127.0.0.1:1"}),
+            )
+            with pytest.raises(NotController, match="not registered"):
+                await session.alter_partitions([], timeout_ms=CALL_MS)
+            session.broker_epoch = Offset(7)
+            with pytest.raises(NotSent):
+                await session.alter_partitions([], timeout_ms=CALL_MS)
+        async with started(runtime, path) as stack, stack.session() as session:
+            await stack.raft.close()
+            with pytest.raises(NotController):
+                async with asyncio.timeout(5):
+                    await session.alter_partitions([], timeout_ms=CALL_MS)
+
+    run(main)
