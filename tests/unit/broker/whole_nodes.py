@@ -97,17 +97,17 @@ class Cluster:
         self,
         number: int,
         topic: str,
-        value: bytes,
-        *,
+        *values: bytes,
         acks: Acks = Acks.LEADER,
         timeout_ms: int = 10_000,
     ) -> "asyncio.Task[AppendResult]":
-        """Append one record on a node, past all clients."""
+        """Append one batch on a node, past all clients."""
 
         async def main(_: Runtime) -> AppendResult:
             manager = self.nodes[number].parts.replicas
             assert manager is not None
-            batch = encode_batch([Record(0, 1, None, value)])
+            records = [Record(place, 1, None, value) for place, value in enumerate(values)]
+            batch = encode_batch(records)
             return await manager.append(
                 topic, 0, batch, acks=acks, leader_epoch=None, timeout_ms=timeout_ms
             )
@@ -173,6 +173,8 @@ class Cluster:
 
         def is_settled() -> bool:
             logs = [self.replica(number, "t") for number in wanted]
+            if not all(replica.is_open for replica in logs):
+                return False
             ends = {replica.log.log_end_offset for replica in logs}
             return self.isr("t") == set(wanted) and ends == {
                 replica.partition.high_watermark for replica in logs
@@ -219,7 +221,9 @@ class Cluster:
 
     def ends(self, topic: str, index: int = 0) -> dict[int, int]:
         return {
-            number: replica.log.log_end_offset for number, replica in self.all_held(topic, index)
+            number: replica.log.log_end_offset
+            for number, replica in self.all_held(topic, index)
+            if replica.is_open
         }
 
     def marks(self, topic: str, index: int = 0) -> dict[int, int]:

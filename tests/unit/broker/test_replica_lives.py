@@ -1,0 +1,172 @@
+"""Replicas that come, go, fail and begin anew, on whole simulated nodes."""
+
+import errno
+
+import pytest
+
+from quorumlog.broker import Acks
+from quorumlog.clients import AsyncLog
+from quorumlog.simulation import SimWorld
+
+from .whole_nodes import Cluster, world
+
+
+def started(sim: SimWorld, *replicas: int, **configs: str) -> Cluster:
+    """Four nodes, and the topic "t" on some of them."""
+    cluster = Cluster(sim, (1, 2, 3, 4))
+    cluster.start()
+    cluster.create(*replicas, **configs)
+    return cluster
+
+
+def values(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in numbers]
+
+
+def move(cluster: Cluster, *replicas: int) -> None:
+    async def ask(log: AsyncLog) -> None:
+        (outcome,) = await log.admin.reassign_partitions({("t", 0): list(replicas)})
+        assert outcome.error is None, outcome
+
+    cluster.run(ask)
+
+
+def has_folder(cluster: Cluster, number: int) -> bool:
+    return cluster.machine(number).device.disk.exists("/var/quorumlog/t-0")
+
+
+def test_a_partition_moves_with_all_its_records_and_leaves_nothing_behind() -> None:
+    with world() as sim:
+        cluster = started(sim, 1, 2)
+        cluster.send(*values(*range(20)))
+        move(cluster, 3, 4)
+        cluster.until(lambda: cluster.isr("t") == {3, 4})
+        cluster.send(*values(20))
+        assert cluster.everywhere(3, 4) == values(*range(21))
+        cluster.until(lambda: not has_folder(cluster, 1) and not has_folder(cluster, 2))
+        assert has_folder(cluster, 3)
+
+
+def test_a_partition_that_moved_while_the_node_was_down_is_swept_away() -> None:
+    """R29: what is not held here by the image is no replica."""
+    with world() as sim:
+        cluster = started(sim, 1, 2)
+        cluster.send(*values(1))
+        cluster.until(lambda: has_folder(cluster, 2))
+        cluster.crash(2)
+        move(cluster, 1, 3)
+        cluster.until(lambda: cluster.isr("t") == {1, 3})
+        cluster.start(2)
+        cluster.until(lambda: not has_folder(cluster, 2))
+        assert cluster.held(2, "t") is None
+
+
+def test_a_partition_that_comes_back_begins_anew() -> None:
+    """R11: what the replica of before reported is of no use, and its log is gone."""
+    with world() as sim:
+        cluster = started(sim, 1, 2)
+        cluster.send(*values(1, 2))
+        move(cluster, 1, 3)
+        cluster.until(lambda: cluster.isr("t") == {1, 3})
+        move(cluster, 1, 2)
+        cluster.until(lambda: cluster.isr("t") == {1, 2})
+        cluster.send(*values(3))
+        assert cluster.everywhere(1, 2) == values(1, 2, 3)
+
+
+def test_a_topic_made_anew_under_its_name_has_nothing_of_the_old_one_on_any_replica() -> None:
+    with world() as sim:
+        cluster = started(sim, 1, 2, 3)
+        cluster.send(*values(1, 2))
+        cluster.crash(3)
+
+        async def delete(log: AsyncLog) -> None:
+            await log.admin.delete_topic("t")
+
+        cluster.run(delete)
+        cluster.create(1, 2, 3)
+        cluster.send(*values(7))
+        cluster.start(3)
+        assert cluster.everywhere(1, 2, 3) == values(7)
+
+
+def test_records_deleted_at_the_leader_are_deleted_at_its_followers() -> None:
+    with world() as sim:
+        cluster = started(sim, 1, 2, 3)
+        cluster.send(*values(*range(10)))
+
+        async def delete(log: AsyncLog) -> None:
+            await log.admin.delete_records("t", {0: 5})
+
+        cluster.run(delete)
+        cluster.until(
+            lambda: {replica.log.log_start_offset for _, replica in cluster.all_held("t")} == {5}
+        )
+        cluster.crash(1)
+        cluster.until(lambda: cluster.leader("t") == 2)
+        assert cluster.replica(2, "t").log.log_start_offset == 5
+
+
+def test_a_new_replica_begins_within_a_batch_where_the_leaders_log_does() -> None:
+    with world() as sim:
+        cluster = started(sim, 1, 2)
+
+        async def delete(log: AsyncLog) -> None:
+            await log.admin.delete_records("t", {0: 5})
+
+        batch = cluster.append(1, "t", *values(*range(10)), acks=Acks.ALL)
+        sim.run_until(batch, virtual_ms=1_000)
+        cluster.run(delete)
+        move(cluster, 1, 3)
+        assert cluster.everywhere(1, 3) == values(*range(5, 10))
+        log = cluster.replica(3, "t").log
+        cluster.until(lambda: log.log_start_offset == 5)
+        assert log.segment_bases == [0], "the batch came whole"
+
+
+def test_a_follower_far_behind_begins_anew_where_the_leaders_log_does() -> None:
+    """R26: start, end and high watermark move together."""
+    with world() as sim:
+        cluster = started(sim, 1, 2, 3)
+        cluster.send(*values(1, 2))
+        cluster.until(lambda: cluster.marks("t")[3] == 2)
+        cluster.crash(3)
+        cluster.until(lambda: cluster.isr("t") == {1, 2})
+        cluster.send(*values(3, 4, 5, 6))
+
+        async def delete(log: AsyncLog) -> None:
+            await log.admin.delete_records("t", {0: 5})
+
+        cluster.run(delete)
+        cluster.start(3)
+        cluster.until(lambda: cluster.isr("t") == {1, 2, 3})
+        log = cluster.replica(3, "t").log
+        assert (log.log_start_offset, log.log_end_offset) == (5, 6)
+        cluster.until(lambda: cluster.marks("t")[3] == 6)
+        assert cluster.values(3, "t") == values(6)
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_broker_whose_disk_failed_ends_and_another_leads(operation: str) -> None:
+    with world() as sim:
+        cluster = started(sim, 1, 2, 3, flush_policy="fsync")
+        cluster.send(*values(1))
+        machine = cluster.machine(1)
+        machine.device.fail(operation, errno.EIO, path_part="/t-0/", times=10)
+        cluster.append(1, "t", b"2")
+        cluster.until(lambda: bool(machine.stops) or not machine.alive)
+        assert any("t-0" in reason for reason in machine.stops), machine.stops
+        cluster.nodes.pop(1)
+        cluster.until(lambda: cluster.leader("t") not in (0, 1))
+        cluster.send(*values(3))
+
+
+def test_a_full_disk_of_a_follower_leaves_the_partition_to_the_others_until_there_is_room() -> None:
+    with world() as sim:
+        cluster = started(sim, 1, 2, 3)
+        cluster.send(*values(1))
+        device = cluster.machine(3).device
+        device.fail("write", errno.ENOSPC, path_part="/t-0/", times=5)
+        cluster.send(*values(2, 3))
+        assert cluster.everywhere(1, 2, 3) == values(1, 2, 3)
+        assert cluster.machine(3).alive
