@@ -1,0 +1,144 @@
+"""What is measured of one size."""
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks.metadata.subject import (
+    Shape,
+    Started,
+    resident_bytes,
+    started,
+    topic_id,
+    values_of,
+)
+
+from quorumlog.ids import NodeId, TopicId
+from quorumlog.metadata import (
+    AlterConfigs,
+    AlterReassignments,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    FenceBroker,
+    Reassignment,
+)
+from quorumlog.metadata.snapshots import image_slices
+from quorumlog.runtime import Runtime, real
+
+REPEATS = 50
+FALLS = NodeId(0)
+
+
+def measure(shape: Shape) -> dict[str, Any]:
+    """Return the row of one size; in a process that has done nothing else."""
+    with tempfile.TemporaryDirectory(prefix="quorumlog-metadata-") as folder:
+        row: dict[str, Any] = real.run(lambda runtime: _measure(runtime, folder, shape))
+    return row
+
+
+async def _measure(runtime: Runtime, folder: str, shape: Shape) -> dict[str, Any]:
+    for _ in values_of(Shape(partitions=10)):
+        pass  # what is imported and compiled at first use is not of the image
+    before = resident_bytes()
+    async with started(runtime, f"{folder}/data", shape) as node:
+        image_bytes = resident_bytes() - before
+        row: dict[str, Any] = {
+            "partitions": shape.partitions,
+            "topics": shape.topics,
+            "brokers": shape.brokers,
+            "image_mib": round(image_bytes / 2**20, 1),
+            "bytes_a_partition": round(image_bytes / shape.partitions),
+            "load_s": round(node.load_s, 2),
+            "load_stall_ms": round(node.load_stall_s * 1000, 1),
+            **_snapshot(node, Path(folder)),
+            **await _commands(node),
+            **await _fall(node),
+        }
+    return row
+
+
+def _snapshot(node: Started, folder: Path) -> dict[str, float]:
+    """The committed state into a file, slice by slice."""
+    begun, longest = perf_counter(), 0.0
+    with (folder / "snapshot").open("wb") as file:
+        parts = image_slices(node.publisher.committed_image)
+        while True:
+            step = perf_counter()
+            part = next(parts, None)
+            if part is None:
+                break
+            file.write(b"".join(part))
+            longest = max(longest, perf_counter() - step)
+    return {
+        "write_s": round(perf_counter() - begun, 2),
+        "write_step_ms": round(longest * 1000, 1),
+        "snapshot_mib": round((folder / "snapshot").stat().st_size / 2**20, 1),
+    }
+
+
+async def _commands(node: Started) -> dict[str, int]:
+    """Microseconds of each kind of command, committed."""
+    image = node.publisher.committed_image
+    name = image.topics_by_id[topic_id(0)].name
+    new = iter(range(10_000_000, 20_000_000))
+    made: list[TopicId] = []
+
+    def create() -> Command:
+        made.append(topic_id(next(new)))
+        return CreateTopic(name=f"new-{made[-1].hex()}", topic_id=made[-1], partitions=1)
+
+    def move() -> Command:
+        replicas = tuple(reversed(image.topics_by_id[topic_id(0)].partitions[0].replicas))
+        return AlterReassignments(
+            reassignments=(Reassignment(topic=name, partition=0, replicas=replicas),)
+        )
+
+    values = iter(range(1_000_000, 2_000_000))
+    kinds: dict[str, Callable[[], Command]] = {
+        "config_us": lambda: AlterConfigs(
+            topic=name, changes=(("retention.ms", str(next(values))),)
+        ),
+        "move_us": move,
+        "create_us": create,
+        "delete_us": lambda: DeleteTopic(topic_id=made.pop()),
+    }
+    return {kind: await _median_us(node, make) for kind, make in kinds.items()}
+
+
+async def _median_us(node: Started, make: Callable[[], Command]) -> int:
+    times = []
+    for _ in range(REPEATS):
+        command = make()
+        begun = perf_counter()
+        await node.controller.submit(command)
+        times.append(perf_counter() - begun)
+    return round(statistics.median(times) * 1e6)
+
+
+async def _fall(node: Started) -> dict[str, float]:
+    """One broker falls: everything that it leads gets another leader."""
+    image = node.publisher.committed_image
+    leads = sum(1 for key in image.partitions_on(FALLS) if _leader(node, key) == FALLS)
+    held = image.replica_count(FALLS)
+    node.stalls.reset()
+    begun = perf_counter()
+    epoch = image.brokers[FALLS].epoch
+    await node.controller.submit(FenceBroker(broker_id=FALLS, broker_epoch=epoch))
+    moved_s = perf_counter() - begun
+    assert not any(_leader(node, key) == FALLS for key in image.partitions_on(FALLS))
+    return {
+        "replicas_changed": held,
+        "leaders_moved": leads,
+        "moved_s": round(moved_s, 2),
+        "moved_stall_ms": round(node.stalls.longest_s * 1000, 1),
+    }
+
+
+def _leader(node: Started, key: tuple[TopicId, int]) -> NodeId:
+    partition = node.publisher.committed_image.partition(*key)
+    assert partition is not None, f"{key} is gone"
+    return partition.leader

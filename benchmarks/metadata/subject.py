@@ -1,0 +1,206 @@
+"""A cluster of any size as the records of a snapshot, and a controller that starts on it."""
+
+import asyncio
+import gc
+import hashlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from quorumlog.ids import ClusterId, Epoch, NodeId, Offset, TopicId
+from quorumlog.metadata import MetadataImage
+from quorumlog.metadata.placement import Placer
+from quorumlog.metadata.shell import ControllerShell, ControllerShellConfig, MetadataPublisher
+from quorumlog.metadata.snapshots import SLICE_RECORDS, image_of
+from quorumlog.proto import metadata_records_pb2 as pb
+from quorumlog.raftlog import RaftConfig
+from quorumlog.raftlog.core.log_view import SnapshotId
+from quorumlog.raftlog.core.voters import VoterSet
+from quorumlog.raftlog.formats.snapshot_file import SnapshotEncoder, checkpoint_name
+from quorumlog.raftlog.shell import RaftNode
+from quorumlog.runtime import Runtime
+from quorumlog.storage.shell.directory import Directory
+
+CLUSTER = ClusterId("c" * 22)
+CONTROLLER = NodeId(1_000_000)
+NOWHERE = "192.0.2.1:1"
+"""An address of the block for examples: a broker that nobody can tell dead by its closed door."""
+DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How large a cluster is."""
+
+    partitions: int
+    partitions_a_topic: int = 10
+    brokers: int = 20
+    replication_factor: int = 3
+    racks: int = 3
+
+    @property
+    def topics(self) -> int:
+        """How many topics there are."""
+        return self.partitions // self.partitions_a_topic
+
+
+def topic_id(number: int) -> TopicId:
+    """The id of a topic, as if drawn."""
+    return TopicId(hashlib.blake2b(number.to_bytes(8), digest_size=16).digest())
+
+
+def values_of(shape: Shape) -> Iterator[bytes]:
+    """Yield the record values of a snapshot of a cluster of this shape."""
+    brokers = [_broker(number, shape) for number in range(shape.brokers)]
+    for broker in brokers:
+        yield pb.MetadataRecord(broker=broker).SerializeToString(deterministic=True)
+    image = image_of(
+        [pb.MetadataRecord(broker=broker).SerializeToString() for broker in brokers],
+        end_offset=1,
+        epoch=1,
+    )
+    for number in range(shape.topics):
+        yield from _topic(number, shape, image)
+
+
+def _broker(number: int, shape: Shape) -> pb.BrokerRecord:
+    return pb.BrokerRecord(
+        id=number,
+        incarnation_id=number.to_bytes(16),
+        directory_id=number.to_bytes(16),
+        grpc_address=NOWHERE,
+        rack=f"rack-{number % shape.racks}",
+        boot_id="boot",
+        broker_epoch=number,
+    )
+
+
+def _topic(number: int, shape: Shape, image: MetadataImage) -> Iterator[bytes]:
+    id_ = topic_id(number)
+    topic = pb.TopicRecord(topic_id=id_, name=f"topic-{number:07}")
+    yield pb.MetadataRecord(topic=topic).SerializeToString()
+    placer = Placer(image.sorted_brokers(), seed=number)
+    for index in range(shape.partitions_a_topic):
+        replicas = placer.place(shape.replication_factor)
+        partition = pb.PartitionRecord(
+            topic_id=id_, partition=index, replicas=replicas, isr=replicas, leader=replicas[0]
+        )
+        yield pb.MetadataRecord(partition=partition).SerializeToString()
+
+
+def slices(values: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Values in slices as snapshots have them."""
+    part: list[bytes] = []
+    for value in values:
+        part.append(value)
+        if len(part) == SLICE_RECORDS:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def resident_bytes() -> int:
+    """What the process holds of the machine's memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(slots=True)
+class Stalls:
+    """How long the loop kept others waiting, looked at about every millisecond."""
+
+    longest_s: float = 0.0
+
+    def reset(self) -> None:
+        """Forget what was."""
+        self.longest_s = 0.0
+
+    async def watch(self) -> None:
+        """Look, until cancelled."""
+        before = perf_counter()
+        while True:
+            await asyncio.sleep(0.001)
+            now = perf_counter()
+            self.longest_s = max(self.longest_s, now - before - 0.001)
+            before = now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A controller that leads, on the state of a snapshot."""
+
+    controller: ControllerShell
+    publisher: MetadataPublisher
+    voters: VoterSet
+    stalls: Stalls
+    load_s: float  # from the first look at the disk until commands were decided
+    load_stall_s: float
+
+
+@asynccontextmanager
+async def started(runtime: Runtime, folder: str, shape: Shape) -> AsyncIterator[Started]:
+    """Run one controller alone, whose only snapshot holds a cluster of this shape."""
+    await Directory.format(runtime, folder, cluster_id=CLUSTER, node_id=CONTROLLER)
+    async with _running(runtime, folder) as empty:  # makes the folder of the log
+        voters = empty.voters
+    _write_snapshot(Path(folder) / "__cluster_metadata-0", shape, voters)
+    gc.collect()
+    async with _running(runtime, folder) as running:
+        yield running
+
+
+def _write_snapshot(folder: Path, shape: Shape, voters: VoterSet) -> None:
+    snapshot = SnapshotId(Offset(10_000_000), Epoch(1))
+    encoder = SnapshotEncoder(snapshot, voters)
+    with (folder / checkpoint_name(snapshot)).open("wb") as file:
+        file.write(encoder.header())
+        for part in slices(values_of(shape)):
+            file.write(encoder.batches(part))
+        file.write(encoder.footer())
+
+
+@asynccontextmanager
+async def _running(runtime: Runtime, folder: str) -> AsyncIterator[Started]:
+    stalls, begun = Stalls(), perf_counter()
+    config = ControllerShellConfig(session_timeout_ms=DAY_MS)
+    async with runtime.tasks.scope("node") as scope:
+        watching = scope.spawn(stalls.watch(), name="stalls")
+        directory = await Directory.open(runtime, scope, folder)
+        publisher = MetadataPublisher()
+        controller = ControllerShell(
+            runtime, cluster_id=CLUSTER, publisher=publisher, config=config
+        )
+        node = await RaftNode.open(
+            runtime,
+            scope,
+            directory,
+            cluster_id=CLUSTER,
+            config=RaftConfig(node_id=CONTROLLER, directory_id=directory.meta.directory_id),
+            state_machine=controller,
+        )
+        controller.attach(node)
+        publishing = scope.spawn(publisher.run(), name="publisher")
+        await node.start()
+        deciding = scope.spawn(controller.run(), name="controller")
+        while not controller.is_active:  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.001)
+        load_s, load_stall_s = perf_counter() - begun, stalls.longest_s
+        stalls.reset()
+        yield Started(
+            controller=controller,
+            publisher=publisher,
+            voters=node.voters,
+            stalls=stalls,
+            load_s=load_s,
+            load_stall_s=load_stall_s,
+        )
+        watching.cancel()
+        controller.close()
+        await node.close()
+        publisher.close()
+        await asyncio.gather(publishing, deciding)
+        await directory.close()
