@@ -334,8 +334,8 @@ class AsyncAdmin:
         return await alter_reassignments(self._connection, targets)
 
     async def cancel_reassignments(self, partitions: Iterable[Place]) -> list[PartitionOutcome]:
-        """Give up moves under way: the replicas are those from before. Returns an outcome a
-        partition, in order; NoReassignmentInProgress where there was none."""
+        """Give up moves under way: the replicas are those from before, if in another order. Returns
+        an outcome a partition, in order; NoReassignmentInProgress where there was none."""
         return await alter_reassignments(self._connection, dict.fromkeys(partitions))
 
     async def list_reassignments(self, topics: Sequence[str] = ()) -> list[Reassignment]:

@@ -76,7 +76,7 @@ class AdminService:
         settings: Sequence[NodeSetting],
     ) -> None:
         self._metadata = MetadataAccess(runtime, metadata)
-        self._partitions = PartitionAdmin(self._metadata)
+        self._partitions = PartitionAdmin(self._metadata, replicas, node_id=node_id)
         self._replicas = replicas
         self._cluster_id = cluster_id
         self._node_id = node_id

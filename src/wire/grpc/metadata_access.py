@@ -59,6 +59,10 @@ class MetadataAccess:
         """
         return await self.session.relay(request, timeout_ms=self.relay_ms(context), repeatable=True)
 
+    def now_ms(self) -> int:
+        """The time of the node."""
+        return self._runtime.clock.now_ms()
+
     def left_ms(self, context: CallContext) -> int:
         """How long a handler may still take."""
         return left_ms(context, self._runtime.clock.now_ms())

@@ -1,12 +1,22 @@
 """The part of the service `Admin` that says where partitions are and who leads them: more
-partitions, moves, elections.
+partitions, moves, elections, how replicas stand.
 
-Changes are relayed to the active controller; lists are answered from this broker's image.
+Changes are relayed to the active controller; lists are answered from this broker's image, and how
+replicas stand from what this broker knows as their leader.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
-from ...errors import InvalidRequest, UnknownTopicOrPartition
+from ...broker.shell.replicas import ReplicaManager
+from ...errors import (
+    InvalidRequest,
+    NotLeaderOrFollower,
+    QuorumlogError,
+    UnknownTopicOrPartition,
+)
+from ...ids import NodeId
 from ...metadata import (
     MetadataImage,
     TopicImage,
@@ -14,16 +24,19 @@ from ...metadata import (
     describe_partition,
     moving_partitions,
 )
+from ...metadata.topic_configs import effective_min_isr
 from ...proto import admin_pb2 as pb
 from ...proto import controller_pb2
 from ...runtime import CallContext, Handler
 from ...services import (
     ADMIN_ALTER_REASSIGNMENTS,
     ADMIN_CREATE_PARTITIONS,
+    ADMIN_DESCRIBE_REPLICAS,
     ADMIN_ELECT_LEADERS,
     ADMIN_LIST_REASSIGNMENTS,
 )
 from .metadata_access import MetadataAccess
+from .translation import fill_error
 from .validation import (
     NAMES_MAX,
     check_assignments,
@@ -32,12 +45,18 @@ from .validation import (
     check_topic_id,
 )
 
+STEP: Final = 1_000  # partitions described in one step of the loop
+
 
 class PartitionAdmin:
     """Handlers of a part of `quorumlog.v1.Admin`."""
 
-    def __init__(self, metadata: MetadataAccess) -> None:
+    def __init__(
+        self, metadata: MetadataAccess, replicas: ReplicaManager, *, node_id: NodeId
+    ) -> None:
         self._metadata = metadata
+        self._replicas = replicas
+        self._node_id = node_id
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the table that `Network.serve` takes."""
@@ -46,6 +65,7 @@ class PartitionAdmin:
             Handler(ADMIN_ALTER_REASSIGNMENTS, self.alter_reassignments),
             Handler(ADMIN_LIST_REASSIGNMENTS, self.list_reassignments),
             Handler(ADMIN_ELECT_LEADERS, self.elect_leaders),
+            Handler(ADMIN_DESCRIBE_REPLICAS, self.describe_replicas),
         )
         return {handler.method.path: handler for handler in table}
 
@@ -85,6 +105,71 @@ class PartitionAdmin:
                 described = describe_partition(topic, index, partition)
                 response.reassignments.add(topic=topic.name, partition=described)
         return response
+
+    async def describe_replicas(
+        self, request: pb.DescribeReplicasRequest, context: CallContext
+    ) -> pb.DescribeReplicasResponse:
+        """Tell how the replicas of partitions stand that this broker leads, of all if none is
+        named; others have their turn in between."""
+        if request.partitions:
+            check_places("partitions", request.partitions)
+        for part in request.partitions:
+            check_partition(part.topic, part.partition)
+        image = await self._metadata.reach(request.min_metadata_offset, context)
+        named = [(part.topic, part.partition) for part in request.partitions]
+        response = pb.DescribeReplicasResponse(broker=self._node_id, metadata_offset=image.offset)
+        for count, (topic, index) in enumerate(sorted(named or self._led(image)), 1):
+            response.partitions.append(self._standing(image, topic, index))
+            if count % STEP == 0:
+                await asyncio.sleep(0)
+        return response
+
+    def _led(self, image: MetadataImage) -> Iterator[tuple[str, int]]:
+        """The partitions that this broker leads by the image."""
+        for topic_id, index in image.partitions_on(self._node_id):
+            topic = image.topics_by_id[topic_id]
+            if topic.partitions[index].leader == self._node_id:
+                yield topic.name, index
+
+    def _standing(self, image: MetadataImage, name: str, index: int) -> pb.ReplicasDescription:
+        described = pb.ReplicasDescription(topic=name, partition=index)
+        try:
+            replica = self._replicas.replica_of(name, index)
+            state = image.partition(replica.topic_id, index)
+            if state is None or state.leader != self._node_id:
+                replica.check()
+                raise NotLeaderOrFollower("this broker leads it no more; ask for who does")
+        except QuorumlogError as error:
+            fill_error(described.error, error, name, index)
+            return described
+        topic = image.topics_by_id[replica.topic_id]
+        described.high_watermark = replica.partition.high_watermark
+        described.min_isr = effective_min_isr(
+            topic.configs, replication_factor=state.replication_factor
+        )
+        standings = replica.partition.standings(self._metadata.now_ms())
+        described.replicas.extend(
+            pb.ReplicaDescription(
+                broker=each.node_id,
+                log_end_offset=each.log_end_offset,
+                caught_up_ms_ago=each.caught_up_ms_ago,
+                in_sync=each.in_sync,
+                reason=each.reason,
+            )
+            for each in standings
+        )
+        if not standings:  # its log is not open: nobody has asked for it, or it is on its way
+            described.replicas.extend(
+                pb.ReplicaDescription(
+                    broker=node,
+                    log_end_offset=-1,
+                    caught_up_ms_ago=-1,
+                    in_sync=node in state.isr,
+                    reason="" if node in state.isr else "the leader is taking over",
+                )
+                for node in state.replicas
+            )
+        return described
 
     async def elect_leaders(
         self, request: pb.ElectLeadersRequest, context: CallContext

@@ -20,6 +20,7 @@ from quorumlog.services import (
     ADMIN_ALTER_REASSIGNMENTS,
     ADMIN_CREATE_PARTITIONS,
     ADMIN_CREATE_TOPIC,
+    ADMIN_DESCRIBE_REPLICAS,
     ADMIN_ELECT_LEADERS,
     ADMIN_LIST_REASSIGNMENTS,
     ADMIN_UNREGISTER_BROKER,
@@ -196,5 +197,38 @@ def test_moves_and_elections_are_answered_by_the_partition(folder: str) -> None:
             everywhere = pb.ElectLeadersRequest()
             elected = await channel.call(ADMIN_ELECT_LEADERS, everywhere, timeout_ms=WAIT_MS)
             assert list(elected.results) == []
+
+    simulation.run(main)
+
+
+def test_a_leader_tells_how_replicas_stand_of_what_it_leads_and_why_not_of_the_rest(
+    folder: str,
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            for name in ("u", "t"):
+                create = pb.CreateTopicRequest(name=name, partitions=2)
+                await channel.call(ADMIN_CREATE_TOPIC, create, timeout_ms=WAIT_MS)
+            answer = await channel.call(
+                ADMIN_DESCRIBE_REPLICAS, pb.DescribeReplicasRequest(), timeout_ms=WAIT_MS
+            )
+            assert answer.broker == 1
+            assert [(each.topic, each.partition) for each in answer.partitions] == [
+                ("t", 0),
+                ("t", 1),
+                ("u", 0),
+                ("u", 1),
+            ]
+            for each in answer.partitions:
+                assert (each.min_isr, len(each.replicas)) == (1, 1)
+                assert (each.replicas[0].broker, each.replicas[0].in_sync) == (1, True)
+            request = pb.DescribeReplicasRequest(
+                partitions=[PLACE, {"topic": "none", "partition": 0}]
+            )
+            answer = await channel.call(ADMIN_DESCRIBE_REPLICAS, request, timeout_ms=WAIT_MS)
+            assert [(each.topic, each.error.name) for each in answer.partitions] == [
+                ("none", "UNKNOWN_TOPIC_OR_PARTITION"),
+                ("t", ""),
+            ]
 
     simulation.run(main)
