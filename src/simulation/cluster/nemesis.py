@@ -19,6 +19,7 @@ from ...raftlog.shell import RaftNode
 from ..barriers import Direction, apart, between
 from ..entropy import SimEntropy
 from ..files import CrashPoint
+from ..process import Process
 from ..world import WALL_MS
 from .bounds import may_cut_power, may_wipe
 from .machines import DATA, Cluster, ClusterNode
@@ -257,20 +258,24 @@ class Nemesis:
                 number = errno.EIO if entropy.chance(0.8) else errno.ENOSPC
                 device.fail(fault.value, number, path_part=DATA, times=1)
                 node.excuse = "sync"
-                self._later(lambda: self._mend(node))
+                process = node.sim.process
+                self._later(lambda: self._mend(node, process))
         return True
 
-    def _mend(self, node: ClusterNode) -> None:
+    def _mend(self, node: ClusterNode, process: Process | None = None) -> None:
         """The device works again. Who has met a failure may still end for it; such a machine is
         switched off and on, as its page cache is not to be trusted."""
         device = node.sim.device
         has_failed = node.excuse != "full" and not device.faults
         device.faults.clear()
         device.disk.capacity_bytes = None
-        if has_failed:
+        if node.sim.process is not process:
+            pass  # it has ended for it, and was switched off
+        elif has_failed:
             self._cluster.kill(node, power=True, down_ms=self._span_ms())
-        elif node.excuse != "full":
+        elif node.sim.alive:  # it never came to it
             self._cluster.damaged.pop(node.name, None)
+            self._cluster.recovering.discard(node.name)
         node.excuse_ends_ms = self._world.now_ms() + EXCUSE_MS
 
     # --- the network ---
