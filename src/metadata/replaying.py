@@ -62,22 +62,26 @@ class ImageDraft:
         "_by_id",
         "_by_key",
         "_by_name",
+        "_elsewhere",
         "_image",
         "_is_changed",
+        "_moving",
         "_topics",
         "epoch",
         "offset",
     )
 
     def __init__(self, image: MetadataImage) -> None:
-        # But for the maps of topics and `placed` always up to date; only `image()` hands it out.
+        # But for topics and the sets of partitions up to date; only `image()` hands it out.
         self._image = image
         self._by_id = image.topics_by_id  # without what `_topics` changes
         self._by_name = image.topics_by_name
         self._by_key = image.topics_by_key
         self._topics: dict[TopicId, _TopicDraft] = {}
-        # The replicas of changed topics by node, as PartitionSet keeps them.
+        # The new bits of changed topics, as PartitionSet keeps them: of replicas by node, ...
         self._bits: dict[NodeId, dict[TopicId, int]] = {}
+        self._moving: dict[TopicId, int] = {}
+        self._elsewhere: dict[TopicId, int] = {}
         self._is_changed = False
         self.offset = image.offset
         self.epoch = image.epoch
@@ -96,7 +100,6 @@ class ImageDraft:
                 placed = placed if after is before else placed.set(node, after)
             elif before:
                 placed = placed.delete(node)
-        self._topics, self._bits, self._is_changed = {}, {}, False
         self._image = replace(
             self._image,
             offset=self.offset,
@@ -105,7 +108,11 @@ class ImageDraft:
             topics_by_name=self._by_name,
             topics_by_key=self._by_key,
             placed=placed,
+            moving=self._image.moving.with_bits(self._moving),
+            led_elsewhere=self._image.led_elsewhere.with_bits(self._elsewhere),
         )
+        self._topics, self._bits, self._moving, self._elsewhere = {}, {}, {}, {}
+        self._is_changed = False
         return self._image
 
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
@@ -219,12 +226,7 @@ class ImageDraft:
             self._by_id = self._by_id.delete(topic.id)
         self._by_name = self._by_name.delete(topic.name)
         self._by_key = self._by_key.delete(collision_key(topic.name))
-        image, gone = self._image, {topic.id: 0}
-        self._image = replace(
-            image,
-            moving=image.moving.with_bits(gone),
-            led_elsewhere=image.led_elsewhere.with_bits(gone),
-        )
+        self._moving[topic.id] = self._elsewhere[topic.id] = 0
 
     def _topic_config(self, record: pb.TopicConfigRecord) -> None:
         topic = self._changing(record.topic_id)
@@ -304,22 +306,31 @@ class ImageDraft:
                 self._change_bits(topic, node, index, holds=True)
         is_moving = after.is_moving
         if is_moving != (before is not None and before.is_moving):
-            moving = _with_claim(self._image.moving, topic.id, index, is_moving)
-            self._image = replace(self._image, moving=moving)
+            _change_bit(self._moving, self._image.moving, topic, index, is_moving)
         is_elsewhere = after.leader != replicas[0]
         if is_elsewhere != (before is not None and before.leader != old[0]):
-            elsewhere = _with_claim(self._image.led_elsewhere, topic.id, index, is_elsewhere)
-            self._image = replace(self._image, led_elsewhere=elsewhere)
+            _change_bit(self._elsewhere, self._image.led_elsewhere, topic, index, is_elsewhere)
 
     def _change_bits(self, topic: _TopicDraft, node: NodeId, index: int, *, holds: bool) -> None:
         changes = self._bits.get(node)
         if changes is None:
             changes = self._bits[node] = {}
-        bits = changes.get(topic.id)
-        if bits is None:
-            placed = None if topic.is_new else self._image.placed.get(node)
-            bits = 0 if placed is None else placed.bits_of(topic.id)
-        changes[topic.id] = bits | 1 << index if holds else bits & ~(1 << index)
+        placed = self._image.placed.get(node, NO_PARTITIONS)
+        _change_bit(changes, placed, topic, index, holds)
+
+
+def _change_bit(
+    changes: dict[TopicId, int],
+    before: PartitionSet,
+    topic: _TopicDraft,
+    index: int,
+    holds: bool,
+) -> None:
+    """Note that a set holds a partition from now on, or does not."""
+    bits = changes.get(topic.id)
+    if bits is None:
+        bits = 0 if topic.is_new else before.bits_of(topic.id)
+    changes[topic.id] = bits | 1 << index if holds else bits & ~(1 << index)
 
 
 def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
@@ -332,12 +343,6 @@ def _with_config(configs: Map[str, str], name: str, value: str | None) -> Map[st
     return configs.delete(name) if name in configs else configs
 
 
-def _with_claim(
-    partitions: PartitionSet, topic_id: TopicId, index: int, holds: bool
-) -> PartitionSet:
-    return partitions.add(topic_id, index) if holds else partitions.discard(topic_id, index)
-
-
 def _check_partition(topic: str, index: int, partition: PartitionImage) -> None:
     """What holds of every partition, whoever wrote it."""
     replicas, isr = partition.replicas, partition.isr
@@ -345,22 +350,16 @@ def _check_partition(topic: str, index: int, partition: PartitionImage) -> None:
         raise CorruptionError(f"{topic}-{index} has no replica")
     if partition.leader != NO_NODE and partition.leader not in isr:
         raise CorruptionError(f"{topic}-{index}: leader {partition.leader} is not in its ISR")
-    if isr is not replicas or partition.adding or partition.removing:
-        for name in ("isr", "adding", "removing"):
-            _check_among(topic, index, partition, name)
-    if partition.elr or partition.last_known_elr:
-        for name in ("elr", "last_known_elr"):
-            _check_among(topic, index, partition, name)
-        if set(isr) & set(partition.elr):
-            raise CorruptionError(f"{topic}-{index}: ISR {isr} and ELR {partition.elr} overlap")
-
-
-def _check_among(topic: str, index: int, partition: PartitionImage, name: str) -> None:
-    nodes = getattr(partition, name)
-    if any(node not in partition.replicas for node in nodes):
+    if not set(replicas).issuperset(
+        isr + partition.elr + partition.adding + partition.removing + partition.last_known_elr
+    ):
         raise CorruptionError(
-            f"{topic}-{index}: {name} {nodes} is not among replicas {partition.replicas}"
+            f"{topic}-{index}: ISR {isr}, ELR {partition.elr}, last known ELR"
+            f" {partition.last_known_elr}, adding {partition.adding}, removing"
+            f" {partition.removing}: one is not among replicas {replicas}"
         )
+    if partition.elr and set(isr) & set(partition.elr):
+        raise CorruptionError(f"{topic}-{index}: ISR {isr} and ELR {partition.elr} overlap")
 
 
 _STEPS: Final[Mapping[str, Callable[[ImageDraft, Any], None]]] = {
