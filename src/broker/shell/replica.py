@@ -355,6 +355,13 @@ class Replica:
         log.note_high_watermark(self.partition.high_watermark)
         self.progressed(progress)
         if begins:
+            if role.recovering:
+                _LOG.warning(
+                    "broker.leads_with_possible_loss log=%s leader_epoch=%d log_end_offset=%d",
+                    self.partition.name,
+                    role.leader_epoch,
+                    log.log_end_offset,
+                )
             self._role_changed()
         self._around.look_at_isr(self)
 

@@ -1,0 +1,56 @@
+"""Who leads after a power cut, and what is said of it, on whole simulated nodes."""
+
+import logging
+
+import pytest
+
+from quorumlog.clients import AsyncLog
+from quorumlog.simulation import SimWorld
+
+from .whole_nodes import Cluster, world
+
+EVENT = "broker.leads_with_possible_loss"
+
+
+def of_loss(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if line.startswith(EVENT)]
+
+
+def after_a_power_cut(sim: SimWorld, **configs: str) -> list[bytes | None]:
+    """Topic "t" on node 2 alone, with a record; then that node's power is cut, and it comes back.
+    Return what it holds after another record."""
+    cluster = Cluster(sim)
+    cluster.start()
+
+    async def create(log: AsyncLog) -> None:
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        await log.admin.create_topic("t", assignments=[[2]], configs=named)
+
+    cluster.run(create)
+    cluster.send(b"1")
+    cluster.crash(2, power=True)
+    cluster.start(2)
+    cluster.send(b"2")
+    return cluster.values(2, "t")
+
+
+@pytest.mark.slow
+def test_a_lone_replica_that_may_have_lost_records_leads_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "quorumlog.broker")
+    with world() as sim:
+        values = after_a_power_cut(sim, flush_policy="replicated")
+    assert values[-1] == b"2"
+    [line] = of_loss(caplog)
+    assert line.startswith(f"{EVENT} log=t-0 leader_epoch=2 log_end_offset=")
+
+
+@pytest.mark.slow
+def test_a_lone_replica_on_fsync_leads_again_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "quorumlog.broker")
+    with world() as sim:
+        assert after_a_power_cut(sim) == [b"1", b"2"]
+    assert of_loss(caplog) == []
