@@ -17,6 +17,7 @@ from types import FrameType
 
 from ..errors import InvalidConfig, QuorumlogError
 from ..runtime import Runtime
+from ..runtime.garbage import short_collections
 from ..runtime.real import run
 from ..settings import (
     DEFAULT,
@@ -251,7 +252,8 @@ def _serve(found: Resolved, *, format_new: bool, as_json: bool) -> None:
                 await stop.wait()
 
     _keep_freed_memory()
-    run(main, name=f"node-{config.node_id}")
+    with short_collections():
+        run(main, name=f"node-{config.node_id}")
 
 
 class _Stop:
