@@ -28,6 +28,7 @@ from quorumlog.metadata import (
 )
 from quorumlog.metadata.snapshots import image_slices
 from quorumlog.runtime import Runtime, real
+from quorumlog.runtime.garbage import short_collections
 
 REPEATS = 50
 FALLS = NodeId(0)
@@ -35,13 +36,13 @@ FALLS = NodeId(0)
 
 def measure(shape: Shape) -> dict[str, Any]:
     """Return the row of one size; in a process that has done nothing else."""
-    with tempfile.TemporaryDirectory(prefix="quorumlog-metadata-") as folder:
+    with tempfile.TemporaryDirectory(prefix="quorumlog-metadata-") as folder, short_collections():
         row: dict[str, Any] = real.run(lambda runtime: _measure(runtime, folder, shape))
     return row
 
 
 async def _measure(runtime: Runtime, folder: str, shape: Shape) -> dict[str, Any]:
-    for _ in values_of(Shape(partitions=10)):
+    for _ in values_of(Shape(partitions=10), ""):
         pass  # what is imported and compiled at first use is not of the image
     before = resident_bytes()
     async with started(runtime, f"{folder}/data", shape) as node:

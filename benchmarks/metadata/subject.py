@@ -4,6 +4,7 @@ import asyncio
 import gc
 import hashlib
 import os
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,8 +27,6 @@ from quorumlog.storage.shell.directory import Directory
 
 CLUSTER = ClusterId("c" * 22)
 CONTROLLER = NodeId(1_000_000)
-NOWHERE = "192.0.2.1:1"
-"""An address of the block for examples: a broker that nobody can tell dead by its closed door."""
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -52,9 +51,10 @@ def topic_id(number: int) -> TopicId:
     return TopicId(hashlib.blake2b(number.to_bytes(8), digest_size=16).digest())
 
 
-def values_of(shape: Shape) -> Iterator[bytes]:
-    """Yield the record values of a snapshot of a cluster of this shape."""
-    brokers = [_broker(number, shape) for number in range(shape.brokers)]
+def values_of(shape: Shape, address: str) -> Iterator[bytes]:
+    """Yield the record values of a snapshot of a cluster of this shape; all of its brokers are at
+    one address."""
+    brokers = [_broker(number, shape, address) for number in range(shape.brokers)]
     for broker in brokers:
         yield pb.MetadataRecord(broker=broker).SerializeToString(deterministic=True)
     image = image_of(
@@ -66,12 +66,12 @@ def values_of(shape: Shape) -> Iterator[bytes]:
         yield from _topic(number, shape, image)
 
 
-def _broker(number: int, shape: Shape) -> pb.BrokerRecord:
+def _broker(number: int, shape: Shape, address: str) -> pb.BrokerRecord:
     return pb.BrokerRecord(
         id=number,
         incarnation_id=number.to_bytes(16),
         directory_id=number.to_bytes(16),
-        grpc_address=NOWHERE,
+        grpc_address=address,
         rack=f"rack-{number % shape.racks}",
         boot_id="boot",
         broker_epoch=number,
@@ -147,18 +147,22 @@ async def started(runtime: Runtime, folder: str, shape: Shape) -> AsyncIterator[
     await Directory.format(runtime, folder, cluster_id=CLUSTER, node_id=CONTROLLER)
     async with _running(runtime, folder) as empty:  # makes the folder of the log
         voters = empty.voters
-    _write_snapshot(Path(folder) / "__cluster_metadata-0", shape, voters)
-    gc.collect()
-    async with _running(runtime, folder) as running:
-        yield running
+    # Who only listens is not told dead by a closed door.
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+        values = values_of(shape, address)
+        _write_snapshot(Path(folder) / "__cluster_metadata-0", values, voters)
+        gc.collect()
+        async with _running(runtime, folder) as running:
+            yield running
 
 
-def _write_snapshot(folder: Path, shape: Shape, voters: VoterSet) -> None:
+def _write_snapshot(folder: Path, values: Iterator[bytes], voters: VoterSet) -> None:
     snapshot = SnapshotId(Offset(10_000_000), Epoch(1))
     encoder = SnapshotEncoder(snapshot, voters)
     with (folder / checkpoint_name(snapshot)).open("wb") as file:
         file.write(encoder.header())
-        for part in slices(values_of(shape)):
+        for part in slices(values):
             file.write(encoder.batches(part))
         file.write(encoder.footer())
 
