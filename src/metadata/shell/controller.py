@@ -30,7 +30,8 @@ from ..commands import (
 from ..decision import ControllerConfig
 from ..isr_messages import alter_partitions_of, altered_response
 from ..sessions import BrokerSessions
-from ..translation import command_of, response_of
+from ..translation import command_of
+from .answering import answer
 from .applied import AppliedWaiters
 from .balancing import Balancing
 from .broker_streams import BrokerStreams, SessionStream
@@ -197,7 +198,7 @@ class ControllerShell:
         connected = [broker for broker in concerned if self._sessions.is_connected(broker)]
         await self._applied.wait(connected, outcome.offset, self._config.applied_wait_ms)
         applied = all(self._sessions.applied_offset(b) >= outcome.offset for b in concerned)
-        return response_of(outcome.reply, request=request, offset=outcome.offset, applied=applied)
+        return await answer(outcome.reply, request=request, offset=outcome.offset, applied=applied)
 
     async def _alter_partitions(
         self, request: pb.AlterPartitionsRequest, context: CallContext

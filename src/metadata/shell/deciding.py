@@ -23,7 +23,7 @@ from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
 from ..image import EMPTY_IMAGE, MetadataImage
 from ..replaying import replay_batch
 
-RECORDS_AT_ONCE: Final = 250
+RECORDS_AT_ONCE: Final = 100
 """Records that are appended and replayed in one step of the loop, a few milliseconds: a decision
 with more is a long one."""
 COMMANDS_WAITING_MAX: Final = 10_000

@@ -14,6 +14,7 @@ from typing import Final
 
 from ...errors import (
     DuplicateBrokerRegistration,
+    FeatureUpdateFailed,
     InconsistentClusterId,
     Lost,
     NotController,
@@ -122,9 +123,9 @@ class BrokerSession:
     async def run(self) -> None:
         """Keep a session with the active controller until close() or a granted shutdown.
 
-        Raises InconsistentClusterId, and DuplicateBrokerRegistration once it is certain that the
-        other process under this id lives: this node's configuration is wrong. Everything else is
-        tried again, at the next controller, after a back-off.
+        Raises InconsistentClusterId, FeatureUpdateFailed for a node of the wrong version, and
+        DuplicateBrokerRegistration once it is certain that the other process under this id lives.
+        Everything else is tried again, at the next controller, after a back-off.
         """
         attempt = 0
         twin = _Twin(patience_ms=TWIN_TIMEOUTS * self._config.session_timeout_ms)
@@ -133,7 +134,7 @@ class BrokerSession:
                 registered = await self._connect_once()
                 attempt = 0 if registered else attempt + 1
                 twin.is_gone()
-            except InconsistentClusterId:
+            except (InconsistentClusterId, FeatureUpdateFailed):
                 raise
             except QuorumlogError as error:
                 if self._is_over():
