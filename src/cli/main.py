@@ -57,6 +57,9 @@ ENTRIES = {
         CLUSTER, "brokers", "brokers_app", "See brokers and their disks; give one up."
     ),
     "features": Entry(CLUSTER, "features", "app", "See and change what all nodes agree on."),
+    "explain": Entry(
+        CLUSTER, "explaining.command", "app", "Why a replica or a broker is not as it should be."
+    ),
     "cluster": Entry(
         NODES, "cluster.command", "app", "Run a cluster on this machine; see one as a whole."
     ),

@@ -43,10 +43,13 @@ def planned(
     """Return new replicas for the chosen partitions that are not placed so yet.
 
     Replicas are on `allowed` brokers only, and as many as there are now unless `replication` says
-    otherwise. `present` is all that the brokers hold, by which the load is judged. Raises
-    InvalidReplicationFactor where there are too few brokers.
+    otherwise; of too many, those on brokers that are down go first. `present` is all that the
+    brokers hold, by which the load is judged. Raises InvalidReplicationFactor where there are too
+    few brokers.
     """
-    racks = {broker.id: broker.rack for broker in brokers}
+    known = list(brokers)
+    racks = {broker.id: broker.rack for broker in known}
+    alive = {broker.id for broker in known if not broker.fenced}
     load = Counter(node for replicas in present.values() for node in replicas)
     leads = Counter(replicas[0] for replicas in present.values() if replicas)
     plan: Plan = {}
@@ -60,7 +63,8 @@ def planned(
                 topic=place[0],
                 partition=place[1],
             )
-        after = _shrunk([node if node in allowed else None for node in now], count, racks, load)
+        stay = [node if node in allowed else None for node in now]
+        after = _shrunk(stay, count, alive, racks, load)
         after += [None] * (count - len(after))
         for index, node in enumerate(after):
             if node is None:
@@ -77,15 +81,21 @@ def planned(
 
 
 def _shrunk(
-    replicas: list[int | None], count: int, racks: Mapping[int, str], load: Mapping[int, int]
+    replicas: list[int | None],
+    count: int,
+    alive: Collection[int],
+    racks: Mapping[int, str],
+    load: Mapping[int, int],
 ) -> list[int | None]:
-    """Return `count` replicas at most: those that must go anyhow (None) are given up first, the
-    preferred leader never."""
+    """Return `count` replicas at most: those that must go anyhow (None) are given up first, then
+    those on brokers that are down, the preferred leader never while its broker lives."""
     while len(replicas) > count:
         if None in replicas:
             del replicas[len(replicas) - 1 - replicas[::-1].index(None)]
-        else:
-            replicas.remove(_worst([node for node in replicas if node is not None], racks, load))
+            continue
+        nodes = [node for node in replicas if node is not None]
+        dead = [node for node in nodes if node not in alive]
+        replicas.remove(_worst(dead or nodes[1:], nodes, racks, load))
     return replicas
 
 
@@ -106,15 +116,20 @@ def _best(
     return min((node for node in allowed if node not in replicas), key=cost)
 
 
-def _worst(replicas: Sequence[int], racks: Mapping[int, str], load: Mapping[int, int]) -> int:
-    """Return the replica that is given up first; never the preferred leader."""
+def _worst(
+    candidates: Sequence[int],
+    replicas: Sequence[int],
+    racks: Mapping[int, str],
+    load: Mapping[int, int],
+) -> int:
+    """Return the replica that is given up first."""
     used = Counter(racks.get(node, "") for node in replicas)
 
     def value(node: int) -> tuple[int, int, int]:
         rack = racks.get(node, "")
         return used[rack] if rack else 0, load.get(node, 0), node
 
-    return max(replicas[1:], key=value)
+    return max(candidates, key=value)
 
 
 def parse_nodes(text: str, *, flag: str) -> tuple[int, ...]:

@@ -137,3 +137,27 @@ def test_features_are_listed_and_updated(address: str) -> None:
     level = f"{row['name']}={row['level']}"
     assert row["name"] in succeed("features", "update", level, "--validate-only", address=address)
     assert row["name"] in succeed("features", "list", address=address)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("not-isr",), "All replicas are in sync.\n"),
+        (("under-min-isr",), "Every partition has as many replicas in sync as it needs.\n"),
+        (("fenced",), "No broker is fenced.\n"),
+        (("fenced", "1"), "Broker 1 is not fenced: the controller counts on it.\n"),
+    ],
+)
+def test_what_is_in_order_is_said_to_be(
+    address: str, arguments: tuple[str, ...], said: str
+) -> None:
+    assert succeed("explain", *arguments, address=address) == said
+
+
+def test_explanations_are_one_object_each_for_programs(address: str) -> None:
+    (told,) = json.loads(succeed("explain", "fenced", "9", "-o", "json", address=address))
+    assert list(told) == ["topic", "partition", "broker", "why", "remedy"]
+    assert told["broker"] == 9
+    assert "registered are: 1" in told["why"]
+    assert invoke("explain", "not-isr", "none-such", address=address).exit_code == 1
+    assert invoke("explain", "not-isr", "-p", "0", address=address).exit_code == 2

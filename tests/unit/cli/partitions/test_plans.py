@@ -18,13 +18,13 @@ from quorumlog.clients import Broker
 from quorumlog.errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidRequest
 
 
-def brokers(*ids: int, racks: str = "") -> list[Broker]:
+def brokers(*ids: int, racks: str = "", down: tuple[int, ...] = ()) -> list[Broker]:
     return [
         Broker(
             id=number,
             grpc_address=f"b{number}:1",
             rack=racks[index] if racks else "",
-            fenced=False,
+            fenced=number in down,
             broker_epoch=number,
             stopping=False,
         )
@@ -59,6 +59,12 @@ def test_fewer_replicas_give_up_the_rack_that_is_used_twice_and_never_the_first(
     assert plan == {("t", 0): (1, 3)}
     plan = planned({("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=1)
     assert plan == {("t", 0): (1,)}
+
+
+def test_fewer_replicas_give_up_those_on_brokers_that_are_down() -> None:
+    known = brokers(1, 2, 3, down=(1, 2))
+    plan = planned({("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=1)
+    assert plan == {("t", 0): (3,)}
 
 
 def test_more_replicas_than_brokers_are_refused_by_name() -> None:

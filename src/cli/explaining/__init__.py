@@ -1,0 +1,1 @@
+"""`quorumlog explain`: why something is as it is, in a sentence, and what to do."""
