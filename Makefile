@@ -120,6 +120,7 @@ bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: r
 	@for name in $(filter-out subject,$(basename $(notdir $(wildcard benchmarks/storage/[a-z]*.py)))); do \
 	  echo "== benchmarks.storage.$$name"; $(BIN)/python -m "benchmarks.storage.$$name" || exit 1; done
 	@echo "== benchmarks.raft"; $(BIN)/python -m benchmarks.raft
+	@echo "== benchmarks.cluster"; $(BIN)/python -m benchmarks.cluster
 	$(BIN)/python benchmarks/page.py
 
 dist: setup ## build the source distribution, and from it the wheel, into dist/

@@ -15,6 +15,7 @@ RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 STORAGE = "storage_"  # what the results of benchmarks/storage begin with
 RAFT = "raft"  # and those of benchmarks/raft
+CLUSTER = "cluster_"  # and those of benchmarks/cluster
 
 Result: TypeAlias = dict[str, Any]
 
@@ -44,6 +45,8 @@ class Section:
             return f"python -m benchmarks.storage.{self.name.removeprefix(STORAGE)}"
         if self.name.startswith(RAFT):
             return f"python -m benchmarks.{self.name.replace('_', '.')}"
+        if self.name.startswith(CLUSTER):
+            return f"python -m benchmarks.cluster --only {self.name.removeprefix(CLUSTER)}"
         return f"python benchmarks/{self.name}.py"
 
 
@@ -176,6 +179,83 @@ def raft(result: Result) -> Iterator[str]:
     yield from head("compared", "ratio", "goal")
     for each in result["compared"]:
         yield line(each["what"], ratio(each["ratio"]), f"{each['goal']}{verdict(each)}")
+
+
+def cluster_replication(result: Result) -> Iterator[str]:
+    """Rates, CPU and latencies of both ways, then what they are beside each other."""
+    yield (
+        f"{result['cores']} cores of {result['cpu']}, Python {result['python']}; medians of"
+        f" {result['rounds']} rounds."
+    )
+    yield ""
+    yield from head(
+        "way",
+        "bytes",
+        "records/s",
+        "MB/s",
+        "servers' CPU µs each",
+        "client's CPU µs each",
+        "p50 ms",
+        "p99 ms",
+    )
+    for row in result["rows"]:
+        waits = ("" if row[name] is None else f"{row[name]:.2f}" for name in ("p50_ms", "p99_ms"))
+        yield line(
+            row["way"],
+            f"{row['value_bytes']:,}",
+            f"{row['records_per_s']:,}",
+            f"{row['mb_per_s']:,.1f}",
+            f"{row['server_cpu_us']:.2f}",
+            f"{row['client_cpu_us']:.2f}",
+            *waits,
+        )
+    yield ""
+    yield from head("three replicas, of one", "ratio")
+    for each in result["ratios"]:
+        yield line(each["what"], ratio(each["ratio"]))
+
+
+def cluster_restart(result: Result) -> Iterator[str]:
+    """What the clients saw."""
+    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    yield ""
+    yield from head("records", "errors", "missing", "twice", "p50 ms", "p99 ms", "longest wait")
+    yield line(
+        f"{result['records']:,}",
+        f"{result['errors']}{verdict(result)}",
+        str(result["missing"]),
+        str(result["twice"]),
+        *("" if result[name] is None else f"{result[name]:.2f}" for name in ("p50_ms", "p99_ms")),
+        f"{result['longest_s']} s",
+    )
+
+
+def cluster_scale(result: Result) -> Iterator[str]:
+    """What partitions cost."""
+    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    yield ""
+    created = {"met": result["met_create"]}
+    rested = {"met": result["met_idle"]}
+    yield from head("what", "measured", "goal")
+    yield line(
+        f"{result['topics']:,} topics, {result['partitions']:,} partitions of 3 replicas made",
+        f"{result['create_s']:.1f} s",
+        f"< {result['goal_create_s']:.0f} s{verdict(created)}",
+    )
+    yield line("longest stall of a loop meanwhile", f"{result['create_stall_s']:.3f} s", "")
+    for name, partitions, goal in (
+        ("idle_shares_empty", 0, ""),
+        ("idle_shares", result["idle_partitions"], f"< {result['goal_idle']:.0%}{verdict(rested)}"),
+        ("idle_shares_many", result["idle_partitions"] + result["partitions"], ""),
+    ):
+        yield line(
+            f"most of a core that a node takes at rest with {partitions:,} partitions",
+            f"{max(result[name]):.1%}",
+            goal,
+        )
+    yield line("memory of a node without partitions", f"{result['node_mb_empty']:.0f} MB", "")
+    for name, what in (("unused", "that nobody used"), ("used", "with a record")):
+        yield line(f"memory of a replica {what}", f"{result[f'bytes_{name}_replica']:,} bytes", "")
 
 
 def raft_failover(result: Result) -> Iterator[str]:
@@ -326,6 +406,47 @@ SECTIONS = (
             " of silence."
         ),
         rows=raft_failover,
+    ),
+    Section(
+        title="Replicas",
+        name="cluster_replication",
+        about=(
+            "Three nodes on one machine, and one client. A topic of three replicas written with"
+            " `acks=all` beside one of a single replica written with `acks=1`, both with a"
+            " partition a node and `flush.policy=replicated`. Latency is that of one record at a"
+            " time. Three replicas are written three times, on the same cores here."
+        ),
+        rows=cluster_replication,
+    ),
+    Section(
+        title="Failover of the cluster",
+        name="cluster_failover",
+        about=(
+            "kill -9 of the broker that leads a partition, of the controller that decides, and of"
+            " a node that is both. *Served* asks the nodes that are left every 10 ms, until a"
+            " record is acknowledged by all in-sync replicas (for a controller: a change of the"
+            " metadata is committed); *client* is one call of the Python client with its defaults."
+        ),
+        rows=raft_failover,
+    ),
+    Section(
+        title="Restart of every node",
+        name="cluster_restart",
+        about=(
+            "Three nodes are stopped in order and started again, one after the other, while a"
+            " producer sends 500 records a second and a consumer reads them, both with their"
+            " defaults."
+        ),
+        rows=cluster_restart,
+    ),
+    Section(
+        title="Many partitions",
+        name="cluster_scale",
+        about=(
+            "Topics of ten partitions with three replicas on three nodes: how fast they are made,"
+            " what they cost at rest, and in memory."
+        ),
+        rows=cluster_scale,
     ),
     Section(
         title="Spark",

@@ -1,0 +1,125 @@
+"""What partitions cost: making many topics, a cluster at rest, and memory.
+
+Topics of ten partitions with three replicas each are made on three nodes, some at once. Then nobody
+does anything for a while, and the processor's time of each node is read. Memory is the nodes'
+resident set before and after, a replica: a partition that nobody used yet, and one with a record.
+
+Run: python -m benchmarks.cluster --only scale
+Goals: 1,000 topics in under 20 s; under 5 % of a core a node at rest with 1,000 partitions.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster.nodes import Nodes
+
+import quorumlog.aio
+from quorumlog.clients.log import AsyncLog
+
+PARTITIONS = 10  # of a topic
+AT_ONCE = 16  # topics that are being made
+IDLE_TOPICS = 100  # with 1,000 partitions together
+GOAL_CREATE_S = 20.0
+GOAL_IDLE = 0.05  # of a core, a node
+SETTLE_S = 5.0  # before a look at what is at rest
+
+
+async def create(log: AsyncLog, names: Sequence[str]) -> float:
+    """Make topics, AT_ONCE at once; returns the seconds that all of them took."""
+    left = iter(names)
+
+    async def make() -> None:
+        for name in left:
+            await log.admin.create_topic(name, partitions=PARTITIONS, replication=3)
+
+    began_s = time.perf_counter()
+    await asyncio.gather(*(make() for _ in range(AT_ONCE)))
+    return time.perf_counter() - began_s
+
+
+async def idle(nodes: Nodes, seconds: float) -> list[float]:
+    """Shares of a core that each node takes while nobody asks anything."""
+    await asyncio.sleep(min(SETTLE_S, seconds))
+    before = [nodes.cpu_s(number) for number in nodes.places]
+    began_s = time.perf_counter()
+    await asyncio.sleep(seconds)
+    spent_s = time.perf_counter() - began_s
+    after = [nodes.cpu_s(number) for number in nodes.places]
+    return [(now - then) / spent_s for then, now in zip(before, after, strict=True)]
+
+
+def memory(nodes: Nodes) -> int:
+    """Resident bytes of all nodes."""
+    return sum(nodes.memory_bytes(number) for number in nodes.places)
+
+
+async def stall_s(nodes: Nodes) -> float:
+    """The longest stall of any node's loop within the last minute."""
+    looks = [await nodes.metrics(number) for number in nodes.places]
+    return max(look["quorumlog_loop_stall_seconds"] for look in looks)
+
+
+async def write_each(log: AsyncLog, names: Sequence[str]) -> None:
+    """Put a record into every partition, so that every log is open."""
+    async with log.producer() as producer:
+        for name in names:
+            for partition in range(PARTITIONS):
+                await producer.send(name, b"x" * 100, partition=partition)
+        await producer.flush()
+
+
+async def measure(folder: Path, *, topics: int, idle_s: float) -> dict[str, Any]:
+    """Make them in two steps: as many as the goal at rest is about, then the rest."""
+    first = [f"idle-{number}" for number in range(min(IDLE_TOPICS, topics))]
+    rest = [f"many-{number}" for number in range(topics)]
+    async with (
+        Nodes(folder) as nodes,
+        quorumlog.aio.connect(nodes.bootstrap) as log,
+    ):
+        empty_bytes = memory(nodes)
+        empty_share = await idle(nodes, idle_s)
+        await create(log, first)
+        shares = await idle(nodes, idle_s)
+        before_bytes = memory(nodes)
+        create_s = await create(log, rest)
+        create_stall_s = await stall_s(nodes)
+        many_shares = await idle(nodes, idle_s)
+        unused_bytes = memory(nodes)
+        await write_each(log, rest)
+        await asyncio.sleep(min(SETTLE_S, idle_s))
+        used_bytes = memory(nodes)
+    replicas = 3 * PARTITIONS * topics
+    row = {
+        "topics": topics,
+        "partitions": topics * PARTITIONS,
+        "create_s": round(create_s, 2),
+        "create_stall_s": round(create_stall_s, 3),
+        "goal_create_s": GOAL_CREATE_S,
+        "met_create": create_s < GOAL_CREATE_S,
+        "idle_partitions": len(first) * PARTITIONS,
+        "idle_shares_empty": [round(each, 4) for each in empty_share],
+        "idle_shares": [round(each, 4) for each in shares],
+        "idle_shares_many": [round(each, 4) for each in many_shares],
+        "goal_idle": GOAL_IDLE,
+        "met_idle": max(shares) < GOAL_IDLE,
+        "node_mb_empty": round(empty_bytes / len(nodes.places) / 1e6, 1),
+        "bytes_unused_replica": round((unused_bytes - before_bytes) / replicas),
+        "bytes_used_replica": round((used_bytes - before_bytes) / replicas),
+    }
+    show(row)
+    return row
+
+
+def show(row: dict[str, Any]) -> None:
+    """Say how it went."""
+    shares = ", ".join(f"{each:.1%}" for each in row["idle_shares"])
+    print(
+        f"{row['topics']:,} topics of {PARTITIONS} partitions in {row['create_s']:.1f} s"
+        f" (longest stall {row['create_stall_s']:.3f} s); at rest with"
+        f" {row['idle_partitions']:,} partitions {shares} of a core; a replica takes"
+        f" {row['bytes_unused_replica']:,} bytes unused, {row['bytes_used_replica']:,} used",
+        flush=True,
+    )
