@@ -18,7 +18,7 @@ Who is elected outside the ISR becomes all of it. Every walk is in sorted order,
 images give equal records.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from enum import Enum
 
 from ..ids import NO_NODE, Epoch, NodeId, TopicId
@@ -90,6 +90,7 @@ class Electorate:
         before: PartitionImage,
         wanted: PartitionImage,
         *,
+        isr: Collection[NodeId] | None = None,
         lost: NodeId = NO_NODE,
         is_wiped: bool = False,
         unclean: bool = False,
@@ -98,21 +99,22 @@ class Electorate:
         """Return what a partition of the topic becomes, epochs counted; `before` if that is as it
         is.
 
-        `wanted` says where its replicas shall be and who shall be in sync; inactive ones, ELR and
-        leader follow from the rule above. `lost`: this replica lacks records that it had;
-        `is_wiped`: all of them. `unclean`: as if the topic allowed it. `first_leads`: the first
-        replica takes over if it is in sync.
+        `wanted` says where its replicas shall be and who shall be in sync (`isr`, where that is all
+        that differs); inactive ones go, and ELR and leader follow from the rule above. `lost`: this
+        replica lacks records that it had; `is_wiped`: all of them. `unclean`: as if the topic
+        allowed it. `first_leads`: the first replica takes over if it is in sync.
         """
         active, replicas = self.active, wanted.replicas
-        isr = tuple([n for n in replicas if n in wanted.isr and n in active and n != lost])
+        members = wanted.isr if isr is None else isr
+        in_sync = tuple([n for n in replicas if n in members and n in active and n != lost])
         complete = [n for n in replicas if n != lost and (n in before.isr or n in before.elr)]
         leader, recovering = before.leader, wanted.recovering
         last_known: tuple[NodeId, ...] = ()
-        if isr:
-            if first_leads and replicas[0] in isr:
+        if in_sync:
+            if first_leads and replicas[0] in in_sync:
                 leader = replicas[0]
-            elif leader not in isr:
-                leader = isr[0]
+            elif leader not in in_sync:
+                leader = in_sync[0]
         else:
             leader = _first(complete, active)
             if leader == NO_NODE and not complete:
@@ -123,16 +125,16 @@ class Electorate:
                 leader = _first(replicas, active)
                 recovering = recovering or leader != NO_NODE
             if leader != NO_NODE:
-                isr, last_known = (leader,), ()
-        is_enough = len(isr) >= self.min_isr(wanted)
-        elr = () if is_enough else tuple([n for n in complete if n not in isr])
+                in_sync, last_known = (leader,), ()
+        is_enough = len(in_sync) >= self.min_isr(wanted)
+        elr = () if is_enough else tuple([n for n in complete if n not in in_sync])
         # A replica that leaves the assignment is told apart by the epoch if it ever comes back.
         is_new_epoch = leader != before.leader or (
             replicas is not before.replicas and any(n not in replicas for n in before.replicas)
         )
         after = PartitionImage(
             replicas=replicas,
-            isr=isr,
+            isr=in_sync,
             leader=leader,
             leader_epoch=Epoch(before.leader_epoch + is_new_epoch),
             partition_epoch=before.partition_epoch + 1,

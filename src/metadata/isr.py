@@ -127,7 +127,7 @@ def _check_members(
 ) -> None:
     """Whether those who shall be in sync may be, judged on one image (KIP-903, KAFKA-15221)."""
     members = [node for node, _ in change.isr]
-    if len(set(members)) < len(members) or not set(members) <= set(before.replicas):
+    if len(set(members)) < len(members) or any(n not in before.replicas for n in members):
         raise _refusal(
             InvalidRequest,
             f"in-sync replicas {members} are not some of the replicas {list(before.replicas)},"
@@ -163,7 +163,10 @@ def _granted(
     electorate: Electorate, topic: TopicImage, before: PartitionImage, change: IsrChange
 ) -> PartitionImage:
     """The partition with the ISR that was asked for, and its move over if that completes it."""
-    members = {node for node, _ in change.isr}
+    electorate.look_at(topic)
+    members = [node for node, _ in change.isr]
+    if not before.is_moving and not before.recovering:
+        return electorate.settle(before, before, isr=members)
     isr = tuple(node for node in before.replicas if node in members)
     wanted = replace(before, isr=isr, recovering=before.recovering and not change.recovered)
     finished = finish(electorate.image, topic, change.partition, before, isr)
@@ -171,7 +174,6 @@ def _granted(
         wanted = replace(
             wanted, replicas=finished.replicas, isr=finished.isr, adding=(), removing=()
         )
-    electorate.look_at(topic)
     return electorate.settle(before, wanted)
 
 
