@@ -22,6 +22,7 @@ from ...runtime import Channel, Runtime, Scope, Stream
 from ...services import REPLICA_FOLLOW
 from ...storage.shell.directory import Directory
 from .followed import Followed
+from .moving_throttle import MovingThrottle
 from .replica import Replica
 
 _LOG = logging.getLogger("quorumlog.broker")
@@ -83,6 +84,7 @@ class Fetcher:
         leader_id: NodeId,
         address: str,
         config: ReplicationConfig,
+        throttle: MovingThrottle,
     ) -> None:
         self.leader_id = leader_id
         self.address = address  # "host:port"; "": not known yet
@@ -90,6 +92,7 @@ class Fetcher:
         self._directory = directory
         self._me = me
         self._config = config
+        self._throttle = throttle
         self._entropy = runtime.entropy.stream(f"broker.fetcher.{leader_id}")
         self._followed: dict[Key, Followed] = {}
         self._changed: dict[Followed, None] = {}  # to be told in the next request
@@ -155,10 +158,12 @@ class Fetcher:
             self._news.set()
 
     def _note_later(self, followed: Followed) -> None:
+        followed.is_paused = True
         loop = asyncio.get_running_loop()
         loop.call_later(followed.delay_ms / 1000, self._note_again, followed)
 
     def _note_again(self, followed: Followed) -> None:
+        followed.is_paused = False
         if self._followed.get((followed.topic_id, followed.index)) is followed:
             self._note(followed)
 
@@ -269,9 +274,9 @@ class Fetcher:
         parts, bytes_max = request.partitions, self._config.partition_bytes_max
         for followed in taken:
             if not followed.replica.is_given_up:
-                part = parts.add()
-                followed.fill(part)
-                part.max_bytes = bytes_max
+                paced = followed.replica.is_moving_in
+                asked = self._throttle.asked_bytes(bytes_max) if paced else bytes_max
+                followed.fill(parts.add(), asked)
         return request
 
     async def _receive(self, stream: FollowStream) -> pb.FollowResponse:
@@ -310,11 +315,14 @@ class Fetcher:
             self._settle(followed)
 
     def _settle(self, followed: Followed) -> None:
-        """An answer was dealt with: ask for more, after a failure later."""
-        if followed.delay_ms:
-            self._note_later(followed)
-        elif self._followed.get((followed.topic_id, followed.index)) is followed:
-            self._changed[followed] = None
+        """An answer was dealt with: ask for more, later after a failure or where it is paced."""
+        if followed.replica.is_moving_in and followed.taken_bytes:
+            pause_ms = self._throttle.spend(followed.taken_bytes)
+            followed.delay_ms = max(followed.delay_ms, pause_ms)
+        if self._followed.get((followed.topic_id, followed.index)) is followed:
+            self._changed[followed] = None  # what it has is told in any case
+            if followed.delay_ms:
+                self._note_later(followed)
 
 
 class Fetchers:
@@ -336,6 +344,7 @@ class Fetchers:
         self._me = me
         self._address_of = address_of  # of a broker, for followers; "": not known
         self._config = config
+        self.throttle = MovingThrottle(runtime.clock)
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._running: list[asyncio.Task[None]] = []
         self._is_closed = False
@@ -357,6 +366,7 @@ class Fetchers:
                 leader_id=leader_id,
                 address=self._address_of(leader_id),
                 config=self._config,
+                throttle=self.throttle,
             )
             task = self._scope.spawn(fetcher.run(), name=f"broker.fetcher.{leader_id}")
             self._running.append(task)

@@ -66,7 +66,8 @@ class FollowedHere:
         self.max_bytes = 0
         self.told_high_watermark = -1
         self.told_log_start = -1
-        self.is_under_way = False  # records or an error are out, and the follower has not answered
+        # Nothing is sent: the follower has not answered what is out, or wants nothing for now.
+        self.is_under_way = False
         self.diverging: tuple[Epoch, Offset] | None = None
         self.error: QuorumlogError | None = None
 
@@ -94,6 +95,7 @@ class FollowedHere:
 
     def role_changed(self) -> None:
         """Judge the newest fetch anew."""
+        self.is_under_way = False
         self.session.judge(self)
 
 
@@ -206,44 +208,51 @@ class FollowSession:
         )
         each.last_epoch = part.last_epoch
         each.max_bytes = part.max_bytes
-        each.is_under_way = False
+        each.is_under_way = part.max_bytes < 0
         self.judge(each)
 
     def judge(self, each: FollowedHere) -> None:
         """Hold the newest fetch of a partition against what the replica is here."""
         self._ready.pop(each, None)
         each.error = each.diverging = None
-        fetch = each.fetch
-        assert fetch is not None, "a partition is judged before its first fetch"
         replica = self._replica_of(each)
-        if replica is None:
-            each.error = UnknownTopicOrPartition(
-                "no such partition here; the metadata may be on its way", partition=each.index
-            )
-            self.note(each)
-            return
-        partition = replica.partition
         try:
-            if replica.is_given_up:
-                replica.check()
-            partition.check_leader(fetch.leader_epoch)
-            each.diverging = _divergence(replica, each.last_epoch, fetch.log_end_offset)
-            if each.diverging is None:
-                progress = partition.fetched(self.follower, fetch, self._clock.now_ms())
-                replica.progressed(progress)
+            if replica is None:
+                raise UnknownTopicOrPartition(
+                    "no such partition here; the metadata may be on its way", partition=each.index
+                )
+            self._take_fetch(each, replica)
         except UnknownLeaderEpoch:  # the metadata is on its way here, or the log is not open yet
+            assert replica is not None, "a replica that is not there knows no epoch"
             replica.begin_open()
-            return
         except StaleBrokerEpoch as error:
             self.end(error)
-            return
         except QuorumlogError as error:
             each.error = error
             self.note(each)
-            return
+        else:
+            self._look(each, replica)
+
+    def _take_fetch(self, each: FollowedHere, replica: Replica) -> None:
+        """Have the partition count what the follower has, unless its log parts from the one here;
+        raises why it may not be asked."""
+        fetch, partition = each.fetch, replica.partition
+        assert fetch is not None, "a partition is judged before its first fetch"
+        if replica.is_given_up:
+            replica.check()
+        partition.check_leader(fetch.leader_epoch)
+        each.diverging = _divergence(replica, each.last_epoch, fetch.log_end_offset)
+        if each.diverging is None:
+            replica.progressed(partition.fetched(self.follower, fetch, self._clock.now_ms()))
+
+    def _look(self, each: FollowedHere, replica: Replica) -> None:
+        """See what a fetch that counts leaves to do."""
+        partition, fetch = replica.partition, each.fetch
         leader = partition.leader
         if leader is not None and self.follower not in leader.isr:
             self._look_at_isr(replica)
+        if each.is_under_way or fetch is None:
+            return
         if each.diverging is not None or fetch.log_end_offset < replica.log.log_end_offset:
             self.note(each)
         elif each.is_behind:

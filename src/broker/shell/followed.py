@@ -38,7 +38,9 @@ class Followed:
         "delay_ms",
         "epoch",
         "index",
+        "is_paused",
         "replica",
+        "taken_bytes",
         "topic_id",
     )
 
@@ -50,7 +52,9 @@ class Followed:
         self.topic_id = replica.topic_id
         self.index = replica.partition.index
         self.epoch = replica.partition.leader_epoch  # that it is followed in
+        self.taken_bytes = 0  # of the last answer
         self.delay_ms = 0  # until it is to be asked for again; 0: at once
+        self.is_paused = False  # it is asked for again later; what it acknowledges is told
         self._backoff_ms = 0
         self._directory = directory
         self._changed = changed
@@ -63,8 +67,8 @@ class Followed:
         if self.replica.on_moved == self._moved:
             self.replica.on_moved = None
 
-    def fill(self, part: pb.FollowPartition) -> None:
-        """Say what the log has and what is wanted of it."""
+    def fill(self, part: pb.FollowPartition, max_bytes: int) -> None:
+        """Say what the log has, and how much is wanted of it."""
         log, partition = self.replica.log, self.replica.partition
         part.topic_id = self.topic_id
         part.partition = self.index
@@ -74,17 +78,19 @@ class Followed:
         part.last_epoch = log.latest_epoch
         part.leader_epoch = self.epoch
         part.high_watermark = partition.high_watermark
+        part.max_bytes = -1 if self.is_paused else max_bytes
 
     def take(self, result: pb.FollowResult) -> Awaitable[None] | None:
         """Do what an answer demands; None: done already. Sets `delay_ms` where it failed."""
         replica = self.replica
-        self.delay_ms = 0
+        self.delay_ms = self.taken_bytes = 0
         if replica.is_given_up:
             return None
         if result.HasField("error"):
             self._failed(decode_error(result.error))
             return None
         log, records = replica.log, result.records
+        self.taken_bytes = len(records)
         if result.may_have_gaps and not log.was_compacted:
             return self._expect_gaps()
         answer = FollowAnswer(

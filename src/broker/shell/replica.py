@@ -76,6 +76,7 @@ class Replica:
         self.partition = partition
         self.topic_id = topic_id
         self.watchers: dict[Watcher, None] = {}
+        self.is_moving_in = False  # a reassignment adds it here, and it is not in sync yet
         self.on_moved: Callable[[], None] | None = None  # as a follower: the log's ends moved
         self._around = around
         self._directory = around.directory

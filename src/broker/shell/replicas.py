@@ -98,6 +98,7 @@ class ReplicaManager:
     def apply(self, delta: ImageDelta) -> None:
         """Take one step of the metadata: what it names is served, or refused, when this returns."""
         self._image = delta.after
+        self._replication.configured(delta)
         self._replication.brokers_changed(delta)
         if not self._has_roles:
             self._has_roles = self._knows_this_life(delta.after)
@@ -135,6 +136,7 @@ class ReplicaManager:
             replica.lead(leader_state(state, min_isr, config), config)
         else:
             elsewhere = self._not_leader(topic.name, index, state)
+            replica.is_moving_in = self.node_id in state.adding and self.node_id not in state.isr
             replica.follow(follower_state(state), config, elsewhere)
 
     def _new_replica(self, topic: TopicImage, index: int, config: LogConfig) -> Replica:

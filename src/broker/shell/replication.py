@@ -96,6 +96,12 @@ class Replication:
         """Whether another node may lead what this one does, for all that it has heard."""
         return self._link is not None and self._link.is_lapsed()
 
+    def configured(self, delta: ImageDelta) -> None:
+        """Take in what is configured for the cluster."""
+        configs = delta.after.cluster_configs
+        if configs is not delta.before.cluster_configs:
+            self._fetchers.throttle.set_rate(int(configs.get("replication.throttled.rate", "-1")))
+
     def brokers_changed(self, delta: ImageDelta) -> None:
         """Take in what the image says of the brokers."""
         for before, after in delta.changed_brokers():

@@ -170,3 +170,24 @@ def test_a_full_disk_of_a_follower_leaves_the_partition_to_the_others_until_ther
         cluster.send(*values(2, 3))
         assert cluster.everywhere(1, 2, 3) == values(1, 2, 3)
         assert cluster.machine(3).alive
+
+
+def test_a_move_is_paced_and_those_in_sync_are_not() -> None:
+    with world() as sim:
+        cluster = started(sim, 1, 2)
+        for _ in range(100):  # each a batch, which come whole
+            cluster.append(1, "t", b"x" * 2_000)
+
+        async def pace(log: AsyncLog) -> None:
+            await log.admin.alter_cluster_configs({"replication.throttled.rate": "20000"})
+
+        cluster.run(pace)
+        move(cluster, 1, 2, 3)
+        begun_ms = sim.now_ms()
+        cluster.until(lambda: cluster.isr("t") == {1, 2, 3})
+        assert 8_000 < sim.now_ms() - begun_ms < 13_000, "200 kB at 20 kB/s"
+        begun_ms = sim.now_ms()
+        for _ in range(100):
+            cluster.append(1, "t", b"x" * 2_000)
+        cluster.everywhere(1, 2, 3)
+        assert sim.now_ms() - begun_ms < 5_000
