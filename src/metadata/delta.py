@@ -3,10 +3,12 @@ cost is that of the change, whatever the cluster's size."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from ..ids import NodeId, TopicId
 from ..proto import metadata_records_pb2 as pb
+from .id_order import in_order
 from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from .replaying import ImageDraft
 
@@ -31,7 +33,8 @@ class ImageDelta:
     before: MetadataImage
     after: MetadataImage
     touched_topics: tuple[TopicId, ...]
-    touched_partitions: tuple[tuple[TopicId, int], ...]  # besides created and deleted topics' ones
+    # Without those of created topics; those of deleted ones may be among them.
+    touched_partitions: tuple[tuple[TopicId, int], ...]
     touched_brokers: tuple[NodeId, ...]
 
     def created_topics(self) -> list[TopicImage]:
@@ -63,9 +66,12 @@ class ImageDelta:
         for topic in self.deleted_topics():
             for index, partition in topic.sorted_partitions():
                 yield PartitionChange(topic=topic, index=index, before=partition, after=None)
+        for topic in self.created_topics():
+            for index, partition in topic.sorted_partitions():
+                yield PartitionChange(topic=topic, index=index, before=None, after=partition)
         for topic_id, index in self.touched_partitions:
             topic_after = self.after.topics_by_id.get(topic_id)
-            if topic_after is None:
+            if topic_after is None or topic_id not in self.before.topics_by_id:
                 continue
             before = self.before.partition(topic_id, index)
             after = topic_after.partitions.get(index)
@@ -117,13 +123,16 @@ class DeltaBuilder:
     def _compare(self, after: MetadataImage) -> Iterator[None]:
         """Compare; yields after each step that may take a millisecond or two."""
         before, seen = self.before, 0
-        for topic_id in (*sorted(before.topics_by_id), *sorted(after.topics_by_id)):
+        for topic_id in chain(in_order(before.topics_by_id), in_order(after.topics_by_id)):
+            if topic_id is None:
+                yield
+                continue
             old, new = before.topics_by_id.get(topic_id), after.topics_by_id.get(topic_id)
             seen += 1 + sum(len(topic.partitions) for topic in (old, new) if topic is not None)
             if old != new:
                 self._topics[topic_id] = None
-                for topic in (old, new):
-                    for index, _ in topic.sorted_partitions() if topic is not None else ():
+                if old is not None and new is not None:
+                    for index in sorted({*old.partitions, *new.partitions}):
                         self._partitions[topic_id, index] = None
             if seen >= COMPARED_A_STEP:
                 seen = 0
@@ -176,12 +185,13 @@ class DeltaBuilder:
         return topic_id in self._topics and topic_id not in self.image.topics_by_id
 
     def _touch_removed(self, topic_id: TopicId) -> None:
-        topic = self.image.topics_by_id.get(topic_id)
         self._topics[topic_id] = None
+        topic = self.before.topics_by_id.get(topic_id)
         for index, _ in topic.sorted_partitions() if topic is not None else ():
-            self._partitions[topic_id, index] = None
+            self._partitions[topic_id, index] = None  # the same id may come again
 
     def _touch(self, record: pb.PartitionRecord | pb.PartitionChangeRecord) -> None:
         topic_id = TopicId(record.topic_id)
         self._topics[topic_id] = None
-        self._partitions[topic_id, record.partition] = None
+        if topic_id in self.before.topics_by_id:
+            self._partitions[topic_id, record.partition] = None

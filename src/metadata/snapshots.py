@@ -1,7 +1,7 @@
 """An image as the fewest records that make it, and back.
 
-The order is fixed (brokers and partitions by id, topics and configs by name), so that equal images
-are equal bytes wherever they are written. Made in slices, so that whoever writes them can let
+The order is fixed (brokers, topics and partitions by id, configs by name), so that equal images are
+equal bytes wherever they are written. Made in slices, so that whoever writes them can let
 others run in between; the image never changes meanwhile. Pure.
 """
 
@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from ..errors import CorruptionError
 from ..ids import Epoch, Offset
 from ..proto import metadata_records_pb2 as pb
+from .id_order import in_order
 from .image import EMPTY_IMAGE, BrokerImage, MetadataImage, TopicImage
 from .replaying import ImageDraft
 
@@ -25,11 +26,14 @@ SLICE_BYTES: Final = 32 * 1024
 
 
 def image_slices(image: MetadataImage) -> Iterator[list[bytes]]:
-    """Yield the values of the records that make an image, in order, without its offset and
-    epoch."""
+    """Yield the values of the records that make an image, in order, without its offset and epoch.
+    A slice may be empty: only its time is over."""
     values: list[bytes] = []
     size = 0
     for record in _records(image):
+        if record is None:
+            yield []
+            continue
         values.append(record.SerializeToString(deterministic=True))
         size += len(values[-1])
         if size > SLICE_BYTES or len(values) == SLICE_RECORDS:
@@ -65,11 +69,14 @@ def image_of(values: Iterable[bytes], *, end_offset: int, epoch: int) -> Metadat
     return loaded_image(load_slice(EMPTY_IMAGE, values), end_offset=end_offset, epoch=epoch)
 
 
-def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord]:
+def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord | None]:
     for broker in image.sorted_brokers():
         yield pb.MetadataRecord(broker=_broker(broker))
-    for topic in image.sorted_topics():
-        yield from _topic(topic)
+    for topic_id in in_order(image.topics_by_id):
+        if topic_id is None:
+            yield None
+        else:
+            yield from _topic(image.topics_by_id[topic_id])
     for name, value in sorted(image.cluster_configs.items(), key=itemgetter(0)):
         yield pb.MetadataRecord(cluster_config=pb.ClusterConfigRecord(name=name, value=value))
     for name, level in sorted(image.features.items(), key=itemgetter(0)):
