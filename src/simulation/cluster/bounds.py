@@ -3,10 +3,9 @@
 An acknowledged record is in every replica of the maximal ISR, and those are at least
 min.insync.replicas, so fewer than that many losses at once leave a copy that may be elected. A loss
 is over when the machine has registered anew and is in sync again everywhere. With
-min.insync.replicas of 1 any loss of data is too many, unless all replicas are known to have them.
+min.insync.replicas of 1 any loss of data is too many: nobody but the leader need have them.
 """
 
-from ...metadata import PartitionImage
 from .machines import Cluster, ClusterNode
 from .options import TopicPlan
 
@@ -29,9 +28,9 @@ def _may_lose(cluster: Cluster, node: ClusterNode, topics: list[TopicPlan]) -> b
     if not node.is_broker or not topics:
         return True
     image = cluster.newest_image
-    if cluster.damaged or any(image.topic(topic.name) is None for topic in topics):
+    if any(topic.min_isr < 2 or image.topic(topic.name) is None for topic in topics):
         return False
-    if not _is_healed(cluster):
+    if cluster.damaged or not _is_healed(cluster):
         return False
     for topic in topics:
         found = image.topic(topic.name)
@@ -39,8 +38,6 @@ def _may_lose(cluster: Cluster, node: ClusterNode, topics: list[TopicPlan]) -> b
         for _, state in found.sorted_partitions():
             others = [one for one in (*state.isr, *state.elr) if one != node.node_id]
             if node.node_id in (*state.isr, *state.elr) and not others:
-                return False
-            if topic.min_isr == 1 and not _is_calm(cluster, state):
                 return False
     return True
 
@@ -58,16 +55,6 @@ def _is_healed(cluster: Cluster) -> bool:
         if is_in_sync:
             cluster.recovering.discard(name)
     return not cluster.recovering
-
-
-def _is_calm(cluster: Cluster, state: PartitionImage) -> bool:
-    """Whether every replica is in sync, and nothing is under way that could change it."""
-    barriers = cluster.world.fabric.barriers
-    return (
-        set(state.isr) == set(state.replicas)
-        and all(node.is_up and node.is_ready for node in cluster.nodes)
-        and barriers.is_open
-    )
 
 
 def _quorum_can_do_without(cluster: Cluster, node: ClusterNode) -> bool:

@@ -19,7 +19,16 @@ from ..checkers import AnomalyKind, Stored, check, describe
 from ..entropy import SimEntropy
 from ..world import NotReached, SimWorld
 from .application import Application, Notes
-from .liveness import CONVERGE_MS, SERVE_MS, choose_core, is_whole, leave_alone, servable
+from .liveness import (
+    CONVERGE_MS,
+    SERVE_MS,
+    SETTLE_MS,
+    choose_core,
+    is_settled,
+    is_whole,
+    leave_alone,
+    servable,
+)
 from .machines import Cluster
 from .nemesis import Nemesis, Storm, draw_storm
 from .options import ClusterOptions, Habits, draw_habits, draw_options
@@ -87,8 +96,9 @@ class Run:
             self.step()
 
     def step(self) -> None:
-        """Let a moment pass."""
+        """Let a moment pass; an operator looks after the voters."""
         self.cluster.run(STEP_MS)
+        self.nemesis.look_after_voters()
         for name in CLIENTS:
             client = self.world.node(name)
             if not client.alive:
@@ -139,6 +149,7 @@ def serve_with_core(run: Run, entropy: SimEntropy) -> int:
     run.world.weather.calm()
     run.nemesis.calm(core)
     leave_alone(run.cluster, core, CLIENTS)
+    run.wait(lambda: is_settled(run.cluster, core), SETTLE_MS, "a majority finds itself")
     places = servable(run.cluster, core)
     name = CLIENTS[0]
     proof = run.world.node(name).attach(

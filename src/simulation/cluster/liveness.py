@@ -13,6 +13,7 @@ from ..checkers import Place
 from ..entropy import SimEntropy
 from .machines import Cluster, ClusterNode
 
+SETTLE_MS: Final = 40_000  # of a healed majority, until it is registered and all others are fenced
 SERVE_MS: Final = 60_000  # of a healed majority, until every partition that it can serve is written
 CONVERGE_MS: Final = 90_000  # of a healed cluster, until every replica is in sync
 
@@ -30,11 +31,23 @@ def choose_core(cluster: Cluster, entropy: SimEntropy) -> list[ClusterNode]:
     return sorted(core, key=lambda node: node.node_id)
 
 
+def is_settled(cluster: Cluster, core: list[ClusterNode]) -> bool:
+    """Whether these nodes have an active controller, which counts on their brokers and on no
+    others."""
+    image, leader = cluster.newest_image, cluster.leader()
+    inside = {int(node.node_id) for node in core if node.is_broker}
+    return (
+        leader in core
+        and all(node.is_up and node.is_ready for node in core)
+        and {int(broker.id) for broker in image.brokers.values() if broker.is_active} == inside
+    )
+
+
 def servable(cluster: Cluster, core: list[ClusterNode]) -> list[Place]:
-    """The partitions that these nodes alone must serve: somebody there may be elected, and there
-    are replicas enough to write with acks=all."""
+    """The partitions that these nodes alone must serve: one of them leads or may be elected, and
+    there are replicas enough to write with acks=all."""
     image = cluster.newest_image
-    ids = {int(node.node_id) for node in core if node.name not in cluster.damaged}
+    ids = {int(node.node_id) for node in core}
     found = []
     for topic in cluster.options.topics:
         there = image.topic(topic.name)

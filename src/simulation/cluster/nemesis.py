@@ -102,7 +102,6 @@ class Nemesis:
         now_ms, storm = self._world.now_ms(), self._storm
         while self._due and self._due[0][0] <= now_ms:
             heapq.heappop(self._due)[2]()
-        self.look_after_voters()
         if storm.faults and now_ms >= self._next_ms:
             fault = storm.faults[self._entropy.below(len(storm.faults))]
             if self._do(fault):

@@ -93,7 +93,7 @@ def draw_topics(entropy: SimEntropy) -> tuple[TopicPlan, ...]:
     topics = []
     for number in range(1 + entropy.below(2)):
         replication = 3 if entropy.chance(0.8) else 2
-        min_isr = 1 + entropy.below(2)
+        min_isr = 1 if entropy.chance(0.3) else 2
         topics.append(
             TopicPlan(
                 name=f"strict-{number}",
