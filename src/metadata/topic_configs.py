@@ -41,7 +41,6 @@ class TopicConfig:
     low: int = 0  # of a whole number, inclusive
     high: int = INT64_MAX
     choices: tuple[str, ...] = ()
-    planned: tuple[str, ...] = ()  # legal in the field, refused until they are implemented
     since: str | None = "0.1"  # version in which it takes effect; None: accepted, no effect yet
     # Every config may change while the topic is in use; from when on a running log obeys.
     changes: str = "at once"
@@ -63,7 +62,7 @@ class TopicConfig:
             case ConfigType.CHOICE:
                 return " or ".join(self.choices)
             case ConfigType.SWITCH:
-                return " or ".join(v for v in ("true", "false") if v not in self.planned)
+                return "true or false"
 
 
 def _whole(
@@ -96,7 +95,6 @@ def _choice(
     doc: str,
     *,
     choices: tuple[str, ...],
-    planned: tuple[str, ...] = (),
     field_name: str | None = "",
 ) -> TopicConfig:
     return TopicConfig(
@@ -105,7 +103,6 @@ def _choice(
         default=default,
         doc=doc,
         choices=choices,
-        planned=planned,
         field_name=field_name,
     )
 
@@ -299,10 +296,6 @@ def check_row(row: TopicConfig, value: str) -> str:
     if len(value) > TEXT_MAX:
         raise InvalidConfig(f"{name} has {len(value)} characters; give {row.takes}")
     text = value.strip()
-    if text in row.planned or (row.type is ConfigType.SWITCH and text.lower() in row.planned):
-        raise InvalidConfig(
-            f"{name}={text} is not implemented yet: give {row.takes}, or leave it out"
-        )
     match row.type:
         case ConfigType.WHOLE:
             return _check_whole(row, text)

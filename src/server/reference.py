@@ -5,6 +5,7 @@ The page they stand on is made by `cli.configuration_page`, which sees the clien
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..metadata.cluster_configs import CLUSTER_CONFIGS
 from ..metadata.topic_configs import INT64_MAX, TOPIC_CONFIGS, ConfigType, TopicConfig
 from ..settings import Setting
 from ..settings.quantities import quantity_text
@@ -26,6 +27,14 @@ def topic_table() -> str:
     return _table(
         ("config", "default", "takes", "a change takes effect", "meaning"),
         [_topic_row(row) for row in TOPIC_CONFIGS.values()],
+    )
+
+
+def cluster_table() -> str:
+    """Return the table of the cluster's configs."""
+    return _table(
+        ("config", "default", "takes", "meaning"),
+        [_cluster_row(row) for row in CLUSTER_CONFIGS.values()],
     )
 
 
@@ -65,6 +74,11 @@ def _other_name(name: str | None) -> str:
     return f" In Kafka: `{name}`." if name else ""
 
 
+def _cluster_row(row: TopicConfig) -> tuple[str, str, str, str]:
+    name, default, takes, _, doc = _topic_row(row)
+    return name, default, takes, doc
+
+
 def _topic_row(row: TopicConfig) -> tuple[str, str, str, str, str]:
     default = _code(row.default) if row.default else "see there"
     if row.type is ConfigType.WHOLE and row.default:
@@ -83,9 +97,7 @@ def _topic_takes(row: TopicConfig) -> Iterator[str]:
         case ConfigType.CHOICE:
             yield _codes(row.choices)
         case ConfigType.SWITCH:
-            yield _codes(value for value in ("true", "false") if value not in row.planned)
-    if row.planned:
-        yield f"not yet {_codes(row.planned)}"
+            yield _codes(("true", "false"))
 
 
 def _range(low: int | None, high: int | None) -> str:

@@ -4,7 +4,7 @@ Pure text: `make docs` writes the page, a test holds the page against the tables
 """
 
 from ...clients import reference as clients
-from ...server.reference import node_table, settings_table, topic_table
+from ...server.reference import cluster_table, node_table, settings_table, topic_table
 from ...settings.quantities import FACTORS
 from ..settings import CLIENT_SETTINGS
 
@@ -17,6 +17,7 @@ Generated from the tables that check the settings (`make docs`); edit those.
 |---|---|---|
 | a node | flags, environment, a file | [A node](#a-node) |
 | a topic | `topics create --config`, `configs alter`, Python, gRPC | [A topic](#a-topic) |
+| the whole cluster | `configs alter --cluster`, Python, gRPC | [The cluster](#the-cluster) |
 | commands | flags, environment, a file | [The command line](#the-command-line) |
 | a Python client | keyword arguments | [A Python client](#a-python-client) |
 
@@ -79,12 +80,22 @@ quorumlog configs describe flights --docs
 In Python `log.admin.create_topic(..., configs={...})`, `alter_configs`, `describe_configs`; in gRPC
 the calls of the same names. Running logs take a change without a restart. *At once*: from the next
 batch on. *Next segment*: segments begun later have it. *No effect yet*: the value is checked and
-kept, and nothing acts on it. *Not yet* names values that Kafka knows and that are refused here
-until they work.
+kept, and nothing acts on it.
 
 A change of `flush.policy` from replicated to fsync holds from the first acknowledgement after it:
 that one comes when the record and everything before it is on the disk. What was acknowledged before
 the change reaches the disk with it.
+"""
+
+_CLUSTER = """\
+## The cluster
+
+Kept in the metadata, equal on every node and in force at once, all of a change or nothing:
+
+```text
+quorumlog configs alter --cluster --set replication.throttled.rate=50MiB
+quorumlog configs describe --cluster --docs
+```
 """
 
 _CLIENT = """\
@@ -117,6 +128,8 @@ def configuration_page() -> str:
         node_table(),
         _TOPIC,
         topic_table(),
+        _CLUSTER,
+        cluster_table(),
         _CLIENT,
         settings_table(CLIENT_SETTINGS),
         _PYTHON,

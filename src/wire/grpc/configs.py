@@ -105,7 +105,7 @@ def _described(
         case ConfigType.CHOICE:
             entry.choices.extend(row.choices)
         case ConfigType.SWITCH:
-            entry.choices.extend(v for v in ("false", "true") if v not in row.planned)
+            entry.choices.extend(("false", "true"))
     return entry
 
 
