@@ -334,8 +334,9 @@ class Accumulator:
         """Put the oldest batches of a listed queue in flight, see `ordering.take`; None when it
         has none any more, or has to wait for what is in flight."""
         assert queue.is_listed, f"{queue.topic}-{queue.partition} is taken without being listed"
-        if not queue.has_turn:  # something has failed since it was listed
+        if not queue.has_turn or self.lacks_id(queue):  # since it was listed
             queue.is_listed = False
+            self._list(queue)
             return None
         if queue.is_due and queue.open is not None and not queue.closed:
             self._close(queue)

@@ -34,6 +34,7 @@ class Books:
     churned: Ledger = field(default_factory=Ledger)  # of the topic that comes and goes
     outcomes: Outcomes = field(default_factory=Outcomes)
     anywhere: set[bytes] = field(default_factory=set)  # delivered, nobody knows where: membership
+    once: set[bytes] = field(default_factory=set)  # given to an idempotent producer
     errors: Counter[str] = field(default_factory=Counter)
     given: int = 0
     generation: int = 0  # of the churned topic: odd while it is there for sure
@@ -55,6 +56,8 @@ class Books:
 
     def give(self, value: bytes, plan: ProducerPlan, *, more_ms: int = 0) -> None:
         """A producer has taken the record: its outcome is due in time."""
+        if plan.acks == "all":
+            self.once.add(value)
         promised_ms = plan.delivery_timeout_ms + plan.linger_ms + ANSWER_GRACE_MS
         self.outcomes.give(value, due_ms=self.clock.now_ms() + promised_ms + GRACE_MS + more_ms)
 

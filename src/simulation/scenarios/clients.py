@@ -267,19 +267,25 @@ def judge(books: Books, stored: Stored, *, was_calm: bool) -> None:
     churned = {place: records for place, records in stored.items() if place[0] == CHURNED}
     found = anomalies(books.ledger, staying) + anomalies(books.churned, churned)
     found += books.outcomes.anomalies(staying)
-    times = Counter(value for records in staying.values() for _, value in records)
+    times = Counter(_values(staying))
     found += [
         f"lost write: {value[:20]!r} was stored, nobody said where, and is nowhere"
         for value in sorted(books.anywhere)
         if not times[value]
     ]
-    if was_calm:
-        found += [
-            f"duplicate: {value[:20]!r} is stored {count} times, and no outcome was unknown"
-            for value, count in times.items()
-            if count > 1
-        ]
+    found += [
+        f"duplicate: {value[:20]!r} is stored {count} times, by an idempotent producer or where no "
+        "outcome was unknown"
+        for value, count in (times + Counter(_values(churned))).items()
+        if count > 1 and (was_calm or value in books.once)
+    ]
     assert not found, report(found)
+
+
+def _values(stored: Stored) -> Iterator[bytes]:
+    for records in stored.values():
+        for _, value in records:
+            yield value
 
 
 def facts_of(books: Books, happened: Counter[str], world: SimWorld) -> dict[str, int]:
