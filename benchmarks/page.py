@@ -16,6 +16,7 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 STORAGE = "storage_"  # what the results of benchmarks/storage begin with
 RAFT = "raft"  # and those of benchmarks/raft
 CLUSTER = "cluster_"  # and those of benchmarks/cluster
+METADATA = "metadata"  # and that of benchmarks/metadata
 
 Result: TypeAlias = dict[str, Any]
 
@@ -45,6 +46,8 @@ class Section:
             return f"python -m benchmarks.storage.{self.name.removeprefix(STORAGE)}"
         if self.name.startswith(RAFT):
             return f"python -m benchmarks.{self.name.replace('_', '.')}"
+        if self.name == METADATA:
+            return "python -m benchmarks.metadata"
         if self.name.startswith(CLUSTER):
             return f"python -m benchmarks.cluster --only {self.name.removeprefix(CLUSTER)}"
         return f"python benchmarks/{self.name}.py"
@@ -258,6 +261,35 @@ def cluster_scale(result: Result) -> Iterator[str]:
         yield line(f"memory of a replica {what}", f"{result[f'bytes_{name}_replica']:,} bytes", "")
 
 
+METADATA_ROWS = {
+    "topics": "topics",
+    "brokers": "brokers",
+    "image_mib": "image, MiB",
+    "bytes_a_partition": "image, bytes a partition",
+    "load_s": "controller started on a snapshot, s",
+    "write_s": "snapshot written, s",
+    "snapshot_mib": "snapshot, MiB",
+    "replicas_changed": "replicas of a broker that falls",
+    "leaders_moved": "of them it leads",
+    "moved_s": "all of them moved and committed, s",
+    "moved_stall_ms": "longest stall of the loop meanwhile, ms",
+    "config_us": "a topic's config set, µs",
+    "move_us": "a partition's replicas changed, µs",
+    "create_us": "a topic created, µs",
+    "delete_us": "a topic deleted, µs",
+}
+
+
+def metadata(result: Result) -> Iterator[str]:
+    """A column a size."""
+    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    yield ""
+    rows = result["rows"]
+    yield from head("partitions", *(f"{row['partitions']:,}" for row in rows))
+    for name, what in METADATA_ROWS.items():
+        yield line(what, *(f"{row[name]:,}" for row in rows))
+
+
 def raft_failover(result: Result) -> Iterator[str]:
     """The distributions of seconds."""
     yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
@@ -456,6 +488,17 @@ SECTIONS = (
             "that yields prepared Arrow batches, which is the ceiling of Spark's interface."
         ),
         rows=spark_read,
+    ),
+    Section(
+        title="Metadata of large clusters",
+        name="metadata",
+        about=(
+            "A controller alone that starts on a snapshot of so many partitions of three replicas, "
+            "ten a topic. One broker falls, which holds its share; commands are decided, committed "
+            "and replayed one at a time, medians. *Stall* is the longest that the loop kept "
+            "everybody else waiting."
+        ),
+        rows=metadata,
     ),
     Section(
         title="Start",

@@ -16,7 +16,6 @@ microseconds a command at every size.
 import argparse
 import json
 import multiprocessing
-import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 
 from benchmarks.metadata.cases import measure
 from benchmarks.metadata.subject import Shape
+from benchmarks.raft.result import machine
 
 RESULT = Path(__file__).parent.parent / "results" / "metadata.json"
 LEADS = 50_000
@@ -51,8 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         rows.append(row)
         print("  ".join(f"{name}={value}" for name, value in row.items()), flush=True)
     RESULT.parent.mkdir(exist_ok=True)
-    machine = {"machine": platform.machine(), "python": platform.python_version()}
-    RESULT.write_text(json.dumps({**machine, "rows": rows}, indent=2) + "\n")
+    RESULT.write_text(json.dumps({**machine(), "rows": rows}, indent=2) + "\n")
     return 0
 
 

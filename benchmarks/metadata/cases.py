@@ -3,6 +3,7 @@
 import statistics
 import tempfile
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -92,8 +93,11 @@ async def _commands(node: Started) -> dict[str, int]:
         made.append(topic_id(next(new)))
         return CreateTopic(name=f"new-{made[-1].hex()}", topic_id=made[-1], partitions=1)
 
+    present = image.topics_by_id[topic_id(0)].partitions[0].replicas
+    orders = cycle((tuple(reversed(present)), present))
+
     def move() -> Command:
-        replicas = tuple(reversed(image.topics_by_id[topic_id(0)].partitions[0].replicas))
+        replicas = next(orders)
         return AlterReassignments(
             reassignments=(Reassignment(topic=name, partition=0, replicas=replicas),)
         )
