@@ -53,6 +53,22 @@ def test_a_lone_voter_starts_from_its_snapshot(power: bool) -> None:
         assert quorum.propose(b"more") > len(VALUES)
 
 
+def test_a_state_that_gives_no_snapshot_here_is_asked_again_when_it_has_grown() -> None:
+    """In the middle of what counts together there is none to give."""
+    with SimWorld(1) as world:
+        quorum = snapshotting(world, voters=1)
+        quorum.start()
+        member = quorum[1]
+        member.journal.gives_snapshots = False
+        for value in VALUES[:50]:
+            quorum.propose(value)
+        assert member.raft.status().log_start_offset == 0
+        member.journal.gives_snapshots = True
+        for value in VALUES[50:]:
+            quorum.propose(value)
+        quorum.wait(lambda: member.raft.status().log_start_offset > 0)
+
+
 @pytest.mark.slow
 def test_a_follower_whose_entries_are_gone_is_sent_the_snapshot() -> None:
     with SimWorld(2) as world:
