@@ -135,6 +135,21 @@ UNDER_MIN_ISR: Final = Metric(
     _G,
     "Partitions led here with too few in-sync replicas: acks=all is refused.",
 )
+FOLLOWER_LAG: Final = Metric(
+    "quorumlog_follower_lag_records",
+    _G,
+    "Records that a follower lacks of the partition led here that it is furthest behind in.",
+    ("follower",),
+)
+ISR_SHRUNK: Final = Metric(
+    "quorumlog_isr_shrinks", _C, "Times that a partition led here lost in-sync replicas."
+)
+ISR_GROWN: Final = Metric(
+    "quorumlog_isr_expansions", _C, "Times that a partition led here got in-sync replicas back."
+)
+REPLICATED_BYTES: Final = Metric(
+    "quorumlog_replicated_bytes", _C, "Bytes of batches that were fetched from leaders."
+)
 MOVING: Final = Metric(
     "quorumlog_reassigning_partitions", _G, "Partitions led here whose replicas are being moved."
 )

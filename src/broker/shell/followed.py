@@ -137,18 +137,23 @@ class Followed:
             self._failed(error)
             return None
         if future.done():
-            self._appended(future, answer)
+            self._appended(future, answer, len(records))
             return None
-        return self._finish(future, answer)
+        return self._finish(future, answer, len(records))
 
-    async def _finish(self, future: "asyncio.Future[Appended]", answer: FollowAnswer) -> None:
+    async def _finish(
+        self, future: "asyncio.Future[Appended]", answer: FollowAnswer, size: int
+    ) -> None:
         with suppress(QuorumlogError):  # which is told below
             await future
-        self._appended(future, answer)
+        self._appended(future, answer, size)
 
-    def _appended(self, future: "asyncio.Future[Appended]", answer: FollowAnswer) -> None:
+    def _appended(
+        self, future: "asyncio.Future[Appended]", answer: FollowAnswer, size: int
+    ) -> None:
         error = future.exception()
         if error is None:
+            self.replica.figures.replicated_bytes += size
             self._replicated(answer)
         elif isinstance(error, QuorumlogError):
             self._failed(error)

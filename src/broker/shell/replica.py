@@ -13,7 +13,7 @@ follower where to go on reading (R14).
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...errors import (
@@ -31,6 +31,7 @@ from ...storage import FlushPolicy, Log, LogConfig
 from ...storage.shell.directory import Directory
 from ...storage.shell.housekeeping import ClosedLog
 from ..partition import FollowerState, LeaderState, Partition, Progress, Wait
+from .figures import ReplicationFigures
 
 _LOG = logging.getLogger("quorumlog.broker")
 
@@ -59,6 +60,7 @@ class Surroundings:
     forget: Callable[["Replica"], None]  # it follows no more where it did
     look_at_isr: Callable[["Replica"], None]  # other replicas may be in sync now
     failed: Callable[["Replica", QuorumlogError], None]  # its log cannot be used any more
+    figures: ReplicationFigures = field(default_factory=ReplicationFigures)
 
 
 class Replica:
@@ -78,6 +80,7 @@ class Replica:
         self.watchers: dict[Watcher, None] = {}
         self.is_moving_in = False  # a reassignment adds it here, and it is not in sync yet
         self.on_moved: Callable[[], None] | None = None  # as a follower: the log's ends moved
+        self.figures = around.figures
         self._around = around
         self._directory = around.directory
         # What the image says; the partition takes it once the log is open and stands still.

@@ -111,6 +111,8 @@ class ReplicaManager:
                 self._remove(change.topic, change.index, _unknown(change.topic.name, change.index))
             else:
                 self._take(change.topic, change.index, change.after, settings)
+                if change.before is not None and change.after.leader == self.node_id:
+                    self._replication.figures.led(change.before.isr, change.after.isr)
         for before, after in delta.changed_topics():
             if before.configs != after.configs:
                 for index, state in after.sorted_partitions():
@@ -222,6 +224,11 @@ class ReplicaManager:
         await self._replication.close()
         for gone in list(self._deleting.values()):
             await gone.wait()
+
+    @property
+    def replication(self) -> Replication:
+        """The replicating side, for whoever looks at its figures."""
+        return self._replication
 
     @property
     def reading(self) -> Reads:

@@ -7,6 +7,7 @@ controllers.
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from ...errors import QuorumlogError, Stopping
@@ -16,6 +17,7 @@ from ...runtime import Runtime, Scope
 from ...storage.shell.directory import Directory
 from .fetcher import ControllerLink as FetcherLink
 from .fetcher import Fetchers, FollowerIdentity, ReplicationConfig
+from .figures import ReplicationFigures
 from .follow_session import Find, FollowSession
 from .isr_requests import IsrLink, IsrRequests
 from .replica import Replica, Surroundings
@@ -174,6 +176,23 @@ class Replication:
         self._fetchers.forget(replica)
         if not replica.partition.is_leader:
             self._shared.pop(replica, None)
+
+    @property
+    def figures(self) -> ReplicationFigures:
+        """What replication came to."""
+        return self.around.figures
+
+    def lags(self, found: dict[NodeId, int]) -> Iterator[None]:
+        """Note how many records each follower lacks of the partition led here that it is furthest
+        behind in; yields now and then, so that others get the loop."""
+        for number, replica in enumerate(list(self._shared), 1):
+            leadership = replica.partition.leadership
+            if leadership is not None:
+                for node, remote in leadership.remotes.items():
+                    lag = max(0, leadership.log_end_offset - remote.log_end_offset)
+                    found[node] = max(lag, found.get(node, 0))
+            if number % CHECKED_A_STEP == 0:
+                yield
 
     async def _watch_lag(self) -> None:
         """Look at everybody twice in replica.lag.time.max.ms. Not after a stall of this node: what

@@ -1,5 +1,8 @@
 """Looks at a node's parts, one function a part; each costs what its docstring says, at a look."""
 
+from collections.abc import Iterator
+
+from ...broker.shell.figures import ReplicationFigures
 from ...broker.shell.reads import Reads
 from ...ids import NO_NODE, NodeId
 from ...metadata import MetadataImage
@@ -10,7 +13,7 @@ from ...proto import log_pb2
 from ...raftlog.shell import RaftNode
 from ...storage.shell.directory import Directory
 from ...wire.grpc import LogService
-from .tally import Tally
+from .tally import COUNTED_A_STEP, Tally
 
 _ACKS = {"ACKS_NONE": "0", "ACKS_LEADER": "1", "ACKS_ALL": "all"}
 
@@ -42,6 +45,17 @@ def collect_led(scrape: Scrape, tally: Tally) -> None:
     scrape.put(rows.MOVING, led.moving)
     for isr, count in sorted(led.by_isr.items()):
         scrape.put(rows.LED_BY_ISR, count, isr)
+
+
+def collect_replication(
+    scrape: Scrape, figures: ReplicationFigures, lags: dict[NodeId, int]
+) -> None:
+    """Put what replication came to, and how far followers are behind."""
+    scrape.put(rows.REPLICATED_BYTES, figures.replicated_bytes)
+    scrape.put(rows.ISR_GROWN, figures.isr_grown)
+    scrape.put(rows.ISR_SHRUNK, figures.isr_shrunk)
+    for follower, lag in sorted(lags.items()):
+        scrape.put(rows.FOLLOWER_LAG, lag, follower)
 
 
 def collect_cluster(scrape: Scrape, tally: Tally, image: MetadataImage) -> None:
@@ -110,9 +124,10 @@ def collect_storage(scrape: Scrape, directory: Directory) -> None:
 
 def collect_topics(
     scrape: Scrape, image: MetadataImage, directory: Directory, *, node_id: NodeId, topics_max: int
-) -> None:
-    """Put what the first topics by name come to here; costs a look at each of their partitions."""
-    topics = image.sorted_topics()
+) -> Iterator[None]:
+    """Put what the first topics by name come to here; costs a look at each of their partitions, and
+    yields now and then, so that others get the loop."""
+    topics, seen = image.sorted_topics(), 0
     for topic in topics[:topics_max]:
         end_offsets = size_bytes = 0
         for index, state in topic.partitions.items():
@@ -122,4 +137,8 @@ def collect_topics(
                 size_bytes += log.size_bytes
         scrape.put(rows.TOPIC_END_OFFSETS, end_offsets, topic.name)
         scrape.put(rows.TOPIC_BYTES, size_bytes, topic.name)
+        seen += len(topic.partitions)
+        if seen >= COUNTED_A_STEP:
+            seen = 0
+            yield
     scrape.put(rows.TOPICS_UNSHOWN, max(0, len(topics) - topics_max))

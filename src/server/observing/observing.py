@@ -12,6 +12,7 @@ from typing import Any
 from ... import __version__
 from ...errors import QuorumlogError
 from ...ids import NodeId
+from ...metadata import MetadataImage
 from ...metrics import Scrape
 from ...metrics import table as rows
 from ...runtime import Handler, Runtime, Scope
@@ -113,13 +114,17 @@ class Observing:
 
     async def _look(self) -> Scrape:
         """Look at every part that is open."""
-        parts, config = self._parts, self._config
+        parts = self._parts
         scrape = Scrape()
         self._collect_node(scrape)
         self._calls.collect(scrape)
         self._stalls.collect(scrape)
         if parts.log is not None and parts.replicas is not None:
             collectors.collect_log(scrape, parts.log, parts.replicas.reading)
+            lags: dict[NodeId, int] = {}
+            for _ in parts.replicas.replication.lags(lags):
+                await asyncio.sleep(0)
+            collectors.collect_replication(scrape, parts.replicas.replication.figures, lags)
         if parts.directory is not None:
             collectors.collect_storage(scrape, parts.directory)
         if parts.raft is not None:
@@ -127,24 +132,30 @@ class Observing:
             scrape.put(rows.RAFT_LEADER_CHANGES, self._leader_changes)
         if parts.publisher is not None:
             collectors.collect_metadata(scrape, parts.publisher)
-            image = parts.publisher.image
-            for _ in self._tally.look(image):
-                await asyncio.sleep(0)
-            if config.is_broker:
-                collectors.collect_led(scrape, self._tally)
-            is_active = parts.controller is not None and parts.controller.is_active
-            scrape.put(rows.CONTROLLER_ACTIVE, int(is_active))
-            if is_active:
-                collectors.collect_cluster(scrape, self._tally, image)
-            if config.metric_topics_max and parts.directory is not None:
-                collectors.collect_topics(
-                    scrape,
-                    image,
-                    parts.directory,
-                    node_id=NodeId(config.node_id),
-                    topics_max=config.metric_topics_max,
-                )
+            await self._collect_image(scrape, parts.publisher.image)
         return scrape
+
+    async def _collect_image(self, scrape: Scrape, image: MetadataImage) -> None:
+        """Count partitions, a little a turn of the loop."""
+        parts, config = self._parts, self._config
+        for _ in self._tally.look(image):
+            await asyncio.sleep(0)
+        if config.is_broker:
+            collectors.collect_led(scrape, self._tally)
+        is_active = parts.controller is not None and parts.controller.is_active
+        scrape.put(rows.CONTROLLER_ACTIVE, int(is_active))
+        if is_active:
+            collectors.collect_cluster(scrape, self._tally, image)
+        if config.metric_topics_max and parts.directory is not None:
+            topics = collectors.collect_topics(
+                scrape,
+                image,
+                parts.directory,
+                node_id=NodeId(config.node_id),
+                topics_max=config.metric_topics_max,
+            )
+            for _ in topics:
+                await asyncio.sleep(0)
 
     def _collect_node(self, scrape: Scrape) -> None:
         config, directory = self._config, self._parts.directory

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...ids import NO_NODE, NodeId, TopicId
-from ...metadata import MetadataImage, PartitionImage, TopicImage, effective_configs
+from ...metadata import MetadataImage, PartitionImage, TopicImage, effective_min_isr
 
 COUNTED_A_STEP: Final = 1_000  # partitions; about a millisecond
 
@@ -104,8 +104,8 @@ class Tally:
             replicas = len(state.replicas)
             min_isr = min_isr_of.get(replicas)
             if min_isr is None:
-                configs = effective_configs(counts.topic.configs, replication_factor=replicas)
-                min_isr = min(int(configs["min.insync.replicas"]), replicas)
+                configs = counts.topic.configs
+                min_isr = effective_min_isr(configs, replication_factor=replicas)
                 min_isr_of[replicas] = min_isr
             counts.everywhere.take(state, min_isr=min_isr)
             if state.leader == self._node_id:
