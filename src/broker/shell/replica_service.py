@@ -52,7 +52,7 @@ class ReplicaService:
         self._check_cluster(request.cluster_id)
         response = pb.EpochEndOffsetsResponse()
         for part in request.partitions:
-            result = response.results.add(topic_id=part.topic_id, partition=part.partition)
+            result = response.results.add()
             try:
                 replica = self._replicas.replica_of_id(TopicId(part.topic_id), part.partition)
                 log = await replica.opened()

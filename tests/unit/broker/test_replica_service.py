@@ -1,0 +1,194 @@
+"""What a leader answers to followers and tools, and whom it refuses; on whole simulated nodes."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from quorumlog.errors import (
+    FencedLeaderEpoch,
+    InconsistentClusterId,
+    InvalidRequest,
+    QuorumlogError,
+    StaleBrokerEpoch,
+    UnknownTopicOrPartition,
+)
+from quorumlog.proto import replica_pb2 as pb
+from quorumlog.runtime import Channel, Runtime
+from quorumlog.runtime.error_detail import decode_error
+from quorumlog.services import REPLICA_EPOCH_END_OFFSETS, REPLICA_FOLLOW
+from quorumlog.simulation import SimWorld
+
+from .whole_nodes import CLUSTER, Cluster, world
+
+T = TypeVar("T")
+
+
+def led_by_one(sim: SimWorld, *replicas: int) -> Cluster:
+    cluster = Cluster(sim)
+    cluster.start()
+    cluster.create(*(replicas or (1, 2)))
+    return cluster
+
+
+def ask(cluster: Cluster, work: Callable[[Channel], Awaitable[T]]) -> T:
+    """Do something as a stranger who knows the way to node 1."""
+
+    async def main(runtime: Runtime) -> T:
+        return await work(runtime.network.channel("n1:9094"))
+
+    task = cluster.world.node("stranger").spawn(main)
+    cluster.world.run_until(task, virtual_ms=10_000)
+    result: T = task.result()
+    return result
+
+
+def hello(cluster: Cluster, *, broker_id: int = 3, leader_id: int = 1) -> pb.FollowRequest:
+    """The first request of node 3, which holds nothing of it."""
+    image = cluster.nodes[1].parts.publisher
+    assert image is not None
+    broker = image.image.broker(broker_id)
+    return pb.FollowRequest(
+        cluster_id=CLUSTER,
+        broker_id=broker_id,
+        broker_epoch=broker.epoch if broker is not None else 0,
+        leader_id=leader_id,
+        max_bytes=1 << 20,
+    )
+
+
+def partition(cluster: Cluster, **fields: int) -> pb.FollowPartition:
+    replica = cluster.replica(1, "t")
+    part = pb.FollowPartition(
+        topic_id=replica.topic_id, last_epoch=-1, leader_epoch=replica.partition.leader_epoch
+    )
+    for name, value in fields.items():
+        setattr(part, name, value)
+    return part
+
+
+def answered(cluster: Cluster, request: pb.FollowRequest) -> pb.FollowResponse:
+    async def follow(channel: Channel) -> pb.FollowResponse:
+        stream = await channel.stream(REPLICA_FOLLOW, timeout_ms=5_000)
+        await stream.send(request)
+        response = await stream.receive()
+        assert response is not None
+        return response
+
+    return ask(cluster, follow)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"cluster_id": "d" * 22}, InconsistentClusterId, "the caller means"),
+        ({"leader_id": 2}, InvalidRequest, "node 2 is meant, and this is node 1"),
+        ({"broker_id": 1}, InvalidRequest, "node 1 cannot follow node 1"),
+        ({"broker_id": -1}, InvalidRequest, "node -1 cannot follow"),
+    ],
+)
+def test_who_means_another_broker_or_cluster_is_refused(
+    change: dict[str, str | int], error: type[QuorumlogError], says: str
+) -> None:
+    with world() as sim:
+        cluster = led_by_one(sim)
+        request = hello(cluster)
+        for name, value in change.items():
+            setattr(request, name, value)
+        with pytest.raises(error, match=says):
+            answered(cluster, request)
+
+
+def test_a_past_life_of_a_broker_is_refused() -> None:
+    """KIP-903: what it has may be gone with the disk that its present life has."""
+    with world() as sim:
+        cluster = led_by_one(sim, 1, 3)
+        request = hello(cluster)
+        request.broker_epoch -= 1
+        request.partitions.append(partition(cluster))
+        with pytest.raises(StaleBrokerEpoch):
+            answered(cluster, request)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"leader_epoch": -1}, FencedLeaderEpoch),
+        ({"partition": 7}, UnknownTopicOrPartition),
+        ({}, InvalidRequest),
+    ],
+)
+def test_a_partition_that_may_not_be_followed_has_its_error_and_the_stream_goes_on(
+    fields: dict[str, int], error: type[QuorumlogError]
+) -> None:
+    """The last one: node 3 is no replica of it."""
+    with world() as sim:
+        cluster = led_by_one(sim)
+        request = hello(cluster)
+        request.partitions.append(partition(cluster, **fields))
+        (result,) = answered(cluster, request).results
+        assert isinstance(decode_error(result.error), error)
+
+
+def test_a_request_without_news_is_answered_when_its_time_is_up() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim)
+        request = hello(cluster)
+        request.max_wait_ms = 700
+        begun_ms = sim.now_ms()
+        assert len(answered(cluster, request).results) == 0
+        assert 700 <= sim.now_ms() - begun_ms < 900
+
+
+def test_a_newer_stream_of_a_follower_ends_the_older_one() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim)
+        request = hello(cluster)
+
+        async def twice(channel: Channel) -> None:
+            first = await channel.stream(REPLICA_FOLLOW, timeout_ms=5_000)
+            await first.send(request)
+            assert await first.receive() is not None
+            second = await channel.stream(REPLICA_FOLLOW, timeout_ms=5_000)
+            await second.send(request)
+            assert await second.receive() is not None
+            with pytest.raises(StaleBrokerEpoch, match="newer stream"):
+                await first.receive()
+
+        ask(cluster, twice)
+
+
+def test_a_full_answer_leaves_the_rest_for_the_next_one_in_turn() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim, 1, 3)
+        cluster.crash(3)
+        for _ in range(3):
+            cluster.append(1, "t", b"x" * 1_000)
+        cluster.until(lambda: cluster.ends("t")[1] == 3)
+        request = hello(cluster)
+        request.max_bytes = 1_500
+        request.partitions.append(partition(cluster))
+        (result,) = answered(cluster, request).results
+        assert 1_000 < len(result.records) < 1_500
+        assert (result.high_watermark, result.log_start_offset) == (0, 0)
+
+
+def test_the_ends_of_leader_epochs_are_told_for_what_is_led_here() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim)
+        cluster.send(b"a", b"b")
+        replica = cluster.replica(1, "t")
+        epoch = replica.partition.leader_epoch
+
+        async def end_offsets(channel: Channel) -> pb.EpochEndOffsetsResponse:
+            request = pb.EpochEndOffsetsRequest(cluster_id=CLUSTER)
+            for partition, asked in ((0, epoch), (0, epoch + 1), (9, epoch)):
+                request.partitions.add(
+                    topic_id=replica.topic_id, partition=partition, leader_epoch=epoch, epoch=asked
+                )
+            return await channel.call(REPLICA_EPOCH_END_OFFSETS, request, timeout_ms=5_000)
+
+        known, newer, unknown = ask(cluster, end_offsets).results
+        assert (known.epoch, known.end_offset) == (epoch, 2)
+        assert (newer.epoch, newer.end_offset) == (-1, -1)
+        assert unknown.error.name == "UNKNOWN_TOPIC_ID"
