@@ -55,43 +55,47 @@ TimeoutOption = Annotated[
     int,
     typer.Option("--timeout", metavar="SECONDS", min=1, max=3_600, help="How long nodes may take."),
 ]
+NodesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--nodes",
+        metavar="N",
+        min=1,
+        max=NODES_MAX,
+        help="Nodes that are controller and broker.  [default for a new cluster: 3]",
+    ),
+]
+ControllersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--controllers",
+        metavar="N",
+        min=1,
+        max=NODES_MAX,
+        help="Nodes that are controllers alone, in place of --nodes.",
+    ),
+]
+BrokersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--brokers", metavar="N", min=1, max=NODES_MAX, help="Nodes that are brokers alone."
+    ),
+]
+RacksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--racks", metavar="NAMES", help="Failure zones, by commas, that brokers get in turn."
+    ),
+]
 IdArgument = Annotated[int, typer.Argument(metavar="ID", min=0, help="The node's id.")]
 
 
 @app.command(short_help="Start a cluster of processes on this machine.")
 def up(
-    nodes: Annotated[
-        int | None,
-        typer.Option(
-            "--nodes",
-            metavar="N",
-            min=1,
-            max=NODES_MAX,
-            help="Nodes that are controller and broker.  [default for a new cluster: 3]",
-        ),
-    ] = None,
-    controllers: Annotated[
-        int | None,
-        typer.Option(
-            "--controllers",
-            metavar="N",
-            min=1,
-            max=NODES_MAX,
-            help="Nodes that are controllers alone, in place of --nodes.",
-        ),
-    ] = None,
-    brokers: Annotated[
-        int | None,
-        typer.Option(
-            "--brokers", metavar="N", min=1, max=NODES_MAX, help="Nodes that are brokers alone."
-        ),
-    ] = None,
-    racks: Annotated[
-        str | None,
-        typer.Option(
-            "--racks", metavar="NAMES", help="Failure zones, by commas, that brokers get in turn."
-        ),
-    ] = None,
+    nodes: NodesOption = None,
+    controllers: ControllersOption = None,
+    brokers: BrokersOption = None,
+    racks: RacksOption = None,
     data_dir: FolderOption = DATA_DIR,
     timeout: TimeoutOption = 60,
     assignments: SetOption = None,
