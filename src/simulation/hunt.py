@@ -43,7 +43,7 @@ def _core(seed: int) -> Run:
 
 
 def _partitions(seed: int) -> Run:
-    from .replication.world import ReplicationRun
+    from .replication.run import ReplicationRun
 
     return ReplicationRun(seed)
 

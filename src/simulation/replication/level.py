@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..runs import Outcome
-from .world import ReplicationRun
+from .run import ReplicationRun
 
 FRAMES_SHOWN: Final = 6
 
@@ -20,11 +20,11 @@ def play_partitions(seed: int, *, trace: Callable[[str], None] | None = None) ->
     return Outcome(
         level="partitions",
         seed=seed,
-        event_hash=run.hash(),
-        events=run.events,
-        virtual_ms=run.now_us // 1000,
+        event_hash=run.world.hash(),
+        events=run.world.events,
+        virtual_ms=run.world.now_us // 1000,
         facts=run.facts,
-        options=run.options.differing(),
+        options=run.world.options.differing(),
         failure=failure,
-        last_events=list(run.last) if failure else [],
+        last_events=list(run.world.last) if failure else [],
     )

@@ -29,6 +29,7 @@ class ReplicationOptions:
     metadata_stall: float = 0.0  # of changes: a broker learns of them up to two seconds later
     crash_every_ms: int = 0
     power_every_ms: int = 0  # the machine's power: what was not flushed is gone
+    strike_every_ms: int = 0  # several replicas of one partition die at almost the same time
     stop_every_ms: int = 0  # controlled shutdowns
     pause_every_ms: int = 0  # a process stands still, also beyond its session
     move_every_ms: int = 0  # reassignments
@@ -71,6 +72,7 @@ def draw(entropy: SimEntropy) -> ReplicationOptions:
         metadata_stall=0.1 if entropy.chance(0.4) else 0.0,
         crash_every_ms=mean(100, 3_000),
         power_every_ms=mean(200, 3_000),
+        strike_every_ms=mean(100, 2_000),
         stop_every_ms=mean(500, 8_000),
         pause_every_ms=mean(500, 5_000),
         move_every_ms=mean(300, 5_000),
