@@ -21,8 +21,9 @@ from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.core.log_view import SnapshotId
 from quorumlog.raftlog.core.voters import VoterSet
 from quorumlog.raftlog.formats.snapshot_file import SnapshotEncoder, checkpoint_name
-from quorumlog.raftlog.shell import RaftNode
+from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
 from quorumlog.runtime import Runtime
+from quorumlog.server.member import METADATA_BATCH_BYTES
 from quorumlog.storage.shell.directory import Directory
 
 CLUSTER = ClusterId("c" * 22)
@@ -185,6 +186,7 @@ async def _running(runtime: Runtime, folder: str) -> AsyncIterator[Started]:
             cluster_id=CLUSTER,
             config=RaftConfig(node_id=CONTROLLER, directory_id=directory.meta.directory_id),
             state_machine=controller,
+            node_config=RaftNodeConfig(batch_bytes_max=METADATA_BATCH_BYTES),
         )
         controller.attach(node)
         publishing = scope.spawn(publisher.run(), name="publisher")
