@@ -37,7 +37,9 @@ PartitionOption = Annotated[
 
 ToOption = Annotated[
     str | None,
-    typer.Option("--to", metavar="IDS", help="Brokers of the named partitions, the first leads."),
+    typer.Option(
+        "--to", metavar="IDS", help="Brokers of the named partitions, the preferred leader first."
+    ),
 ]
 BrokersOption = Annotated[
     str | None, typer.Option("--brokers", metavar="IDS", help="Use these brokers and no others.")
@@ -120,7 +122,7 @@ def status(
     short_help="Move partitions to other brokers, or give up such moves.",
     epilog="""\b
 Examples:
-  quorumlog partitions reassign flights -p 0 --to 2,3,1      these brokers, 2 leads by preference
+  quorumlog partitions reassign flights -p 0 --to 2,3,1      these brokers; 2 is to lead
   quorumlog partitions reassign flights --brokers 1,2,3      spread the topic over three brokers
   quorumlog partitions reassign flights --replication 3      give it three replicas
   quorumlog partitions reassign --drain 3 --wait             take everything off broker 3
