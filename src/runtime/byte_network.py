@@ -290,6 +290,7 @@ class _Connection:
         self._flush_is_due = False  # a flush is scheduled for the end of this loop iteration
         self._is_writing = False  # the loop watches for room in the socket
         self._is_reading = False
+        self._reset: OSError | None = None  # by the peer, with bytes left to read
         self._warming: asyncio.Task[None] | None = None
         self._is_closing = False  # end when the queue is empty
         self._has_ended = False  # the socket is closed
@@ -374,6 +375,9 @@ class _Connection:
             count = self._socket.recv_into(buffer)
             if count:
                 self._protocol.received(count)
+                self._look_for_reset()
+            elif self._reset is not None:
+                self._end(self._reset)
             else:
                 self.close()  # the peer sends no more; it may still read what is queued
         except (BlockingIOError, InterruptedError):
@@ -383,6 +387,20 @@ class _Connection:
         except Exception as error:
             _log.exception("bytes.protocol_failed peer=%s", self._peer)
             self._end(error)
+
+    def _look_for_reset(self) -> None:
+        """Read on to the end by ourselves where the peer has reset the connection: uvloop calls
+        once for that, and never again, however much is left to read."""
+        if self._reset is None and not self._has_ended:
+            number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if number:
+                self._reset = OSError(number, f"{self._peer} ended the connection")
+        if self._reset is not None and self._is_reading:
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._is_reading:  # neither paused nor ended meanwhile
+            self._on_readable()
 
     # --- writing ---------------------------------------------------------------------------------
 

@@ -223,6 +223,24 @@ def test_abort_drops_what_is_queued_and_resets_the_peer(run: Run) -> None:
     run(main)
 
 
+def test_a_reset_is_told_also_to_a_reader_that_has_bytes_left_to_read(run: Run) -> None:
+    """uvloop stops to watch a descriptor at its first error, and says so once."""
+
+    async def main(runtime: Runtime) -> None:
+        async with connected(runtime) as (caller, server, _):
+            server.connection.pause_reading()
+            caller.connection.write([bytes(100_000)])
+            while caller.connection.unsent_bytes():  # noqa: ASYNC110 - until it is under way
+                await asyncio.sleep(0.01)
+            caller.connection.abort()
+            await caller.wait(lambda: bool(caller.errors))
+            server.connection.resume_reading()
+            await server.wait(lambda: bool(server.errors))
+            assert isinstance(server.errors[0], Exception)
+
+    run(main)
+
+
 def test_taken_and_refusing_addresses(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with connected(runtime) as (_, _, listener):
