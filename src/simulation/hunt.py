@@ -1,11 +1,11 @@
 """`python -m quorumlog.simulation.hunt`: play seeds of a level until one fails, and say how.
 
-For planted bugs: a process of its own plays the patched package. Prints one line of JSON. The
-levels played here are those whose runs are plain objects; whole nodes are played by the runner.
+For planted bugs: a process of its own plays the patched package. Prints one line of JSON.
 """
 
 import argparse
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -48,7 +48,17 @@ def _partitions(seed: int) -> Run:
     return ReplicationRun(seed)
 
 
-RUNS: Final[Mapping[str, Callable[[int], Run]]] = {"core": _core, "partitions": _partitions}
+def _node(seed: int) -> Run:
+    from .cluster.level import NodeRun
+
+    return NodeRun(seed)
+
+
+RUNS: Final[Mapping[str, Callable[[int], Run]]] = {
+    "core": _core,
+    "partitions": _partitions,
+    "node": _node,
+}
 
 
 def hunt(level: str, seeds: range) -> Found | None:
@@ -74,8 +84,8 @@ def _finder(error: Exception) -> str:
     return f"{kind} in {where}, {frame.name}"
 
 
-def main() -> int:
-    """Parse the command line, hunt, print; the exit code."""
+def main() -> None:
+    """Parse the command line, hunt, print, and end the process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--level", choices=tuple(RUNS), default="core")
     parser.add_argument("--first", type=int, default=0)
@@ -83,8 +93,9 @@ def main() -> int:
     options = parser.parse_args()
     found = hunt(options.level, range(options.first, options.first + options.seeds))
     sys.stdout.write(json.dumps(None if found is None else asdict(found)) + "\n")
-    return 0
+    sys.stdout.flush()
+    os._exit(0)  # nothing of a crashed node may clean up
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,6 +17,8 @@ from ...clients.config import ProducerConfig
 from ...runtime import Runtime
 from ..checkers import AnomalyKind, Stored, check, describe
 from ..entropy import SimEntropy
+from ..faults import Faults
+from ..violation import Violation
 from ..world import NotReached, SimWorld
 from .application import Application, Notes
 from .liveness import (
@@ -143,6 +145,27 @@ def play(
     return facts_of(run) | {"served": served}
 
 
+@dataclass(slots=True)
+class NodeRun:
+    """One seed, for who hunts planted bugs."""
+
+    seed: int
+    event_count: int = 0
+
+    def play(self) -> None:
+        """All of it; raises Violation with what does not hold, or what broke."""
+        faults = Faults.draw(SimEntropy(f"faults/node/{self.seed}"))
+        with SimWorld(self.seed, faults=faults) as world:
+            try:
+                play(world)
+            except NotReached as error:
+                raise Violation("Liveness", str(error)) from error
+            finally:
+                self.event_count = world.events.count
+            if world.loop.complaints:
+                raise Violation("NobodyAwaited", world.loop.complaints[0])
+
+
 def serve_with_core(run: Run, entropy: SimEntropy) -> int:
     """Leave a majority alone: it must serve what it can; return how many partitions that was."""
     core = choose_core(run.cluster, entropy.stream("core"))
@@ -184,7 +207,8 @@ def judge(run: Run, stored: Stored) -> None:
     history = run.notes.history
     found = check(history.of_places(strict), strict, allowed=ALLOWED)
     found += check(history.of_places(loose), loose, allowed=frozenset({AnomalyKind.DUPLICATE}))
-    assert not found, describe(found)
+    if found:
+        raise Violation(str(found[0].kind), describe(found))
     run.cluster.prove_directories()
 
 

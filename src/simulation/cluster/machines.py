@@ -23,6 +23,7 @@ from ...server.forming import Forming, first_voters
 from ...server.node import Node, format_directory, is_formatted
 from ..entropy import SimEntropy
 from ..inspecting import prove_directory
+from ..violation import Violation
 from ..world import SimNode, SimWorld
 from .options import ClusterOptions
 
@@ -97,7 +98,7 @@ class Cluster:
         self.options = options
         self.restarts = 0
         self.wiped = 0
-        self.violations: list[AssertionError] = []  # found where raising them would be no use
+        self.violations: list[Violation] = []  # found where raising them would be no use
         # Machines that lost data the controller cannot know of yet -> broker epoch at that time.
         self.damaged: dict[str, int] = {}
         self.recovering: set[str] = set()  # machines that lost data and are not in sync again
@@ -179,8 +180,10 @@ class Cluster:
         ended by itself without an excuse, and for what a watch found."""
         fabric = self.world.fabric
         self.world.run_for(virtual_ms, unless=lambda: bool(self.violations))
-        for violation in (*self.violations, *fabric.failed_handlers):
-            raise AssertionError(f"{type(violation).__name__}: {violation}") from violation
+        for violation in self.violations:
+            raise violation
+        for error in fabric.failed_handlers:
+            raise Violation("FailedHandler", f"{type(error).__name__}: {error}") from error
         self._forget_damage()
         for node in self.nodes:
             self.raft_of(node)

@@ -6,21 +6,23 @@ violation is an AssertionError with the offsets and epochs in it.
 
 Partitions (KIP-966's model, KIP-101):
 
-1. One leader an epoch: a partition is led by one node in each leader epoch.
-2. One history: what two replicas hold below both their high watermarks are the same batches.
-3. Complete candidates: whoever may be elected (ISR and ELR) holds everything that was committed;
-   flushed, where the flush policy is fsync.
-4. Superset: a leader counts on everybody who is in the ISR that the controller has committed.
-5. Frozen: no high watermark moves under min.insync.replicas.
-6. No way back: a replica's high watermark goes back in no life of its node, and is never beyond its
-   log.
+- `OneLeader`: a partition is led by one node in each leader epoch.
+- `OneHistory`: what two replicas hold below both their high watermarks are the same batches.
+- `CompleteCandidates`: whoever may be elected (ISR and ELR) holds everything that was committed;
+  flushed, where the flush policy is fsync.
+- `MaximalIsr`: a leader counts on everybody who is in the ISR that the controller has committed.
+- `FrozenMark`: no high watermark moves under min.insync.replicas.
+- `NoWayBack`: a replica's high watermark and leader epoch go back in no life of its node.
+- `MarkWithinLog`: a replica's high watermark is not beyond its log.
 
 Metadata:
 
-7. One log: nodes that have applied up to the same offset have the same image.
-8. Sound: ISR and ELR are replicas and have nobody in common; the leader is in the ISR; nobody in
-   the ISR is fenced; with min.insync.replicas in the ISR the ELR is empty; epochs only grow.
-9. Nothing given up: no leader was elected with possible loss, where none was caused.
+- `OneMetadata`: nodes that have applied up to the same offset have the same image.
+- `SoundMetadata`: ISR and ELR are replicas and share nobody; the leader is in the ISR; with
+  min.insync.replicas in the ISR the ELR is empty; epochs only grow, the leader epoch with each
+  change of the leader.
+- `NobodyFenced`: nobody in an ISR is fenced.
+- `NothingGivenUp`: no leader was elected with possible loss, where none was caused.
 """
 
 from bisect import bisect_right
@@ -32,6 +34,7 @@ from ...broker.shell.replica import Replica
 from ...broker.shell.replicas import ReplicaManager
 from ...metadata import MetadataImage, PartitionImage, TopicImage
 from ..process import Process
+from ..violation import Violation
 from .logs import PartitionFiles, StoredBatch
 from .machines import DATA, Cluster, ClusterNode
 from .options import TopicPlan
@@ -68,15 +71,16 @@ class Committed:
         """A replica says that a batch of its log is committed."""
         if batch.end_offset > self.end_offset:
             assert batch.base_offset >= self.end_offset, (
-                f"{who} has a batch [{batch.base_offset}, {batch.end_offset}) of {what} committed,"
-                f" others one that ends at {self.end_offset}"
+                f"OneHistory: {who} has a batch [{batch.base_offset}, {batch.end_offset}) of {what}"
+                f" committed, others one that ends at {self.end_offset}"
             )
             self.ends.append(batch.end_offset)
             self.batches.append(batch)
             return
         known = self.batches[bisect_right(self.ends, batch.base_offset)]
         assert _key(known) == _key(batch), (
-            f"{what}: {who} has {_shown(batch)} committed, another replica had {_shown(known)}"
+            f"OneHistory: {who} has {_shown(batch)} of {what} committed, another replica had"
+            f" {_shown(known)}"
         )
 
 
@@ -126,8 +130,9 @@ class Watch:
         self.steps += 1
         try:
             self._look(node, process)
-        except AssertionError as violation:
-            self._cluster.violations.append(violation)
+        except AssertionError as error:
+            name, _, detail = str(error).partition(": ")
+            self._cluster.violations.append(Violation(name, detail))
 
     def _look(self, node: ClusterNode, process: Process) -> None:
         assert node.node is not None, f"{node.name} has no node"
@@ -173,27 +178,31 @@ class Watch:
         committed = self._committed.setdefault(what, Committed())
         mark = partition.high_watermark
         assert partition.highest_epoch >= view.epoch, (
-            f"{node.name} went from leader epoch {view.epoch} of {what} back to"
+            f"NoWayBack: {node.name} went from leader epoch {view.epoch} of {what} back to"
             f" {partition.highest_epoch}"
         )
         view.epoch = partition.highest_epoch
         if leading is not None:
             epoch = leading.state.leader_epoch
             leader = committed.leaders.setdefault(epoch, node.name)
-            assert leader == node.name, f"{what} is led by {leader} and {node.name} in {epoch}"
+            assert leader == node.name, (
+                f"OneLeader: {what} is led by {leader} and {node.name} in epoch {epoch}"
+            )
         if end is None:
             return  # its log is not open
-        assert mark <= end, f"{node.name}: the high watermark of {what} is {mark}, its end {end}"
+        assert mark <= end, (
+            f"MarkWithinLog: {node.name} has the mark of {what} at {mark}, its log ends at {end}"
+        )
         if plan is None or plan.is_unclean:
             return
         assert mark >= view.high_watermark, (
-            f"{node.name}: the high watermark of {what} goes from {view.high_watermark} to {mark}"
+            f"NoWayBack: {node.name} moves the mark of {what} from {view.high_watermark} to {mark}"
         )
         if leading is not None and view.checked_to >= 0 and mark > view.high_watermark:
             isr, needed = leading.state.isr, min(plan.min_isr, plan.replication)
             assert len(isr) >= needed, (
-                f"{node.name} commits [{view.high_watermark}, {mark}) of {what} with {isr} in sync,"
-                f" {needed} are needed"
+                f"FrozenMark: {node.name} commits [{view.high_watermark}, {mark}) of {what} with"
+                f" {isr} in sync, {needed} are needed"
             )
         view.high_watermark = mark
         if leading is not None:
@@ -229,8 +238,8 @@ class Watch:
             return
         missing = [member for member in state.isr if member not in counted]
         assert not missing, (
-            f"{node.name} leads {what} in epoch {epoch} and counts on {list(counted)}; the"
-            f" controller has committed {list(state.isr)}, partition epoch {state.partition_epoch}"
+            f"MaximalIsr: {node.name} leads {what} in epoch {epoch} and counts on {list(counted)};"
+            f" the controller has {list(state.isr)} in partition epoch {state.partition_epoch}"
         )
 
     def _check_candidates(self, what: PartitionId, plan: TopicPlan) -> None:
@@ -248,8 +257,8 @@ class Watch:
                 files.durable_end_offset() if plan.flush_policy == "fsync" else files.end_offset()
             )
             assert held >= end, (
-                f"{what}: {node.name} may be elected (isr {list(state.isr)}, elr"
-                f" {list(state.elr)}) and holds [.., {held}) of [.., {end}) that is committed"
+                f"CompleteCandidates: {what}: {node.name} may be elected (isr {list(state.isr)},"
+                f" elr {list(state.elr)}) and holds [.., {held}) of [.., {end}) that is committed"
             )
 
     # --- metadata ------------------------------------------------------------------------------
@@ -258,7 +267,8 @@ class Watch:
         known = self._images.get(image.offset)
         if known is not None:
             assert _same(known, image), (
-                f"{node.name} has another image at metadata offset {image.offset} than others"
+                f"OneMetadata: {node.name} has another image than others at metadata offset"
+                f" {image.offset}"
             )
             return
         if image.offset <= self._newest.offset:
@@ -273,7 +283,7 @@ class Watch:
             for broker in image.sorted_brokers():
                 earlier = before.broker(broker.id)
                 assert earlier is None or broker.epoch >= earlier.epoch, (
-                    f"broker {broker.id} of epoch {broker.epoch} was {earlier}"
+                    f"SoundMetadata: broker {broker.id} of epoch {broker.epoch} was {earlier}"
                 )
             for topic in image.sorted_topics():
                 for index, state in topic.sorted_partitions():
@@ -300,24 +310,33 @@ class Watch:
         image: MetadataImage,
     ) -> None:
         isr, elr, plan = set(state.isr), set(state.elr), self._plan_of(what)
-        assert isr <= set(state.replicas), f"{what}: ISR {isr} of replicas {state.replicas}"
-        assert elr <= set(state.replicas), f"{what}: ELR {elr} of replicas {state.replicas}"
-        assert not isr & elr, f"{what}: {isr & elr} are in the ISR and in the ELR"
+        assert isr <= set(state.replicas), (
+            f"SoundMetadata: {what}: ISR {isr} of replicas {state.replicas}"
+        )
+        assert elr <= set(state.replicas), (
+            f"SoundMetadata: {what}: ELR {elr} of replicas {state.replicas}"
+        )
+        assert not isr & elr, f"SoundMetadata: {what}: {isr & elr} are in the ISR and in the ELR"
         assert state.leader < 0 or state.leader in isr, (
-            f"{what}: leader {state.leader} is not in the ISR {isr}"
+            f"SoundMetadata: {what}: leader {state.leader} is not in the ISR {isr}"
         )
         _check_fenced(str(what), state, image)
         if plan is not None and len(isr) >= min(plan.min_isr, len(state.replicas)):
-            assert not elr, f"{what}: ELR {elr} beside an ISR of {isr}"
+            assert not elr, f"SoundMetadata: {what}: ELR {elr} beside an ISR of {isr}"
         if plan is not None and not plan.is_unclean:
-            assert not state.recovering, f"{what}: leader {state.leader} elected with possible loss"
+            assert not state.recovering, (
+                f"NothingGivenUp: {what}: leader {state.leader} elected with possible loss"
+            )
         if before is not None:
-            assert state.leader_epoch >= before.leader_epoch, f"{what}: leader epoch goes back"
+            assert state.leader_epoch >= before.leader_epoch, (
+                f"SoundMetadata: {what}: leader epoch goes back"
+            )
             assert state.partition_epoch > before.partition_epoch, (
-                f"{what}: partition epoch {state.partition_epoch} after {before.partition_epoch}"
+                f"SoundMetadata: {what}: partition epoch {state.partition_epoch} follows"
+                f" {before.partition_epoch}"
             )
             assert state.leader == before.leader or state.leader_epoch > before.leader_epoch, (
-                f"{what}: leader {before.leader} became {state.leader} in one epoch"
+                f"SoundMetadata: {what}: leader {before.leader} became {state.leader} in one epoch"
             )
 
     # --- inside --------------------------------------------------------------------------------
@@ -365,8 +384,12 @@ def end_of(replica: Replica) -> int | None:
 def _check_fenced(name: str, state: PartitionImage, image: MetadataImage) -> None:
     for member in state.isr:
         broker = image.broker(member)
-        assert broker is not None, f"{name}: broker {member} in the ISR is not registered"
-        assert not broker.fenced, f"{name}: broker {member} in the ISR {state.isr} is fenced"
+        assert broker is not None, (
+            f"NobodyFenced: {name}: broker {member} in the ISR is not registered"
+        )
+        assert not broker.fenced, (
+            f"NobodyFenced: {name}: broker {member} in the ISR {state.isr} is fenced"
+        )
 
 
 def _changed(
