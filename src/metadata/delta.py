@@ -143,10 +143,12 @@ class DeltaBuilder:
 
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
         """Replay one record into the image; raises CorruptionError as `replaying` does."""
-        if record.WhichOneof("record") == "remove_topic":
-            self._touch_removed(TopicId(record.remove_topic.topic_id))
         self._draft.replay(record, offset=offset, epoch=epoch)
         match record.WhichOneof("record"):
+            case "partition_change":
+                self._touch(record.partition_change)
+            case "partition":
+                self._touch(record.partition)
             case "broker":
                 self._brokers[NodeId(record.broker.id)] = None
             case "broker_change":
@@ -157,12 +159,10 @@ class DeltaBuilder:
                 self._topics[TopicId(record.topic.topic_id)] = None
             case "topic_config":
                 self._topics[TopicId(record.topic_config.topic_id)] = None
-            case "partition":
-                self._touch(record.partition)
-            case "partition_change":
-                self._touch(record.partition_change)
+            case "remove_topic":
+                self._touch_removed(TopicId(record.remove_topic.topic_id))
             case _:
-                pass  # a no-op touches nothing, a removal did above
+                pass  # a no-op touches nothing
 
     def build(self) -> ImageDelta:
         """Return the delta so far, all of it compared."""
@@ -176,12 +176,10 @@ class DeltaBuilder:
             touched_brokers=tuple(self._brokers),
         )
 
-    def would_recreate(self, record: pb.MetadataRecord) -> bool:
+    def would_recreate(self, record: pb.TopicRecord) -> bool:
         """Whether the record creates a topic that this delta has seen removed: such a delta must
         end before it, or the removal would be lost in it."""
-        if record.WhichOneof("record") != "topic":
-            return False
-        topic_id = TopicId(record.topic.topic_id)
+        topic_id = TopicId(record.topic_id)
         return topic_id in self._topics and topic_id not in self.image.topics_by_id
 
     def _touch_removed(self, topic_id: TopicId) -> None:

@@ -74,7 +74,8 @@ class MetadataPublisher:
         """Take one committed batch of records; raises CorruptionError when one does not fit."""
         for offset, value in enumerate(values, base_offset):
             record = pb.MetadataRecord.FromString(value)
-            match record.WhichOneof("record"):
+            kind = record.WhichOneof("record")
+            match kind:
                 case "begin_transaction":
                     self._begin(record.begin_transaction.name, offset)
                 case "end_transaction":
@@ -86,7 +87,7 @@ class MetadataPublisher:
             if self._open is not None:
                 self._open.replay(record, offset=offset, epoch=epoch)
                 continue
-            if self._builder.would_recreate(record):
+            if kind == "topic" and self._builder.would_recreate(record.topic):
                 self._earlier.append(self._builder)
                 self._builder = DeltaBuilder(self._builder.image)
             self._builder.replay(record, offset=offset, epoch=epoch)
