@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InvalidRequest, TopicAlreadyExists, UnknownTopicOrPartition
+from ..errors import (
+    InvalidRequest,
+    QuorumlogError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
 from .output import cell_text, count_text, id_text, print_json, print_table
@@ -16,6 +21,8 @@ from .topic_names import check_partition, partitions_of, unknown_topic
 if TYPE_CHECKING:
     from ..clients import Topic, TopicListing
     from ..clients.blocking import Log
+
+END_MS_MAX = 2_000  # for the ends of one leader's partitions
 
 app = typer.Typer(
     help="Create, list, describe, grow and delete topics, or delete their first records.",
@@ -153,8 +160,7 @@ def describe(
             topic = log.admin.describe_topic(name)
         except UnknownTopicOrPartition:
             raise unknown_topic(log, name) from None
-        led = [entry.partition for entry in topic.partitions if entry.leader is not None]
-        ends = log.list_offsets(name, partitions=led)
+        ends = known_ends(log, topic)
     if output is Output.JSON:
         print_json(topic_json(topic, ends))
         return
@@ -325,6 +331,23 @@ def delete_records(
         print_json({"topic": name, "partitions": rows})
     else:
         print_table(("partition", "first offset left"), list(starts.items()), empty="")
+
+
+def known_ends(log: "Log", topic: "Topic") -> dict[int, int]:
+    """Return the ends of the partitions whose leaders answer soon; one that has just died shall not
+    hide what is known of the others."""
+    by_leader: dict[int, list[int]] = {}
+    for entry in topic.partitions:
+        if entry.leader is not None:
+            by_leader.setdefault(entry.leader, []).append(entry.partition)
+    ends: dict[int, int] = {}
+    for partitions in by_leader.values():
+        try:
+            ends |= log.list_offsets(topic.name, partitions=partitions, timeout_ms=END_MS_MAX)
+        except QuorumlogError as error:
+            if not error.retriable:
+                raise
+    return ends
 
 
 def count_offsets(log: "Log", topic: "TopicListing") -> int | None:

@@ -215,15 +215,21 @@ class AsyncLog:
         *,
         at: Position = "latest",
         partitions: Sequence[int] | None = None,
+        timeout_ms: int | None = None,
     ) -> dict[int, int]:
-        """Return the offset of a position in each partition (default: all of them).
+        """Return the offset of a position in each partition (default: all of them), within
+        `timeout_ms` (default: the client's call_timeout_ms).
 
         "earliest" is the first offset that is left, "latest" the end of what is committed, a
         datetime or TimestampMs the first offset at or after it (the end where there is none).
         """
+        deadline_ms = None
+        if timeout_ms is not None:
+            deadline_ms = self._runtime.clock.now_ms() + timeout_ms
         if partitions is None:
-            partitions = range(await self.partitions(topic))
-        return await resolve(self._connection, topic, partitions, at)
+            layout = await self._connection.layout(topic, deadline_ms=deadline_ms)
+            partitions = range(len(layout.partitions))
+        return await resolve(self._connection, topic, partitions, at, deadline_ms=deadline_ms)
 
     # --- life --------------------------------------------------------------------------------
 

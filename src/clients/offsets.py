@@ -70,10 +70,16 @@ def position_code(position: Literal["earliest", "latest"] | datetime | Timestamp
 
 
 async def resolve(
-    connection: Connection, topic: str, partitions: Sequence[int], position: Position
+    connection: Connection,
+    topic: str,
+    partitions: Sequence[int],
+    position: Position,
+    *,
+    deadline_ms: int | None = None,
 ) -> dict[int, int]:
     """Return the offset of a position for each partition of a topic; see `look_up`."""
-    found = await look_up(connection, {(topic, partition): position for partition in partitions})
+    wanted = {(topic, partition): position for partition in partitions}
+    found = await look_up(connection, wanted, deadline_ms=deadline_ms)
     return {partition: offset for (_, partition), offset in found.items()}
 
 
@@ -147,7 +153,7 @@ async def ask_leaders(
             else:
                 failures.append(answer)
                 if answer.retriable:
-                    connection.doubt(topic)
+                    connection.learn(topic, partition, answer)
         if failures:
             raise min(failures, key=lambda failure: failure.retriable)
 

@@ -152,10 +152,17 @@ class Log:
         return self.call(lambda log: log.partitions(topic))
 
     def list_offsets(
-        self, topic: str, *, at: Position = "latest", partitions: Sequence[int] | None = None
+        self,
+        topic: str,
+        *,
+        at: Position = "latest",
+        partitions: Sequence[int] | None = None,
+        timeout_ms: int | None = None,
     ) -> dict[int, int]:
         """Return the offset of a position in each partition; see `AsyncLog.list_offsets`."""
-        return self.call(lambda log: log.list_offsets(topic, at=at, partitions=partitions))
+        return self.call(
+            lambda log: log.list_offsets(topic, at=at, partitions=partitions, timeout_ms=timeout_ms)
+        )
 
     def close(self) -> None:
         """Close what came from it, then the connections. Repeating is fine.

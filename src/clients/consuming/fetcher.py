@@ -528,8 +528,9 @@ class Fetcher:
                 reader.partition,
                 error.message,
             )
-        self._connection.doubt(reader.topic)
-        reader.retry_ms = now_ms + self._connection.backoff.wait_ms(reader.failures)
+        is_news = self._connection.learn(reader.topic, reader.partition, error)
+        wait_ms = 0 if is_news else self._connection.backoff.wait_ms(reader.failures)
+        reader.retry_ms = now_ms + wait_ms
         self.announce()  # who waits for an end may not wait for ever
 
     def _gone(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:

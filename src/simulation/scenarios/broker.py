@@ -8,6 +8,7 @@ nothing is stored that was not sent. Then the faults stop and the node must serv
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +24,7 @@ from ...server.config import NodeConfig
 from ...server.node import Node, format_directory, is_formatted
 from ...services import LOG_PRODUCE
 from ..chaos import draw_deaths, run_with_deaths
-from ..checkers import Ledger, Place, anomalies, report
+from ..checkers import Ledger, Place, Stored, anomalies, report
 from ..entropy import SimEntropy
 from ..fabric import End
 from ..frames import Data, Open
@@ -289,7 +290,7 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
         lambda: proof.done() or not server.alive, virtual_ms=SERVE_MS_MAX, why="the node serves"
     )
     assert server.alive, f"the node went down by itself: {server.stops} {server.exit_error!r}"
-    found = anomalies(ledger, proof.result())
+    found = [*anomalies(ledger, proof.result()), *_stored_twice(proof.result())]
     assert not found, report(found)
     prove_directory(server, CONFIG.data_dir)
     return {
@@ -303,6 +304,16 @@ def play(world: SimWorld, *, lying_disk: bool = False) -> dict[str, int]:
         "breaks": world.fabric.links_broken,
         "errors": ledger.failed.total(),
     }
+
+
+def _stored_twice(stored: Stored) -> list[str]:
+    """What idempotent producers never leave, however often they sent it."""
+    times = Counter(value for records in stored.values() for _, value in records)
+    return [
+        f"duplicate: {value[:20]!r} of an idempotent producer is stored {count} times"
+        for value, count in times.items()
+        if count > 1
+    ]
 
 
 def _draw_full_disk(world: SimWorld, server: SimNode, entropy: SimEntropy) -> int:

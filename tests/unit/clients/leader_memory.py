@@ -27,9 +27,9 @@ class LeaderMemory:
         self._known: dict[tuple[int, int], Known] = defaultdict(Known)
 
     def handler(self) -> Handler:
-        return Handler(TRANSACTIONS_INIT_PRODUCER_ID, self._init_producer_id)
+        return Handler(TRANSACTIONS_INIT_PRODUCER_ID, self.init_producer_id)
 
-    async def _init_producer_id(
+    async def init_producer_id(
         self, request: pb.InitProducerIdRequest, context: CallContext
     ) -> pb.InitProducerIdResponse:
         self.ids_given += 1

@@ -51,6 +51,7 @@ class Script:
     streams: int = 0
     lookups: int = 0
     addresses: dict[int, str] = field(default_factory=dict)
+    refusal: NotLeaderOrFollower | None = None  # of brokers that do not lead
     memory: LeaderMemory = field(default_factory=LeaderMemory)  # the replicas' own
 
     def values(self, partition: int = 0) -> list[int]:
@@ -137,7 +138,7 @@ class Broker:
         leader = self._script.leaders.get(part.partition, 1)
         error = step if isinstance(step, QuorumlogError) else None
         if leader != self._node:
-            error = NotLeaderOrFollower("ask another")
+            error = self._script.refusal or NotLeaderOrFollower("ask another")
         elif b"-1" in values:
             error = InvalidRecord("a bad one")
         header, known = parse_header(part.records), None

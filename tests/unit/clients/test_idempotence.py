@@ -1,0 +1,321 @@
+"""Idempotent producers: what is sent again is stored once and in order, whichever way it was sent,
+over broken streams and from leader to leader."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pytest
+
+from quorumlog.clients import AsyncProducer
+from quorumlog.errors import (
+    InvalidConfig,
+    InvalidRecord,
+    NotEnoughReplicas,
+    NotImplementedHere,
+    NotLeaderOrFollower,
+    QuorumlogError,
+    TimedOut,
+    UnknownServerError,
+)
+from quorumlog.ids import NodeId
+from quorumlog.proto.transactions_pb2 import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducerIdentity,
+)
+from quorumlog.records import parse_header
+from quorumlog.runtime import CallContext, Runtime
+from quorumlog.simulation import run
+
+from .leader_memory import LeaderMemory
+from .scripted_broker import BREAK, STORE, STORE_AND_BREAK, Script, scripted, until
+
+Sending: TypeAlias = Callable[[AsyncProducer, int], Awaitable[Any]]
+
+
+async def one_by_one(producer: AsyncProducer, count: int) -> None:
+    deliveries = [await producer.send("t", b"%d" % number, partition=0) for number in range(count)]
+    assert [(await delivery).offset for delivery in deliveries] == list(range(count))
+
+
+async def many(producer: AsyncProducer, count: int) -> None:
+    sent = await producer.send_many("t", [b"%d" % number for number in range(count)], partition=0)
+    (found,) = await sent
+    assert (found.first, found.end) == (0, count)
+
+
+async def arrow(producer: AsyncProducer, count: int) -> None:
+    table = pa.table({"v": [str(number) for number in range(count)]})
+    (found,) = await producer.send_arrow("t", table, value="v", partition=0)
+    assert (found.first, found.end) == (0, count)
+
+
+@pytest.mark.parametrize("send", [one_by_one, many, arrow], ids=lambda send: send.__name__)
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_broken_streams_and_refusals_leave_each_record_once_in_order(
+    send: Sending, compression: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script()
+        script.produce.extend([STORE, STORE_AND_BREAK, STORE, BREAK, STORE])
+        script.produce.extend([NotEnoughReplicas("wait"), STORE, STORE_AND_BREAK, STORE_AND_BREAK])
+        script.produce.extend([STORE, STORE, STORE_AND_BREAK])
+        async with (
+            scripted(runtime, script) as log,
+            log.producer(batch_size=200, linger_ms=0, compression=compression) as producer,
+        ):
+            await send(producer, 200)
+            assert producer.statistics().retries > 0
+        assert script.values() == list(range(200))
+        assert script.memory.ids_given == 1
+
+    run(main)
+
+
+def test_one_id_serves_all_partitions_and_each_counts_for_itself() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(partitions=3)
+        async with scripted(runtime, script) as log, log.producer(linger_ms=0) as producer:
+            for number in range(6):
+                await producer.send_and_wait("t", b"%d" % number, partition=number % 3)
+        headers = [
+            parse_header(part.records) for request in script.requests for part in request.partitions
+        ]
+        assert {header.producer_id for header in headers} == {1}
+        assert [header.base_sequence for header in headers] == [0, 0, 0, 1, 1, 1]
+
+    run(main)
+
+
+@pytest.mark.parametrize("acks", ["leader", "none"])
+def test_fewer_acks_turn_it_off_unless_it_is_asked_for(acks: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script()
+        async with scripted(runtime, script) as log:
+            async with log.producer(acks=acks) as producer:
+                await producer.send_and_wait("t", b"1")
+            (request,) = script.requests
+            assert parse_header(request.partitions[0].records).producer_id == -1
+            assert script.memory.ids_given == 0
+            with pytest.raises(InvalidConfig, match="enable_idempotence needs acks='all'"):
+                log.producer(acks=acks, enable_idempotence=True)
+
+    run(main)
+
+
+def test_a_cluster_that_gives_no_ids_fails_the_records_by_a_sentence() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(memory=Stubborn(NotImplementedHere("no such call")))
+        async with scripted(runtime, script) as log:
+            producer = log.producer()
+            with pytest.raises(NotImplementedHere, match="without enable_idempotence"):
+                await producer.send_and_wait("t", b"1")
+            await producer.close()
+            async with log.producer(enable_idempotence=False) as plain:
+                assert (await plain.send_and_wait("t", b"1")).offset == 0
+
+    run(main)
+
+
+def test_an_id_that_is_not_to_be_had_in_time_fails_the_records_with_the_reason() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(memory=Stubborn(NotEnoughReplicas("no quorum")))
+        async with scripted(runtime, script, call_timeout_ms=100) as log:
+            producer = log.producer(delivery_timeout_ms=500)
+            with pytest.raises(TimedOut, match="no quorum"):
+                await producer.send_and_wait("t", b"1")
+            await producer.close()
+
+    run(main)
+
+
+def test_an_id_that_makes_no_sense_is_not_used() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(memory=Stubborn(None))
+        async with scripted(runtime, script) as log:
+            producer = log.producer()
+            with pytest.raises(UnknownServerError, match="producer id -5"):
+                await producer.send_and_wait("t", b"1")
+            await producer.close()
+
+    run(main)
+
+
+class Stubborn(LeaderMemory):
+    """Gives no ids: it refuses, or answers nonsense."""
+
+    def __init__(self, refusal: QuorumlogError | None) -> None:
+        super().__init__()
+        self._refusal = refusal
+
+    async def init_producer_id(
+        self, request: InitProducerIdRequest, context: CallContext
+    ) -> InitProducerIdResponse:
+        if self._refusal is not None:
+            raise self._refusal
+        return InitProducerIdResponse(producer=ProducerIdentity(producer_id=-5))
+
+
+def test_a_batch_that_is_bad_does_not_stop_those_behind_it_on_their_way() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(hold=asyncio.Event())
+        assert script.hold is not None
+        script.hold.set()
+        async with scripted(runtime, script) as log:
+            producer = log.producer(linger_ms=0, batch_size=1)
+            await producer.send_and_wait("t", b"0")
+            script.hold.clear()
+            values = [1, -1, 2, 3, -1, 4, 5, 6]
+            deliveries = [await producer.send("t", b"%d" % value) for value in values]
+            await until(lambda: producer.statistics().in_flight_records == 5)
+            script.hold.set()
+            for value, delivery in zip(values, deliveries, strict=True):
+                if value < 0:
+                    with pytest.raises(InvalidRecord):
+                        await delivery
+                else:
+                    assert (await delivery).offset == value
+            await producer.close()
+        assert script.values() == [0, 1, 2, 3, 4, 5, 6]
+
+    run(main)
+
+
+def test_a_leader_that_lost_what_it_knew_takes_what_comes_next() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script()
+        async with scripted(runtime, script) as log, log.producer(linger_ms=0) as producer:
+            await one_by_one(producer, 3)
+            script.logs[0].clear()  # an unclean election: all but the first batch is gone
+            script.memory.forget()
+            script.memory.note(0, parse_header(script.requests[0].partitions[0].records), 0)
+            assert (await producer.send_and_wait("t", b"3")).offset == 0
+        assert script.values() == [3]
+
+    run(main)
+
+
+# --- from leader to leader -----------------------------------------------------------------------
+
+
+def moved(script: Script, epoch: int) -> NotLeaderOrFollower:
+    """What the broker that led before says: who leads now."""
+    leader = NodeId(script.leaders[0])
+    return NotLeaderOrFollower(
+        "ask another",
+        leader_id=leader,
+        leader_address=script.addresses[leader],
+        leader_epoch=epoch,
+    )
+
+
+def test_a_leader_that_is_named_in_a_refusal_is_asked_without_a_look_up() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script()
+        async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
+            await producer.send_and_wait("t", b"0")
+            looked_up, began_ms = script.lookups, runtime.clock.now_ms()
+            script.leaders[0] = 2
+            script.refusal = moved(script, 1)
+            assert (await producer.send_and_wait("t", b"1")).offset == 1
+            assert script.lookups == looked_up
+            assert runtime.clock.now_ms() - began_ms < 25  # no back-off either, beside the linger
+
+    run(main)
+
+
+def test_a_refusal_that_names_the_leader_of_before_is_not_believed() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script()
+        async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
+            await producer.send_and_wait("t", b"0")
+            script.leaders[0] = 2
+            script.refusal = moved(script, 0)  # the epoch that is known
+            looked_up = script.lookups
+            assert (await producer.send_and_wait("t", b"1")).offset == 1
+            assert script.lookups > looked_up
+
+    run(main)
+
+
+def test_what_is_under_way_at_one_leader_holds_up_what_is_for_the_next() -> None:
+    """The next leader may lack what is under way, and would take what comes behind it first."""
+
+    async def main(runtime: Runtime) -> None:
+        script = Script(hold=asyncio.Event(), partitions=2)
+        assert script.hold is not None
+        script.hold.set()
+        async with scripted(runtime, script, nodes=2) as log:
+            producer = log.producer(linger_ms=0, batch_size=1)
+            await producer.send_and_wait("t", b"0", partition=0)
+            script.hold.clear()
+            first = await producer.send("t", b"1", partition=0)
+            await until(lambda: producer.statistics().in_flight_records == 1)
+            script.leaders[0] = 2
+            await log._connection.refresh("t")
+            second = await producer.send("t", b"2", partition=0)
+            await asyncio.sleep(1)
+            assert len(script.requests) == 2
+            script.hold.set()
+            assert [(await first).offset, (await second).offset] == [1, 2]
+            await producer.close()
+        assert script.values() == [0, 1, 2]
+
+    run(main)
+
+
+def test_records_without_a_key_keep_away_from_a_partition_without_a_leader() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(partitions=3, leaders={1: -1})
+        async with scripted(runtime, script) as log:
+            producer = log.producer(linger_ms=0, batch_size=1)
+            for number in range(50):
+                await producer.send_and_wait("t", b"%d" % number)
+            assert set(script.logs) == {0, 2}
+            script.leaders = {0: -1, 1: -1}
+            await log._connection.refresh("t")
+            producer._sender.admit(await log._connection.layout("t"))
+            for number in range(10):
+                assert (await producer.send_and_wait("t", b"%d" % number)).partition == 2
+            await producer.close()
+
+    run(main)
+
+
+def test_a_running_producer_learns_of_more_partitions() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(partitions=1)
+        async with scripted(runtime, script, metadata_age_ms_max=1_000) as log:
+            producer = log.producer(linger_ms=0, batch_size=1)
+            await producer.send_and_wait("t", b"0")
+            script.partitions = 4
+            await asyncio.sleep(1.5)
+            for number in range(30):
+                await producer.send_and_wait("t", b"%d" % number)
+            assert set(script.logs) == {0, 1, 2, 3}
+            await producer.close()
+
+    run(main)
+
+
+def test_repeats_are_known_though_many_are_under_way_when_the_stream_breaks() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(hold=asyncio.Event())
+        assert script.hold is not None
+        script.hold.set()
+        async with scripted(runtime, script) as log:
+            producer = log.producer(linger_ms=0, batch_size=1)
+            await producer.send_and_wait("t", b"0")
+            script.hold.clear()
+            deliveries = [await producer.send("t", b"%d" % number) for number in range(1, 10)]
+            await until(lambda: producer.statistics().in_flight_records == 5)
+            script.produce = deque([STORE, STORE, STORE_AND_BREAK])
+            script.hold.set()
+            assert [(await delivery).offset for delivery in deliveries] == list(range(1, 10))
+            await producer.close()
+        assert script.values() == list(range(10))
+
+    run(main)

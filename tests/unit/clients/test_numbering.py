@@ -1,0 +1,238 @@
+"""The numbers of a partition's batches: when they are given, kept, and given anew."""
+
+from quorumlog.clients.config import ProducerConfig
+from quorumlog.clients.producing.accumulator import Accumulator
+from quorumlog.clients.producing.batch_encoding import encode_records, renumbered
+from quorumlog.clients.producing.batches import Batch, Part
+from quorumlog.clients.producing.numbering import (
+    EPOCH_MAX,
+    SEQUENCE_MASK,
+    TRUST_MS,
+    Number,
+    Numbering,
+)
+from quorumlog.clients.producing.partitioner import KeyPartitioner
+from quorumlog.errors import InvalidProducerEpoch, OutOfOrderSequence, QuorumlogError, StreamBroken
+from quorumlog.records import decode_all, parse_header
+from quorumlog.records.batch import check_crc
+from quorumlog.records.compression import Codec
+from quorumlog.simulation.entropy import SimEntropy
+
+
+class Bench:
+    """One partition of an idempotent producer whose sender is the test; a batch a record."""
+
+    def __init__(self) -> None:
+        self.accumulator = Accumulator(
+            ProducerConfig(batch_size=1, delivery_timeout_ms=100, linger_ms=0),
+            entropy=SimEntropy("seed/0"),
+            partitioner=KeyPartitioner(),
+            on_work=lambda: None,
+        )
+        self.accumulator.admit("t", 1)
+        self.accumulator.producer_id = 7
+        self.queue = self.accumulator.queue("t", 0)
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            assert self.accumulator.accept("t", None, b"v", 1, (), 0) is not None
+
+    def take(self, now_ms: int = 0) -> list[Part]:
+        """Take all that may be sent."""
+        parts = []
+        while self.accumulator.ready and not self.accumulator.lacks_id(self.queue):
+            part = self.accumulator.take(self.accumulator.ready.popleft(), 1 << 20, now_ms)
+            if part is not None:
+                parts.append(part)
+        return parts
+
+    def store(self, parts: list[Part], now_ms: int = 0) -> None:
+        for part in parts:
+            self.accumulator.stored(part, now_ms)
+
+    def fail(self, parts: list[Part], *, is_unknown: bool = True) -> None:
+        """A stream breaks with them, or they are refused for now; then the queue goes on."""
+        for part in parts:
+            part.batches[0].may_be_stored |= is_unknown
+            self.accumulator.put_back(part, StreamBroken("cut"))
+        self.accumulator.unpark(self.queue)
+
+    def misplace(self, part: Part, error: QuorumlogError) -> tuple[Batch, ...]:
+        is_fenced = isinstance(error, InvalidProducerEpoch)
+        _, lost = self.accumulator.misplaced(part, error, is_fenced=is_fenced)
+        self.accumulator.unpark(self.queue)
+        return lost
+
+
+def numbers(parts: list[Part]) -> list[Number | None]:
+    return [part.batches[0].number for part in parts]
+
+
+def sequences(parts: list[Part]) -> list[int]:
+    return [number.sequence for number in numbers(parts) if number is not None]
+
+
+def test_the_first_goes_alone_and_five_go_once_it_is_acknowledged() -> None:
+    bench = Bench()
+    bench.send(8)
+    first = bench.take()
+    assert numbers(first) == [(7, 0, 0)]
+    bench.store(first)
+    several = bench.take()
+    assert sequences(several) == [1, 2, 3, 4, 5]
+    bench.store(several[:2])
+    assert sequences(bench.take()) == [6, 7]
+
+
+def test_what_failed_keeps_its_numbers_and_the_oldest_goes_alone() -> None:
+    bench = Bench()
+    bench.send(6)
+    bench.store(bench.take())
+    several = bench.take()
+    bench.fail(several[:1])
+    assert bench.take() == []  # the others are under way
+    bench.fail(several[1:])
+    again = bench.take()
+    assert sequences(again) == [1]
+    bench.store(again)
+    assert sequences(bench.take()) == [2, 3, 4, 5]
+
+
+def test_after_a_long_pause_the_leader_may_have_forgotten() -> None:
+    bench = Bench()
+    bench.send(1)
+    bench.store(bench.take(1_000), 1_000)
+    bench.send(3)
+    assert sequences(bench.take(1_000 + TRUST_MS + 1)) == [1]
+    assert len(bench.queue.parts) == 1
+
+
+def test_what_is_given_up_is_followed_by_the_next_epoch() -> None:
+    bench = Bench()
+    bench.send(1)
+    bench.store(bench.take())
+    bench.send(1)
+    bench.accumulator.close_due(0)
+    bench.fail(bench.take())
+    late, _ = bench.accumulator.expired(100)
+    assert [batch.number for batch in late] == [(7, 0, 1)]
+    bench.send(2)
+    assert numbers(bench.take()) == [(7, 1, 0)]
+
+
+def test_what_may_be_stored_behind_a_gap_is_resolved_under_its_old_number() -> None:
+    bench = Bench()
+    bench.send(1)
+    bench.store(bench.take())
+    bench.send(4)
+    several = bench.take()
+    bench.fail(several)
+    first = bench.queue.closed[0]
+    bench.accumulator.refused(bench.take()[0])  # it is given up
+    assert first.number == (7, 0, 1)
+    second = bench.take()
+    assert numbers(second) == [(7, 0, 2)]
+    bench.store(second)
+    third = bench.take()
+    (lost,) = bench.misplace(third[0], OutOfOrderSequence("1 is next"))
+    assert lost.number == (7, 0, 3)  # nothing can tell whether a straggler brings it
+    fourth = bench.take()
+    assert numbers(fourth) == [(7, 0, 4)]
+    bench.misplace(fourth[0], OutOfOrderSequence("1 is next"))
+    bench.send(1)
+    assert numbers(bench.take()) == [(7, 1, 0)]
+
+
+def test_what_is_certainly_not_stored_behind_a_gap_is_numbered_anew() -> None:
+    bench = Bench()
+    bench.send(1)
+    bench.store(bench.take())
+    bench.send(3)
+    bad, second, third = bench.take()
+    bench.accumulator.refused(bad)
+    for part in (second, third):
+        assert bench.misplace(part, OutOfOrderSequence("1 is next")) == ()
+    again = bench.take()
+    assert numbers(again) == [(7, 1, 0)]
+    bench.store(again)
+    assert numbers(bench.take()) == [(7, 1, 1)]
+
+
+def test_a_leader_that_lost_its_log_is_met_with_the_next_epoch() -> None:
+    bench = Bench()
+    bench.send(1)
+    bench.store(bench.take())
+    bench.send(1)
+    bench.fail(bench.take())
+    (part,) = bench.take()
+    assert bench.misplace(part, OutOfOrderSequence("0 is next")) == ()
+    assert numbers(bench.take()) == [(7, 1, 0)]
+
+
+def test_who_finds_its_id_used_by_another_takes_a_new_one() -> None:
+    bench = Bench()
+    bench.send(1)
+    (part,) = bench.take()
+    assert bench.misplace(part, InvalidProducerEpoch("epoch 9 has written")) == ()
+    assert bench.accumulator.lacks_id(bench.queue)
+    bench.accumulator.producer_id = 8
+    assert numbers(bench.take()) == [(8, 0, 0)]
+
+
+def test_epochs_end_and_another_id_begins() -> None:
+    numbering = Numbering(producer_id=7, epoch=EPOCH_MAX - 1, has_gap=True)
+    numbering.begin(-1)
+    assert numbering.give(1) == (7, EPOCH_MAX, 0)
+    numbering.gave_up(Number(7, EPOCH_MAX, 0))
+    numbering.begin(9)
+    assert numbering.give(1) == (9, 0, 0)
+
+
+def test_sequences_begin_again_behind_the_largest() -> None:
+    numbering = Numbering(producer_id=7, next_sequence=SEQUENCE_MASK - 1)
+    assert numbering.give(5).sequence == SEQUENCE_MASK - 1
+    assert numbering.give(1).sequence == 3
+
+
+def test_a_partition_that_comes_back_gets_another_id() -> None:
+    """Its numbers of before would be taken for repeats."""
+    bench = Bench()
+    bench.send(1)
+    bench.store(bench.take())
+    bench.accumulator.forget_topic("t")
+    bench.accumulator.admit("t", 1)
+    assert bench.accumulator.lacks_id(bench.accumulator.queue("t", 0))
+
+
+def test_the_halves_of_a_batch_share_its_range() -> None:
+    bench = Bench()
+    bench.accumulator = Accumulator(
+        ProducerConfig(linger_ms=0),
+        entropy=SimEntropy("seed/0"),
+        partitioner=KeyPartitioner(),
+        on_work=lambda: None,
+    )
+    bench.accumulator.admit("t", 1)
+    bench.accumulator.producer_id = 7
+    bench.queue = bench.accumulator.queue("t", 0)
+    bench.send(5)
+    bench.accumulator.close_all()
+    (whole,) = bench.take()
+    assert bench.accumulator.split(whole)
+    first = bench.take()
+    assert numbers(first) == [(7, 0, 0)]
+    bench.store(first)
+    assert numbers(bench.take()) == [(7, 0, 2)]
+
+
+def test_an_encoded_batch_can_get_another_number() -> None:
+    bench = Bench()
+    bench.send(1)
+    (part,) = bench.take()
+    encoded = encode_records(part.batches[0], Codec.GZIP)
+    changed = renumbered(encoded, Number(9, 3, 41))
+    header = parse_header(changed)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 41)
+    check_crc(changed, 0, header)
+    assert decode_all(changed) == decode_all(encoded)
+    assert renumbered(changed, part.batches[0].number) == encoded
