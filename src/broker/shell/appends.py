@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from ...errors import NotEnoughReplicasAfterAppend, TimedOut
-from ...ids import Offset
+from ...errors import NotEnoughReplicasAfterAppend, NotLeaderOrFollower, TimedOut
+from ...ids import Epoch, Offset
 from ...runtime import Clock
 from ...storage.shell.channel import Appended
 from ..partition import Acks
@@ -15,20 +15,27 @@ from .replica import Replica
 class PendingAppend:
     """Batches whose place in the log is fixed; `settle` waits for as much as `acks` demands."""
 
-    __slots__ = ("_acks", "_clock", "_future", "_replica")
+    __slots__ = ("_acks", "_clock", "_future", "_leader_epoch", "_replica")
 
     def __init__(
-        self, clock: Clock, replica: Replica, future: "asyncio.Future[Appended]", acks: Acks
+        self,
+        clock: Clock,
+        replica: Replica,
+        future: "asyncio.Future[Appended]",
+        acks: Acks,
+        *,
+        leader_epoch: Epoch,
     ) -> None:
         self._clock = clock
         self._replica = replica
         self._future = future
         self._acks = acks
+        self._leader_epoch = leader_epoch  # in which the batches were given their place
 
     async def settle(self, deadline_ms: int) -> AppendResult:
         """Return once acknowledged. Raises TimedOut at `deadline_ms` (Clock.now_ms(); whether the
-        records are stored is then unknown), NotEnoughReplicasAfterAppend, or why nothing was
-        stored. Called once."""
+        records are stored is then unknown), NotLeaderOrFollower when the leadership went meanwhile
+        (the same), NotEnoughReplicasAfterAppend, or why nothing was stored."""
         if not self._future.done():  # done is the usual case behind others of the same stream
             await self._until(self._future, deadline_ms)
         appended = self._future.result()
@@ -41,16 +48,31 @@ class PendingAppend:
         )
 
     async def _acknowledged(self, next_offset: Offset, deadline_ms: int) -> None:
+        if self._acks is Acks.NONE:
+            return
+        self._check_leadership()
         partition = self._replica.partition
         if partition.is_acknowledged(self._acks, next_offset):
             return
-        self._replica.check()
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wait = partition.wait_for(self._acks, next_offset, wake)
         try:
             await self._until(wake, deadline_ms)
         finally:
             partition.forget(wait)
+
+    def _check_leadership(self) -> None:
+        """What was stored in an earlier leadership may have been cut since, and what is committed
+        at its offsets may be another leader's."""
+        self._replica.check()
+        partition = self._replica.partition
+        if partition.leader_epoch != self._leader_epoch:
+            raise NotLeaderOrFollower(
+                f"leader epoch {self._leader_epoch} was over before this was acknowledged; the"
+                " records may be stored or not: repeat",
+                topic=partition.topic,
+                partition=partition.index,
+            )
 
     async def _until(self, future: "asyncio.Future[Any]", deadline_ms: int) -> None:
         left_ms = max(0, deadline_ms - self._clock.now_ms())

@@ -45,7 +45,7 @@ from ..requests import (
 from .appends import PendingAppend
 from .deletions import delete_records
 from .fetcher import DEFAULT_REPLICATION, ReplicationConfig
-from .follow_session import FollowSession
+from .follow_session import FollowSession, LeaderStream
 from .reads import Reads
 from .replica import Replica
 from .replication import ControllerLink, Replication
@@ -247,13 +247,11 @@ class ReplicaManager:
         """Whose data directory this is."""
         return self._replication.cluster_id
 
-    def new_session(self, follower: NodeId, broker_epoch: Offset) -> FollowSession:
-        """Return a session for a follower's stream; the one before it ends."""
-        return self._replication.new_session(follower, broker_epoch)
-
-    def session_ended(self, session: FollowSession) -> None:
-        """Its stream is over."""
-        self._replication.session_ended(session)
+    def begin_session(
+        self, stream: LeaderStream, follower: NodeId, broker_epoch: Offset
+    ) -> FollowSession:
+        """Serve a follower on its stream; the session before it ends. Raises Stopping."""
+        return self._replication.begin_session(stream, follower, broker_epoch)
 
     # --- the front doors ----------------------------------------------------------------------
 
@@ -389,7 +387,9 @@ class ReplicaManager:
             flush=replica.flushes and acks is not Acks.NONE,
         )
         future.add_done_callback(_retrieve)
-        return PendingAppend(self._runtime.clock, replica, future, acks)
+        return PendingAppend(
+            self._runtime.clock, replica, future, acks, leader_epoch=state.leader_epoch
+        )
 
     def _has_lapsed(self, acks: Acks) -> bool:
         if acks is Acks.ALL or self._config.lapsed_accepts_acks_one:

@@ -262,6 +262,33 @@ def test_a_lost_leadership_refuses_wakes_and_comes_back_with_the_same_log() -> N
     simulate(main)
 
 
+def test_an_answer_that_comes_late_is_none_of_a_later_leadership() -> None:
+    """Requests of a stream are answered in order, so one may wait behind others while the
+    leadership goes and the batch is cut: what another leader committed at its offset is not it."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, replicas=(ME, OTHER)))
+            pending = await b.replicas.submit(
+                "t", 0, encode_batch([Record(0, 1, None, b"a")]), acks=Acks.ALL, leader_epoch=None
+            )
+            await asyncio.sleep(0.1)
+            change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=OTHER)
+            b.apply(pb.MetadataRecord(partition_change=change))
+            partition = b.replicas.held("t", 0).partition
+            assert partition.replicated(leader_epoch=1, leader_high_watermark=1, log_end_offset=1)
+            with pytest.raises(NotLeaderOrFollower):
+                await pending.settle(runtime.clock.now_ms() + 1_000)
+            again = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=ME)
+            b.apply(pb.MetadataRecord(partition_change=again))
+            await asyncio.sleep(0.1)
+            assert partition.is_leader
+            with pytest.raises(NotLeaderOrFollower, match="stored or not"):
+                await pending.settle(runtime.clock.now_ms() + 1_000)
+
+    simulate(main)
+
+
 def test_a_partition_led_elsewhere_names_its_leader() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
