@@ -113,13 +113,24 @@ class ForwardingProxy:
         """Abort every connection; new ones are taken."""
         self._on_loop(self._abort_all)
 
-    def hold(self) -> None:
-        """Let nothing through until `release`: connections live, and are silent."""
-        self._on_loop(lambda: self._flowing.clear())
+    def hold(self, *directions: Direction) -> None:
+        """Let nothing through in some directions, none given: in both, until `release`: connections
+        live, and are silent."""
+
+        def change() -> None:
+            for direction in directions or tuple(Direction):
+                self._flowing[direction].clear()
+
+        self._on_loop(change)
 
     def release(self) -> None:
         """Let what was held through, in order."""
-        self._on_loop(lambda: self._flowing.set())
+
+        def change() -> None:
+            for flowing in self._flowing.values():
+                flowing.set()
+
+        self._on_loop(change)
 
     def refuse(self) -> None:
         """Refuse new connections until `admit`."""
@@ -165,8 +176,9 @@ class ForwardingProxy:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
-        self._flowing = asyncio.Event()
-        self._flowing.set()
+        self._flowing = {direction: asyncio.Event() for direction in Direction}
+        for flowing in self._flowing.values():
+            flowing.set()
         self._server: asyncio.Server | None = None
         await self._listen()
         self._ready.set_result(None)
@@ -230,7 +242,7 @@ class ForwardingProxy:
         while chunk := await reader.read(CHUNK_BYTES):
             if self.delay_s:
                 await asyncio.sleep(self.delay_s)
-            await self._flowing.wait()
+            await self._flowing[direction].wait()
             passed, is_cut = self._lines[direction].take(chunk)
             writer.write(passed)
             await writer.drain()

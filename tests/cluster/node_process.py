@@ -1,10 +1,13 @@
 """A real node process that a test kills, stops, pauses and starts again at the same address."""
 
+import json
+import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -31,19 +34,34 @@ def free_port() -> int:
 class NodeProcess:
     """A node of a configuration file in `folder`; formatted at once, started on entering."""
 
-    def __init__(self, folder: Path, *, advertised: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        advertised: str = "",
+        settings: Mapping[str, object] | None = None,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`settings` go before those of a node that is alone; `prefix` is a command that runs the
+        node's command in its place, with `environment` besides this process's."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.address = f"127.0.0.1:{free_port()}"
         self._file = folder / "node.toml"
         self._log = folder / "node.log"
-        lines = {
+        lines: dict[str, object] = {
             "data.dir": str(folder / "data"),
-            "listeners.grpc": self.address,
+            "listeners.grpc": f"127.0.0.1:{free_port()}",
             "listeners.controller": f"127.0.0.1:{free_port()}",
         }
         if advertised:
             lines["advertised.grpc"] = advertised
-        self._file.write_text("".join(f'{name} = "{value}"\n' for name, value in lines.items()))
+        lines |= settings or {}
+        self.address = str(lines["listeners.grpc"])
+        self.data_dir = str(lines["data.dir"])
+        rows = (f"{name} = {json.dumps(value)}\n" for name, value in lines.items())
+        self._file.write_text("".join(rows))
+        self._prefix = list(prefix)
+        self._environment = {**os.environ, **(environment or {})}
         format_storage(load_config(str(self._file)))
         self._process: subprocess.Popen[str] | None = None
 
@@ -65,15 +83,25 @@ class NodeProcess:
         assert self._process is not None, "the node is down"
         return self._process.pid
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it was started, and not killed or stopped since."""
+        return self._process is not None
+
+    def ended(self) -> int | None:
+        """Its exit code when it ended by itself."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> None:
         """Start it and wait until it serves."""
         assert self._process is None, "the node is up"
         with self._log.open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-c", SERVE, str(self._file)],
+                [*self._prefix, sys.executable, "-c", SERVE, str(self._file)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                env=self._environment,
             )
         assert process.stdout is not None
         self._process = process
@@ -81,7 +109,7 @@ class NodeProcess:
         line = process.stdout.readline() if seen else ""
         if not line:
             self.kill()
-            raise AssertionError(f"the node does not start: {self.complaints()}")
+            raise AssertionError(f"the node does not start: {self.complaints()[-5_000:]}")
 
     def kill(self) -> None:
         """SIGKILL: nothing of it cleans up. One that is down stays so."""

@@ -30,7 +30,6 @@ from .options import ClusterOptions, Habits
 
 RETRY_S: Final = 0.3
 POLL_MS: Final = 500
-READER_LIVES_MS: Final = (5_000, 40_000)
 CERTAINLY_REFUSED: Final = (MessageTooLarge, InvalidRequest)
 NEVER: Final = (CorruptionError, OffsetOutOfRange, UnknownServerError)  # no fault explains these
 TIRED: Final = 10  # so many times longer are the pauses then
@@ -251,7 +250,7 @@ class Application:
     async def _read(self, log: AsyncLog, name: str) -> None:
         """Follow everything, with a new consumer from the start now and then."""
         entropy, clock = self.runtime.entropy.stream(name), self.runtime.clock
-        low, high = READER_LIVES_MS
+        low, high = self.habits.reader_lives_ms
         while not self.notes.is_over:
             self.notes.readers += 1
             life = f"{name}/{self.notes.readers}"

@@ -69,6 +69,7 @@ class Habits:
     compression: str
     delivery_timeout_ms: int
     records_max: int  # of all producers; beyond it they take it easy
+    reader_lives_ms: tuple[int, int] = (5_000, 40_000)  # then a reader begins anew at the start
 
 
 def draw_options(entropy: SimEntropy) -> ClusterOptions:

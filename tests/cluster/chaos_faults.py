@@ -1,0 +1,217 @@
+"""What a chaos run does to its nodes, a kind of fault after the other; and how each is mended.
+
+A fault hurts one node, so that a majority lives; only `blackout` ends them all.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from quorumlog.clients.log import AsyncLog
+from quorumlog.errors import QuorumlogError
+from quorumlog.simulation.checkers import Place
+
+from .chaos_links import CLIENTS, Cut
+from .chaos_nodes import ChaosNodes, eventually
+
+MOVE_S: Final = 120.0  # until a move of all partitions is over
+SPANS_S: Final = (1.0, 6.0)  # how long a fault lasts at least
+
+
+class Kind(StrEnum):
+    """Kinds of faults; DEAF, MUTE and BRIDGE need wires that can be cut one by one."""
+
+    KILL = "kill"  # SIGKILL
+    STOP = "stop"  # an orderly stop, and a start later
+    PAUSE = "pause"  # SIGSTOP, and SIGCONT later
+    ISOLATE = "isolate"  # cut off from all nodes, and from clients or not
+    MUTE = "mute"  # no other node hears it
+    DEAF = "deaf"  # it hears no other node
+    BRIDGE = "bridge"  # two nodes do not hear each other, or one does not hear the other
+    CLIENTS = "clients"  # it and the clients do not hear each other, all nodes do
+    SLOW = "slow disk"  # every sync takes long
+    FULL = "full disk"  # no byte is free
+    ROLL = "rolling restart"  # all nodes in turn, in order
+    MOVE = "reassignment"  # replicas are taken away and added, one with a node that is killed
+    BLACKOUT = "blackout"  # all nodes are killed
+
+
+KINDS: Final = tuple(Kind)
+ONE_BY_ONE: Final = frozenset({Kind.MUTE, Kind.DEAF, Kind.BRIDGE})
+UNSERVED: Final = frozenset({Kind.CLIENTS, Kind.FULL, Kind.BLACKOUT})
+"""Faults under which a partition may have a leader that lives and that clients get nothing from."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """Inflicts and mends; one fault at a time."""
+
+    nodes: ChaosNodes
+    drawn: random.Random
+    log: AsyncLog  # an operator's
+    places: Sequence[Place]
+    happened: Counter[Kind] = field(default_factory=Counter)
+    victim: int = 0  # of the present fault, 0: none in particular
+    span_s: float = 0.0
+
+    def round_of(self, kinds: Sequence[Kind]) -> list[Kind]:
+        """Each kind that this machine permits once, in an order of its own."""
+        found = [kind for kind in kinds if self._is_possible(kind)]
+        assert found, f"none of {', '.join(kinds)} can be done here: {self.nodes.skipped}"
+        self.drawn.shuffle(found)
+        return found
+
+    async def inflict(self, kind: Kind) -> bool:
+        """Begin a fault; returns whether every partition must be served while it lasts."""
+        self.happened[kind] += 1
+        self.span_s = self.drawn.uniform(*SPANS_S)
+        self.victim = self.drawn.choice(self.nodes.shape.numbers)
+        links, victim = self.nodes.links, self.victim
+        match kind:
+            case Kind.KILL:
+                self.nodes.nodes[victim].kill()
+            case Kind.STOP:
+                await self.nodes.stop(victim)
+            case Kind.PAUSE:
+                self.nodes.nodes[victim].pause()
+            case Kind.ISOLATE | Kind.MUTE | Kind.DEAF | Kind.BRIDGE | Kind.CLIENTS:
+                links.cut(self._cuts(kind))
+                return links.can_cut and kind not in UNSERVED
+            case Kind.SLOW:
+                self.nodes.slow(victim, self.drawn.choice((50, 300, 1_000)))
+            case Kind.FULL:
+                self.victim = self.nodes.small
+                await asyncio.to_thread(self.nodes.fill)
+            case Kind.ROLL | Kind.MOVE:
+                self.victim = 0
+            case Kind.BLACKOUT:
+                self.victim = 0
+                for node in self.nodes.nodes.values():
+                    node.kill()
+        return kind not in UNSERVED
+
+    async def go_on(self, kind: Kind) -> None:
+        """What the fault goes on with, besides lasting for a while."""
+        match kind:
+            case Kind.ROLL:
+                await self._roll()
+            case Kind.MOVE:
+                await self._move()
+            case _:
+                await asyncio.sleep(self.span_s)
+
+    async def mend(self, kind: Kind) -> None:
+        """End the fault; every node serves then."""
+        match kind:
+            case Kind.KILL | Kind.STOP:
+                await self.nodes.start(self.victim)
+            case Kind.PAUSE:
+                self.nodes.nodes[self.victim].resume()
+            case Kind.ISOLATE | Kind.MUTE | Kind.DEAF | Kind.BRIDGE | Kind.CLIENTS:
+                self.nodes.links.heal()
+            case Kind.SLOW:
+                self.nodes.slow(self.victim, 0)
+            case Kind.FULL:
+                self.nodes.empty()
+                await self._revive(self.victim)
+            case Kind.ROLL | Kind.MOVE:
+                pass
+            case Kind.BLACKOUT:
+                await self.nodes.start(*self.nodes.shape.numbers)
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _cuts(self, kind: Kind) -> list[Cut]:
+        """Draw what does not arrive any more."""
+        others = self._others(self.victim)
+        match kind:
+            case Kind.MUTE:
+                return _out(self.victim, others)
+            case Kind.DEAF:
+                return _in(self.victim, others)
+            case Kind.BRIDGE:
+                other = [self.drawn.choice(others)]
+                one, back = _out(self.victim, other), _in(self.victim, other)
+                return self.drawn.choice(([*one, *back], one, back))
+            case Kind.CLIENTS:
+                others = [CLIENTS]
+            case _:
+                others += [CLIENTS] if self.drawn.random() < 0.5 else []
+        return [*_out(self.victim, others), *_in(self.victim, others)]
+
+    def _is_possible(self, kind: Kind) -> bool:
+        match kind:
+            case Kind.SLOW:
+                return self.nodes.can_slow
+            case Kind.FULL:
+                return bool(self.nodes.small)
+            case _:
+                return self.nodes.links.can_cut or kind not in ONE_BY_ONE
+
+    def _others(self, number: int) -> list[int]:
+        return [other for other in self.nodes.shape.numbers if other != number]
+
+    async def _revive(self, number: int) -> None:
+        """Start a node that ended because of its disk."""
+        node = self.nodes.nodes[number]
+        if node.ended() is not None:
+            node.kill()
+            await self.nodes.start(number)
+
+    async def _roll(self) -> None:
+        for number in self.nodes.shape.numbers:
+            await self.nodes.stop(number)
+            await self.nodes.start(number)
+            await self._wait_in_sync()
+
+    async def _move(self) -> None:
+        """Take a replica of each partition away and add it again; kill one that is added."""
+        brokers = self.nodes.shape.broker_numbers
+        orders = {place: self.drawn.sample(brokers, len(brokers)) for place in self.places}
+        await self._wait_in_sync()
+        await self._ask({place: order[:-1] for place, order in orders.items()})
+        await self._wait_moved()
+        await self._ask({place: order[::-1] for place, order in orders.items()})
+        if self.drawn.random() < 0.5:
+            added = self.drawn.choice(sorted({order[-1] for order in orders.values()}))
+            self.nodes.nodes[added].kill()
+            await asyncio.sleep(self.span_s)
+            await self.nodes.start(added)
+        await self._wait_moved()
+        await self._wait_in_sync()
+
+    async def _ask(self, targets: dict[Place, list[int]]) -> None:
+        outcomes = await self.log.admin.reassign_partitions(targets)
+        errors = [one for one in outcomes if one.error is not None]
+        assert not errors, f"a move is refused: {errors}"
+
+    async def _wait_moved(self) -> None:
+        async def is_over() -> bool:
+            return not await self.log.admin.list_reassignments()
+
+        await eventually(is_over, within_s=MOVE_S, why="all partitions are moved")
+
+    async def _wait_in_sync(self) -> None:
+        names = sorted({topic for topic, _ in self.places})
+
+        async def is_in_sync() -> bool:
+            try:
+                topics = await self.log.admin.describe_topics(names)
+            except QuorumlogError:
+                return False
+            states = [state for topic in topics for state in topic.partitions]
+            return all(set(state.isr) == set(state.replicas) for state in states)
+
+        await eventually(is_in_sync, within_s=MOVE_S, why="all replicas are in sync")
+
+
+def _out(number: int, others: Sequence[int]) -> list[Cut]:
+    return [(number, other) for other in others]
+
+
+def _in(number: int, others: Sequence[int]) -> list[Cut]:
+    return [(other, number) for other in others]

@@ -1,0 +1,274 @@
+"""The wires between the nodes of a chaos run, and the places where they are cut.
+
+Where this machine permits it each node has a network namespace of its own, wired to a hub that
+forwards: the hub drops what goes from one to another, each way by itself, and silently, as a broken
+switch does. Elsewhere a forwarding proxy stands before each listener of a node; it can only hold
+everything that goes in or comes out there, whoever sent it, and not what voters stream.
+
+Members are numbers: 0 is where the clients are (this process), others are nodes.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol
+
+from quorumlog.testing import Direction, ForwardingProxy
+
+from .node_process import free_port
+
+CLIENTS: Final = 0
+SANDBOX: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+SANDBOX_MARK: Final = "QUORUMLOG_CHAOS_SANDBOX"
+"""Set in a process that has namespaces of its own, which end with it."""
+
+Cut = tuple[int, int]  # from a member to another one: what goes this way does not arrive
+
+
+class Links(Protocol):
+    """The wires of a run; entered before nodes start, left after they ended."""
+
+    can_cut: bool  # between any two members, each way by itself
+
+    def __enter__(self) -> "Links": ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def prefix(self, number: int) -> Sequence[str]:
+        """The command that runs a node's command where its wires end."""
+
+    def settings(self, number: int) -> dict[str, object]:
+        """What the node listens on, and what it tells others."""
+
+    def grpc(self, number: int) -> str:
+        """Where clients reach a node."""
+
+    def controller(self, number: int) -> str:
+        """Where other nodes reach a node's controller."""
+
+    def cut(self, cuts: Iterable[Cut]) -> None:
+        """Drop what goes these ways from now on."""
+
+    def heal(self) -> None:
+        """Let everything through again."""
+
+
+def is_permitted() -> bool:
+    """Whether this machine lets us have namespaces; tried, and nothing is left of it."""
+    script = (
+        "ip link add quorumlog-a type veth peer name quorumlog-b && ip link set lo up && "
+        "ip rule add from 10.0.0.1 to 10.0.0.2 blackhole && "
+        "echo 1 > /proc/sys/net/ipv4/ip_forward && nsenter --net=/proc/self/ns/net true"
+    )
+    try:
+        tried = subprocess.run(
+            [*SANDBOX, "sh", "-c", script], capture_output=True, timeout=30, check=False
+        )
+    except OSError:
+        return False
+    return tried.returncode == 0
+
+
+def enter_sandbox(module: str, arguments: Sequence[str]) -> int | None:
+    """Run the module once more in namespaces of its own, and return its exit code; None: this is
+    that process, or there are none to be had."""
+    if SANDBOX_MARK in os.environ or not is_permitted():
+        return None
+    command = [*SANDBOX, sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, env={**os.environ, SANDBOX_MARK: "1"}, check=False).returncode
+
+
+def links_for(numbers: Sequence[int]) -> Links:
+    """The best wires that this process may have."""
+    return NamespaceLinks(numbers) if SANDBOX_MARK in os.environ else ProxyLinks(numbers)
+
+
+class NamespaceLinks:
+    """A namespace a node, and one for the hub; this process is in another one, the clients'."""
+
+    can_cut = True
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._numbers = list(numbers)
+        self._holders: dict[int, subprocess.Popen[bytes]] = {}  # they keep the namespaces
+        self._hub: subprocess.Popen[bytes] | None = None
+        self._stack = ExitStack()
+        self._cuts: set[Cut] = set()  # membership only
+
+    def __enter__(self) -> "NamespaceLinks":
+        with self._stack:
+            self._hub = self._hold()
+            self._on_hub("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+            self._on_hub("ip", "link", "set", "lo", "up")
+            _run("ip", "link", "set", "lo", "up")
+            self._wire(CLIENTS, str(os.getpid()), ())
+            for number in self._numbers:
+                holder = self._holders[number] = self._hold()
+                self._wire(number, str(holder.pid), self.prefix(number))
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def prefix(self, number: int) -> Sequence[str]:
+        return ("nsenter", f"--net=/proc/{self._holders[number].pid}/ns/net", "--")
+
+    def settings(self, number: int) -> dict[str, object]:
+        return {
+            "listeners.grpc": self.grpc(number),
+            "listeners.controller": self.controller(number),
+        }
+
+    def grpc(self, number: int) -> str:
+        return f"{_host(number)}:9094"
+
+    def controller(self, number: int) -> str:
+        return f"{_host(number)}:9093"
+
+    def cut(self, cuts: Iterable[Cut]) -> None:
+        for cut in sorted(set(cuts) - self._cuts):
+            self._cuts.add(cut)
+            self._rule("add", cut)
+
+    def heal(self) -> None:
+        for cut in sorted(self._cuts):
+            self._rule("del", cut)
+        self._cuts.clear()
+
+    def _rule(self, verb: str, cut: Cut) -> None:
+        source, target = (_host(member) for member in cut)
+        self._on_hub("ip", "rule", verb, "from", source, "to", target, "blackhole")
+
+    def _hold(self) -> subprocess.Popen[bytes]:
+        """A process that does nothing in a new network namespace."""
+        holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "echo && exec sleep infinity"], stdout=subprocess.PIPE
+        )
+        self._stack.callback(_end, holder)
+        assert holder.stdout is not None
+        assert holder.stdout.readline(), "no namespace"
+        return holder
+
+    def _on_hub(self, *command: str) -> None:
+        assert self._hub is not None, "the links are not entered"
+        _run("nsenter", f"--net=/proc/{self._hub.pid}/ns/net", "--", *command)
+
+    def _wire(self, number: int, pid: str, prefix: Sequence[str]) -> None:
+        """Lay a wire from a member to the hub."""
+        here, hub = _host(number), _host(number, 1)
+        link = ("ip", "link", "add", f"member{number}", "type", "veth")
+        self._on_hub(*link, "peer", "name", "hub", "netns", pid)
+        self._on_hub("ip", "address", "add", f"{hub}/30", "dev", f"member{number}")
+        self._on_hub("ip", "link", "set", f"member{number}", "up")
+        _run(*prefix, "ip", "address", "add", f"{here}/30", "dev", "hub")
+        _run(*prefix, "ip", "link", "set", "hub", "up")
+        _run(*prefix, "ip", "link", "set", "lo", "up")
+        _run(*prefix, "ip", "route", "add", "default", "via", hub)
+
+
+class ProxyLinks:
+    """A proxy before each listener of each node; a cut to or from a node is one of all others."""
+
+    can_cut = False
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._ports = {number: (free_port(), free_port()) for number in numbers}
+        self._grpc = {n: ForwardingProxy(_local(grpc)) for n, (grpc, _) in self._ports.items()}
+        self._controller = {
+            n: ForwardingProxy(_local(port)) for n, (_, port) in self._ports.items()
+        }
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "ProxyLinks":
+        with self._stack:
+            for proxy in self._all():
+                self._stack.enter_context(proxy)
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def prefix(self, number: int) -> Sequence[str]:
+        return ()
+
+    def settings(self, number: int) -> dict[str, object]:
+        grpc, controller = self._ports[number]
+        return {
+            "listeners.grpc": _local(grpc),
+            "listeners.controller": _local(controller),
+            "advertised.grpc": self.grpc(number),
+            "advertised.controller": self.controller(number),
+        }
+
+    def grpc(self, number: int) -> str:
+        return self._grpc[number].address
+
+    def controller(self, number: int) -> str:
+        return self._controller[number].address
+
+    def cut(self, cuts: Iterable[Cut]) -> None:
+        for source, target in cuts:
+            for number, way in ((target, Direction.TO_SERVER), (source, Direction.TO_CLIENT)):
+                if number != CLIENTS:
+                    self._grpc[number].hold(way)
+                    self._controller[number].hold(way)
+
+    def heal(self) -> None:
+        for proxy in self._all():
+            proxy.release()
+
+    def _all(self) -> list[ForwardingProxy]:
+        return [*self._grpc.values(), *self._controller.values()]
+
+
+def _host(number: int, at: int = 2) -> str:
+    """The address of a member's end of its wire; `at` 1: the hub's end."""
+    return f"10.77.{number}.{at}"
+
+
+def _local(port: int) -> str:
+    return f"127.0.0.1:{port}"
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def small_disk(folder: Path, size_mib: int) -> str:
+    """Mount a memory disk of this size at a folder that is made; returns why not, "" if so. Ends
+    with the namespaces of this process."""
+    if SANDBOX_MARK not in os.environ:
+        return "no mount namespace"
+    folder.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr.strip() if done.returncode else ""

@@ -1,0 +1,223 @@
+"""The nodes of a chaos run: formed, started, hurt and looked at; the clients are elsewhere."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Final
+
+from quorumlog.runtime.files import RealFiles
+from quorumlog.server.addresses import id_text
+from quorumlog.storage.inspection.diff import diff
+from quorumlog.storage.inspection.directory import check
+
+from .chaos_links import Links, small_disk
+from .node_process import NodeProcess
+
+DISK_MIB: Final = 512  # of the one node with a disk of its own
+SLOW_DISK: Final = Path(__file__).with_name("slow_disk.c")
+SETTINGS: Final[dict[str, object]] = {"replica.lag.time.max.ms": 5_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the nodes are; combined ones are both."""
+
+    controllers: int
+    brokers: int
+    is_combined: bool
+
+    @property
+    def numbers(self) -> list[int]:
+        """Every node."""
+        count = self.brokers if self.is_combined else self.controllers + self.brokers
+        return list(range(1, count + 1))
+
+    @property
+    def broker_numbers(self) -> list[int]:
+        """Those that hold partitions."""
+        return self.numbers[-self.brokers :]
+
+    @property
+    def controller_numbers(self) -> list[int]:
+        """Those that vote."""
+        return self.numbers[: self.controllers]
+
+    def roles(self, number: int) -> list[str]:
+        """What a node is."""
+        is_voter, is_broker = number in self.controller_numbers, number in self.broker_numbers
+        return ["controller"] * is_voter + ["broker"] * is_broker
+
+
+COMBINED: Final = Shape(3, 3, is_combined=True)
+APART: Final = Shape(3, 3, is_combined=False)
+
+
+@dataclass(slots=True)
+class ChaosNodes:
+    """All nodes of a run, by number."""
+
+    folder: Path
+    shape: Shape
+    links: Links
+    nodes: dict[int, NodeProcess] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)  # what this machine does not permit, and why
+    small: int = 0  # the node whose disk can be filled; 0: none
+    starts: int = 0
+    _slow_disk: str = ""  # the library that makes disks slow; "": none
+
+    def form(self) -> None:
+        """Lay all nodes out, and format them."""
+        self._slow_disk = self._build_slow_disk()
+        cluster_id = id_text(os.urandom(16))
+        addresses = {n: self.links.controller(n) for n in self.shape.controller_numbers}
+        voters = [f"{n}@{address}:{id_text(os.urandom(16))}" for n, address in addresses.items()]
+        last = self.shape.numbers[-1]
+        if why := small_disk(self._place(last), DISK_MIB):
+            self.skipped.append(f"full disks: {why}")
+        else:
+            self.small = last
+        for number in self.shape.numbers:
+            settings: dict[str, object] = {
+                "node.id": number,
+                "node.roles": self.shape.roles(number),
+                "cluster.id": cluster_id,
+                "data.dir": str(self._place(number) / "data"),
+                "controller.bootstrap": [a for n, a in addresses.items() if n != number],
+                **self.links.settings(number),
+                **SETTINGS,
+            }
+            if number in addresses:
+                settings["controller.voters"] = voters
+            self.nodes[number] = NodeProcess(
+                self.folder / f"node-{number}",
+                settings=settings,
+                prefix=self.links.prefix(number),
+                environment=self._environment(number),
+            )
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients begin."""
+        return ",".join(self.links.grpc(number) for number in self.shape.broker_numbers)
+
+    # --- lives ---------------------------------------------------------------------------------
+
+    async def start(self, *numbers: int) -> None:
+        """Start nodes at once, and wait until all of them serve."""
+        self.starts += len(numbers)
+        await asyncio.gather(*(asyncio.to_thread(self.nodes[n].start) for n in numbers))
+
+    async def stop(self, number: int) -> None:
+        """End a node in order; raises AssertionError when it does not end so."""
+        node = self.nodes[number]
+        code = await asyncio.to_thread(node.stop)
+        assert code == 0, f"node {number} ended with {code}: {node.complaints()[-5_000:]}"
+
+    def kill_all(self) -> None:
+        """End what is left of them, whatever it does."""
+        for node in self.nodes.values():
+            with suppress(AssertionError):
+                node.resume()
+            node.kill()
+
+    def check_up(self) -> None:
+        """Raise AssertionError when a node ended by itself, or one wrote a traceback."""
+        for number, node in self.nodes.items():
+            code = node.ended()
+            said = node.complaints()
+            assert code is None, f"node {number} ended by itself with {code}: {said[-5_000:]}"
+            at = said.find("Traceback")
+            assert at < 0, f"node {number} wrote a traceback: {said[max(0, at - 500) : at + 4_000]}"
+
+    # --- disks ---------------------------------------------------------------------------------
+
+    @property
+    def can_slow(self) -> bool:
+        """Whether disks can be made slow."""
+        return bool(self._slow_disk)
+
+    def slow(self, number: int, sync_ms: int) -> None:
+        """Make every sync of a node take so much longer; 0: no longer."""
+        path = self.folder / f"slow-{number}"
+        if sync_ms:
+            path.write_text(str(sync_ms))
+        else:
+            path.unlink()
+
+    def fill(self) -> None:
+        """Leave no byte free on the small disk."""
+        with (self._place(self.small) / "balloon").open("wb", buffering=0) as balloon:
+            for size in (1 << 20, 4096):
+                with suppress(OSError):
+                    while balloon.write(bytes(size)) == size:
+                        pass
+
+    def empty(self) -> None:
+        """Give the room back."""
+        (self._place(self.small) / "balloon").unlink()
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def judge_disks(self) -> dict[str, int]:
+        """Have `check` and `diff` look at every directory of nodes that have ended; raises
+        AssertionError with what they find."""
+        files = RealFiles()
+        for node in self.nodes.values():
+            report = check(files, node.data_dir)
+            problems = [one for one in report.all_findings() if one.severity == "problem"]
+            assert report.is_ok, f"{node.data_dir} is not whole: {problems}"
+        same = 0
+        for group in (self.shape.broker_numbers, self.shape.controller_numbers):
+            for a, b in combinations(group, 2):
+                found = diff(files, self.nodes[a].data_dir, self.nodes[b].data_dir)
+                logs = [log.as_dict() for log in found.logs if not log.is_same]
+                assert found.is_same, (
+                    f"nodes {a} and {b} differ: {logs}, only in one of them:"
+                    f" {found.only_in_a} {found.only_in_b}"
+                )
+                same += sum(log.same_count for log in found.logs)
+        return {"directories": len(self.nodes), "records_equal": same}
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _place(self, number: int) -> Path:
+        return self.folder / f"disk-{number}"
+
+    def _build_slow_disk(self) -> str:
+        compiler = shutil.which("cc")
+        if compiler is None or not shutil.which("ld"):
+            self.skipped.append("slow disks: no C compiler")
+            return ""
+        library = self.folder / "slow_disk.so"
+        command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SLOW_DISK), "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.skipped.append(f"slow disks: {done.stderr.strip()[-200:]}")
+            return ""
+        return str(library)
+
+    def _environment(self, number: int) -> dict[str, str]:
+        found = {"QUORUMLOG_LOG": "INFO"}
+        if self._slow_disk:
+            found |= {
+                "LD_PRELOAD": self._slow_disk,
+                "SLOW_DISK_FILE": str(self.folder / f"slow-{number}"),
+            }
+        return found
+
+
+async def eventually(look: Callable[[], Awaitable[bool]], *, within_s: float, why: str) -> float:
+    """Look until it is so; returns the seconds that took, raises AssertionError after `within_s`
+    with `why`."""
+    began_s = time.monotonic()
+    while not await look():
+        assert time.monotonic() < began_s + within_s, f"not within {within_s:.0f} s: {why}"
+        await asyncio.sleep(0.1)
+    return time.monotonic() - began_s
