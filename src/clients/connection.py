@@ -37,6 +37,7 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
+LOOK_UP_MS = 2_000  # of one broker, while there are others to ask; longer from try to try
 UNKNOWN_TOPIC_TIMEOUT_MS = 1_000  # a topic that is still absent after it does not exist
 
 
@@ -114,20 +115,25 @@ class Connection:
         *,
         deadline_ms: int | None = None,
         retry_on: Callable[[BaseException], bool] = is_retriable,
+        answers_soon: bool = False,
     ) -> R:
         """Call whichever broker answers, repeating retriable errors until the deadline.
 
-        Raises what a broker said last: that another one is not reached, or that the time is over,
-        says less, and the former not that nothing was done.
+        `answers_soon`: a broker that takes longer than `LOOK_UP_MS` may be hanging, and the next
+        one is asked. Raises what a broker said last: that another one is not reached, or that the
+        time is over, says less, and the former not that nothing was done.
         """
         deadline_ms = self.deadline_ms(deadline_ms)
         said: QuorumlogError | None = None
+        soon_ms = LOOK_UP_MS
 
         async def attempt(remaining_ms: int) -> R:
-            nonlocal said
+            nonlocal said, soon_ms
             addresses = self._any_addresses()
             address = addresses[self._next_broker % len(addresses)]
             timeout_ms = min(remaining_ms, self.config.request_timeout_ms)
+            if answers_soon and len(addresses) > 1:
+                timeout_ms, soon_ms = min(timeout_ms, soon_ms), 2 * soon_ms
             try:
                 return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
             except NotImplementedHere as error:
@@ -337,6 +343,7 @@ class Connection:
                 names=[topic], min_metadata_offset=self.topology.metadata_offset
             ),
             deadline_ms=deadline_ms,
+            answers_soon=True,
         )
         self.topology.saw_offset(answer.metadata_offset)
         self.topology.saw_brokers(answer.brokers)

@@ -42,6 +42,7 @@ REQUESTS_IN_FLIGHT_MAX = 5  # max.in.flight.requests.per.connection; beyond it r
 REQUEST_BYTES = 2 << 20  # gathered into one request: larger messages cost more in page faults
 INLINE_BYTES_MAX = 64 * 1024  # larger batches are compressed in the cpu lane
 CLOSE_WAIT_MS = 2_000
+SLOW_MS = 2_000  # without an answer: look whether another broker leads by now, and again after it
 ANSWER_GRACE_MS = 5_000  # after the broker's own time-out; no stream is given up sooner
 
 UNKNOWN_OUTCOMES = (
@@ -69,7 +70,8 @@ class InFlight:
 
     correlation_id: int
     parts: tuple[Part, ...]  # in the order of the request's partitions
-    overdue_ms: int  # given up then, on now_ms()
+    sent_ms: int  # on now_ms(), as the next
+    overdue_ms: int  # given up then
 
 
 class Owner(Protocol):
@@ -86,6 +88,9 @@ class Owner(Protocol):
 
     def on_unsent(self, part: Part) -> None:
         """A part was not sent, since one of its partition before it has failed."""
+
+    def on_slow(self, link: "LeaderLink", topics: Sequence[str]) -> None:
+        """An answer that concerns these topics takes long."""
 
 
 class LeaderLink:
@@ -112,6 +117,7 @@ class LeaderLink:
         self._stream: ProduceStream | None = None
         self._reader: asyncio.Task[None] | None = None
         self._correlation_id = 0
+        self._looked_ms = 0  # when it was asked last who leads, since an answer took long
 
     def start(self, scope: Scope, lock: AbstractContextManager[object]) -> None:
         """Start the writer."""
@@ -125,15 +131,36 @@ class LeaderLink:
         self._wake.set()
 
     def check_deadline(self, now_ms: int) -> int | None:
-        """Give the stream up when an answer is overdue; return when one will be."""
+        """Give the stream up when an answer is overdue, and have it looked up who leads when one
+        takes long; return when to look again."""
         if not self._in_flight:
             return None
         overdue_ms = min(flight.overdue_ms for flight in self._in_flight)
-        if overdue_ms > now_ms:
-            return overdue_ms
-        if self._stream is not None:
-            self._lose(self._stream, StreamBroken(f"{self._address} does not answer"))
-        return None
+        if overdue_ms <= now_ms:
+            if self._stream is not None:
+                self._lose(self._stream, StreamBroken(f"{self._address} does not answer"))
+            return None
+        oldest = self._in_flight[0]
+        slow_ms = max(oldest.sent_ms, self._looked_ms) + SLOW_MS
+        if slow_ms <= now_ms:
+            self._looked_ms = now_ms
+            slow_ms = now_ms + SLOW_MS
+            topics = dict.fromkeys(part.queue.topic for part in oldest.parts)
+            self._owner.on_slow(self, list(topics))
+        return min(slow_ms, overdue_ms)
+
+    def leave_if_deposed(self) -> None:
+        """Give the stream up if another broker leads what is in flight by now; only where that has
+        numbers, since what is sent again may be stored here all the same."""
+        if self._stream is None:
+            return
+        for part in [part for flight in self._in_flight for part in flight.parts]:
+            leader = self._connection.leader_now(part.queue.topic, part.queue.partition)
+            has_moved = leader is not None and leader.address != self._address
+            if has_moved and part.queue.numbering is not None:
+                reason = f"{self._address} does not answer, and leads no more"
+                self._lose(self._stream, StreamBroken(reason))
+                return
 
     async def close(self) -> None:
         """End both tasks and the stream; what was given to it without acknowledgements
@@ -245,7 +272,9 @@ class LeaderLink:
         timeout_ms = self._connection.config.request_timeout_ms
         request = self._request(encoded, timeout_ms)
         parts = tuple(part for part, _ in encoded)
-        flight = InFlight(self._correlation_id, parts, self._overdue_ms(parts, timeout_ms))
+        now_ms = self._runtime.clock.now_ms()
+        overdue_ms = self._overdue_ms(parts, timeout_ms)
+        flight = InFlight(self._correlation_id, parts, now_ms, overdue_ms)
         self._in_flight.append(flight)
         for part in parts:
             for batch in part.batches:
@@ -305,11 +334,12 @@ class LeaderLink:
 
     async def _open(self, until_ms: int) -> ProduceStream:
         """Return the stream; raises NotSent when the broker is not reached until then, or within
-        the time of a request."""
+        the time to connect."""
         if self._stream is None:
             channel = self._connection.channel(self._address)
             left_ms = max(1, until_ms - self._runtime.clock.now_ms())
-            wait_ms = min(left_ms, self._connection.config.request_timeout_ms)
+            config = self._connection.config
+            wait_ms = min(left_ms, config.connect_timeout_ms, config.request_timeout_ms)
             try:
                 async with asyncio.timeout(wait_ms / 1000):
                     stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)

@@ -12,7 +12,9 @@ async def ask_producer_id(connection: Connection) -> int:
     an answer that makes no sense, and NotImplementedHere of a cluster that gives none."""
     try:
         answer = await connection.call_any(
-            TRANSACTIONS_INIT_PRODUCER_ID, transactions_pb2.InitProducerIdRequest()
+            TRANSACTIONS_INIT_PRODUCER_ID,
+            transactions_pb2.InitProducerIdRequest(),
+            answers_soon=True,
         )
     except NotImplementedHere as error:
         raise NotImplementedHere(

@@ -9,7 +9,7 @@ it is in flight at one link. So its order is kept across repeats and from leader
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from typing import Any
 
@@ -162,6 +162,16 @@ class Sender:
         """A part was not sent, since one of its partition before it has failed."""
         with self._lock:
             self._accumulator.put_back(part, None)
+
+    def on_slow(self, link: LeaderLink, topics: Sequence[str]) -> None:
+        """An answer takes long: another broker may lead by now, which this one can not say."""
+        self._spawn(self._look_for_another(link, topics), name="look for another leader")
+
+    async def _look_for_another(self, link: LeaderLink, topics: Sequence[str]) -> None:
+        for topic in topics:
+            with suppress(QuorumlogError):
+                await self._connection.refresh(topic)
+        link.leave_if_deposed()
 
     def _repeat(self, part: Part, *, is_parked: bool, is_soon: bool = False) -> None:
         """A part was put back: send it again after a back-off, or soon where the new leader is

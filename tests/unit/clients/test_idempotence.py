@@ -319,3 +319,53 @@ def test_repeats_are_known_though_many_are_under_way_when_the_stream_breaks() ->
         assert script.values() == list(range(10))
 
     run(main)
+
+
+def test_a_leader_that_hangs_is_left_when_another_leads() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(hold=asyncio.Event())
+        assert script.hold is not None
+        async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
+            delivery = await producer.send("t", b"0")
+            await until(lambda: bool(script.requests))
+            began_ms = runtime.clock.now_ms()
+            script.leaders[0], script.hold = 2, None  # the other one is well
+            assert (await delivery).offset == 0
+            assert 1_000 < runtime.clock.now_ms() - began_ms < 3_000
+        assert script.values() == [0]
+
+    run(main)
+
+
+def test_without_numbers_a_leader_that_hangs_is_waited_for() -> None:
+    async def main(runtime: Runtime) -> None:
+        hold = asyncio.Event()
+        script = Script(hold=hold)
+        async with scripted(runtime, script, nodes=2) as log:
+            producer = log.producer(enable_idempotence=False)
+            delivery = await producer.send("t", b"0")
+            await until(lambda: bool(script.requests))
+            script.leaders[0], script.hold = 2, None
+            await asyncio.sleep(10)
+            assert not delivery.done()
+            script.leaders[0] = 1
+            hold.set()
+            assert (await delivery).offset == 0
+            await producer.close()
+
+    run(main)
+
+
+def test_a_broker_that_hangs_does_not_hold_up_a_look_up() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script(lookup=asyncio.Event())
+        async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
+            await log.admin.describe_cluster()  # now the other one is known
+            sending = asyncio.create_task(producer.send_and_wait("t", b"0"))
+            await until(lambda: script.lookups == 1)
+            began_ms = runtime.clock.now_ms()
+            script.lookup = None
+            assert (await sending).offset == 0
+            assert runtime.clock.now_ms() - began_ms < 3_000
+
+    run(main)
