@@ -168,11 +168,10 @@ RAFT_PROPOSE = Method(
     streaming=True,
 )
 
-REPLICA_FOLLOW = Method(
-    "/quorumlog.v1.Replica/Follow",
-    replica_pb2.FollowRequest,
-    replica_pb2.FollowResponse,
-    streaming=True,
+REPLICA_ENDPOINT = Method(
+    "/quorumlog.v1.Replica/Endpoint",
+    replica_pb2.ReplicaEndpointRequest,
+    replica_pb2.ReplicaEndpointResponse,
 )
 REPLICA_EPOCH_END_OFFSETS = Method(
     "/quorumlog.v1.Replica/EpochEndOffsets",

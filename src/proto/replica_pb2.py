@@ -25,33 +25,37 @@ _sym_db = _symbol_database.Default()
 from . import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aquorumlog/v1/replica.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"\xee\x01\n\rFollowRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x11\n\tleader_id\x18\x04 \x01(\x05\x12\x13\n\x0bmax_wait_ms\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x31\n\npartitions\x18\x07 \x03(\x0b\x32\x1d.quorumlog.v1.FollowPartition\x12\x32\n\tforgotten\x18\x08 \x03(\x0b\x32\x1f.quorumlog.v1.FollowedPartition\"8\n\x11\x46ollowedPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\xd9\x01\n\x0f\x46ollowPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x03\x12\x1a\n\x12\x66lushed_end_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x12\n\nlast_epoch\x18\x06 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x08 \x01(\x03\x12\x11\n\tmax_bytes\x18\t \x01(\x05\"=\n\x0e\x46ollowResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.FollowResult\"\xf2\x01\n\x0c\x46ollowResult\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x0f\n\x07records\x18\x06 \x01(\x0c\x12)\n\tdiverging\x18\x07 \x01(\x0b\x32\x16.quorumlog.v1.EpochEnd\x12\"\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x15\n\rmay_have_gaps\x18\t \x01(\x08\"-\n\x08\x45pochEnd\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"g\n\x16\x45pochEndOffsetsRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x39\n\npartitions\x18\x02 \x03(\x0b\x32%.quorumlog.v1.EpochEndOffsetPartition\"c\n\x17\x45pochEndOffsetPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\"H\n\x17\x45pochEndOffsetsResponse\x12-\n\x07results\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.EpochEndOffset\"W\n\x0e\x45pochEndOffset\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Error2\xb2\x01\n\x07Replica\x12G\n\x06\x46ollow\x12\x1b.quorumlog.v1.FollowRequest\x1a\x1c.quorumlog.v1.FollowResponse(\x01\x30\x01\x12^\n\x0f\x45pochEndOffsets\x12$.quorumlog.v1.EpochEndOffsetsRequest\x1a%.quorumlog.v1.EpochEndOffsetsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aquorumlog/v1/replica.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"?\n\x16ReplicaEndpointRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tleader_id\x18\x02 \x01(\x05\"\'\n\x17ReplicaEndpointResponse\x12\x0c\n\x04port\x18\x01 \x01(\x05\"\xee\x01\n\rFollowRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x11\n\tleader_id\x18\x04 \x01(\x05\x12\x13\n\x0bmax_wait_ms\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x31\n\npartitions\x18\x07 \x03(\x0b\x32\x1d.quorumlog.v1.FollowPartition\x12\x32\n\tforgotten\x18\x08 \x03(\x0b\x32\x1f.quorumlog.v1.FollowedPartition\"8\n\x11\x46ollowedPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\xd9\x01\n\x0f\x46ollowPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x03\x12\x1a\n\x12\x66lushed_end_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x12\n\nlast_epoch\x18\x06 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x08 \x01(\x03\x12\x11\n\tmax_bytes\x18\t \x01(\x05\"=\n\x0e\x46ollowResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.FollowResult\"\xf6\x01\n\x0c\x46ollowResult\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x13\n\x0brecords_len\x18\x06 \x01(\x05\x12)\n\tdiverging\x18\x07 \x01(\x0b\x32\x16.quorumlog.v1.EpochEnd\x12\"\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x15\n\rmay_have_gaps\x18\t \x01(\x08\"-\n\x08\x45pochEnd\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"g\n\x16\x45pochEndOffsetsRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x39\n\npartitions\x18\x02 \x03(\x0b\x32%.quorumlog.v1.EpochEndOffsetPartition\"c\n\x17\x45pochEndOffsetPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\"H\n\x17\x45pochEndOffsetsResponse\x12-\n\x07results\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.EpochEndOffset\"W\n\x0e\x45pochEndOffset\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Error2\xc2\x01\n\x07Replica\x12W\n\x08\x45ndpoint\x12$.quorumlog.v1.ReplicaEndpointRequest\x1a%.quorumlog.v1.ReplicaEndpointResponse\x12^\n\x0f\x45pochEndOffsets\x12$.quorumlog.v1.EpochEndOffsetsRequest\x1a%.quorumlog.v1.EpochEndOffsetsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.replica_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FOLLOWREQUEST']._serialized_start=72
-  _globals['_FOLLOWREQUEST']._serialized_end=310
-  _globals['_FOLLOWEDPARTITION']._serialized_start=312
-  _globals['_FOLLOWEDPARTITION']._serialized_end=368
-  _globals['_FOLLOWPARTITION']._serialized_start=371
-  _globals['_FOLLOWPARTITION']._serialized_end=588
-  _globals['_FOLLOWRESPONSE']._serialized_start=590
-  _globals['_FOLLOWRESPONSE']._serialized_end=651
-  _globals['_FOLLOWRESULT']._serialized_start=654
-  _globals['_FOLLOWRESULT']._serialized_end=896
-  _globals['_EPOCHEND']._serialized_start=898
-  _globals['_EPOCHEND']._serialized_end=943
-  _globals['_EPOCHENDOFFSETSREQUEST']._serialized_start=945
-  _globals['_EPOCHENDOFFSETSREQUEST']._serialized_end=1048
-  _globals['_EPOCHENDOFFSETPARTITION']._serialized_start=1050
-  _globals['_EPOCHENDOFFSETPARTITION']._serialized_end=1149
-  _globals['_EPOCHENDOFFSETSRESPONSE']._serialized_start=1151
-  _globals['_EPOCHENDOFFSETSRESPONSE']._serialized_end=1223
-  _globals['_EPOCHENDOFFSET']._serialized_start=1225
-  _globals['_EPOCHENDOFFSET']._serialized_end=1312
-  _globals['_REPLICA']._serialized_start=1315
-  _globals['_REPLICA']._serialized_end=1493
+  _globals['_REPLICAENDPOINTREQUEST']._serialized_start=71
+  _globals['_REPLICAENDPOINTREQUEST']._serialized_end=134
+  _globals['_REPLICAENDPOINTRESPONSE']._serialized_start=136
+  _globals['_REPLICAENDPOINTRESPONSE']._serialized_end=175
+  _globals['_FOLLOWREQUEST']._serialized_start=178
+  _globals['_FOLLOWREQUEST']._serialized_end=416
+  _globals['_FOLLOWEDPARTITION']._serialized_start=418
+  _globals['_FOLLOWEDPARTITION']._serialized_end=474
+  _globals['_FOLLOWPARTITION']._serialized_start=477
+  _globals['_FOLLOWPARTITION']._serialized_end=694
+  _globals['_FOLLOWRESPONSE']._serialized_start=696
+  _globals['_FOLLOWRESPONSE']._serialized_end=757
+  _globals['_FOLLOWRESULT']._serialized_start=760
+  _globals['_FOLLOWRESULT']._serialized_end=1006
+  _globals['_EPOCHEND']._serialized_start=1008
+  _globals['_EPOCHEND']._serialized_end=1053
+  _globals['_EPOCHENDOFFSETSREQUEST']._serialized_start=1055
+  _globals['_EPOCHENDOFFSETSREQUEST']._serialized_end=1158
+  _globals['_EPOCHENDOFFSETPARTITION']._serialized_start=1160
+  _globals['_EPOCHENDOFFSETPARTITION']._serialized_end=1259
+  _globals['_EPOCHENDOFFSETSRESPONSE']._serialized_start=1261
+  _globals['_EPOCHENDOFFSETSRESPONSE']._serialized_end=1333
+  _globals['_EPOCHENDOFFSET']._serialized_start=1335
+  _globals['_EPOCHENDOFFSET']._serialized_end=1422
+  _globals['_REPLICA']._serialized_start=1425
+  _globals['_REPLICA']._serialized_end=1619
 # @@protoc_insertion_point(module_scope)

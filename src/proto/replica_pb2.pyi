@@ -7,6 +7,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ReplicaEndpointRequest(_message.Message):
+    __slots__ = ("cluster_id", "leader_id")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    leader_id: int
+    def __init__(self, cluster_id: _Optional[str] = ..., leader_id: _Optional[int] = ...) -> None: ...
+
+class ReplicaEndpointResponse(_message.Message):
+    __slots__ = ("port",)
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    def __init__(self, port: _Optional[int] = ...) -> None: ...
+
 class FollowRequest(_message.Message):
     __slots__ = ("cluster_id", "broker_id", "broker_epoch", "leader_id", "max_wait_ms", "max_bytes", "partitions", "forgotten")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -64,13 +78,13 @@ class FollowResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[FollowResult, _Mapping[str, object]]]] = ...) -> None: ...
 
 class FollowResult(_message.Message):
-    __slots__ = ("topic_id", "partition", "leader_epoch", "high_watermark", "log_start_offset", "records", "diverging", "error", "may_have_gaps")
+    __slots__ = ("topic_id", "partition", "leader_epoch", "high_watermark", "log_start_offset", "records_len", "diverging", "error", "may_have_gaps")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_LEN_FIELD_NUMBER: _ClassVar[int]
     DIVERGING_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MAY_HAVE_GAPS_FIELD_NUMBER: _ClassVar[int]
@@ -79,11 +93,11 @@ class FollowResult(_message.Message):
     leader_epoch: int
     high_watermark: int
     log_start_offset: int
-    records: bytes
+    records_len: int
     diverging: EpochEnd
     error: _errors_pb2.Error
     may_have_gaps: bool
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping[str, object]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., may_have_gaps: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records_len: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping[str, object]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., may_have_gaps: _Optional[bool] = ...) -> None: ...
 
 class EpochEnd(_message.Message):
     __slots__ = ("epoch", "end_offset")

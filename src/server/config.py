@@ -101,6 +101,14 @@ class NodeConfig:
         "at the host of this node's controller address, and ask there for the port. Empty: a free "
         "port on the host of listeners.controller; give one where a firewall wants to know it.",
     )
+    replica_listener: str = _setting(
+        "listeners.replica",
+        "",
+        "host:port where other brokers read the partitions that this one leads; they reach it at "
+        "the host of advertised.replica, else of advertised.grpc, and ask there for the port. "
+        "Empty: a free port on the host of listeners.grpc; give one where a firewall wants to "
+        "know it.",
+    )
     http_listener: str = _setting(
         "listeners.http",
         "",
@@ -428,6 +436,7 @@ class NodeConfig:
             parse_address(name, address)
         for name, address in (
             ("listeners.raft", self.raft_listener),
+            ("listeners.replica", self.replica_listener),
             ("advertised.grpc", self.advertised_grpc),
             ("advertised.replica", self.advertised_replica),
             ("advertised.controller", self.advertised_controller),
@@ -491,6 +500,12 @@ class NodeConfig:
         """Where streams of the other members are taken; port 0 picks a free one."""
         host, _ = parse_address("listeners.controller", self.controller_listener)
         return self.raft_listener or f"{host}:0"
+
+    @property
+    def follower_listener(self) -> str:
+        """Where streams of followers are taken; port 0 picks a free one."""
+        host, _ = parse_address("listeners.grpc", self.grpc_listener)
+        return self.replica_listener or f"{host}:0"
 
     @property
     def quorum_bootstrap(self) -> tuple[str, ...]:

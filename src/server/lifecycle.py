@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from ..errors import AddressInUse
-from ..runtime import CallListener, Handler, Runtime, Scope
+from ..runtime import ByteConnection, ByteProtocol, CallListener, Handler, Listener, Runtime, Scope
 
 Closer = Callable[[], Awaitable[None]]
 
@@ -41,6 +41,17 @@ class Lifecycle:
         except OSError as error:
             raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
         self.opened(lambda: listener.close(self._grace_ms))
+        return listener
+
+    async def listen_bytes(
+        self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
+    ) -> Listener:
+        """Take byte connections on an address; raises AddressInUse."""
+        try:
+            listener = await self._runtime.network.listen_bytes(address, factory)
+        except OSError as error:
+            raise AddressInUse(f"cannot listen on {address}: {error.strerror or error}") from error
+        self.opened(lambda: listener.close(0))
         return listener
 
     def run(

@@ -252,13 +252,16 @@ class Node:
             data_dir=config.data_dir,
             settings=self._settings(),
         )
+        followers = ReplicaService(replicas)
+        streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
+        followers.listens_at(streams.address)
         listener = await self._life.listen(
             config.grpc_listener,
             {
                 **log.handlers(),
                 **admin.handlers(),
                 **TransactionsService(self._runtime, producer_ids).handlers(),
-                **ReplicaService(self._runtime, replicas).handlers(),
+                **followers.handlers(),
                 **member.quorum.handlers(),
             },
             is_ready=False,

@@ -3,7 +3,8 @@
 Requests and answers take turns. A request says what changed here since the last one, and so
 acknowledges what the answer before brought; the next is sent when all of it is in the logs. While
 the leader holds a request back for news, what changes here (a flush, a partition that is followed
-from now on) is told at once in a request that wants no answer: one with `max_bytes` 0.
+from now on) is told at the end of the turn in a request that wants no answer: one with `max_bytes`
+0.
 
 Whatever breaks the stream, the next one begins with everything: what a late message of an older
 stream says is fenced by epochs, never by arrival.
@@ -15,19 +16,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ...errors import Lost, QuorumlogError
+from ...errors import InvalidRequest, Lost, QuorumlogError
 from ...ids import NO_NODE, ClusterId, NodeId, TopicId
 from ...proto import replica_pb2 as pb
-from ...runtime import Channel, Runtime, Scope, Stream
-from ...services import REPLICA_FOLLOW
+from ...runtime import ByteConnection, Runtime, Scope
+from ...services import REPLICA_ENDPOINT
 from ...storage.shell.directory import Directory
+from .follow_stream import FollowStream
 from .followed import Followed
 from .moving_throttle import MovingThrottle
 from .replica import Replica
 
 _LOG = logging.getLogger("quorumlog.broker")
 
-FollowStream = Stream[pb.FollowRequest, pb.FollowResponse]
+Answer = tuple[pb.FollowResponse, memoryview]
+"""With the records of its results, back to back."""
 Key = tuple[TopicId, int]
 
 PARTITIONS_A_REQUEST: Final = 5_000
@@ -98,11 +101,11 @@ class Fetcher:
         self._changed: dict[Followed, None] = {}  # to be told in the next request
         self._forgotten: dict[Key, None] = {}  # the same
         self._work = asyncio.Event()  # there is something to follow, or it was closed
-        self._news = asyncio.Event()  # something changed while the leader holds a request
-        self._sending = asyncio.Lock()  # what a request says is not older than the one before
+        self._stream: FollowStream[pb.FollowResponse] | None = None  # the present one
+        self._answer: asyncio.Future[Answer] | None = None  # which is waited for
         self._is_held = False  # the leader holds a request of ours
         self._is_first = True  # the stream's first request is not sent yet
-        self._scope: Scope | None = None  # of the present stream
+        self._is_telling = False  # what changed is told at the end of this turn of the loop
         self._is_closed = False
         self._said = ""  # the last complaint, which is logged once
 
@@ -130,22 +133,20 @@ class Fetcher:
             del self._followed[key]
             self._drop(followed)
             self._forgotten[key] = None
-            if self._is_held:
-                self._news.set()
+            self._tell_soon()
 
     def move(self, address: str) -> None:
-        """The leader's broker is reached elsewhere now, or was started anew: begin a stream."""
+        """The leader's broker is reached elsewhere now: begin a stream there."""
         self.address = address
-        if self._scope is not None:
-            self._scope.cancel()
+        if self._stream is not None:
+            self._stream.abort(f"broker {self.leader_id} is at {address} now")
         self._work.set()
 
     def close(self) -> None:
-        """End run()."""
+        """Follow nothing any more; the task of run() is to be cancelled."""
         self._is_closed = True
-        if self._scope is not None:
-            self._scope.cancel()
-        self._work.set()
+        if self._stream is not None:
+            self._stream.abort("the follower stops")
 
     def _drop(self, followed: Followed) -> None:
         followed.forget()
@@ -154,8 +155,7 @@ class Fetcher:
     def _note(self, followed: Followed) -> None:
         """Tell of it in the next request, and at once where the leader holds one."""
         self._changed[followed] = None
-        if self._is_held:
-            self._news.set()
+        self._tell_soon()
 
     def _note_later(self, followed: Followed) -> None:
         followed.is_paused = True
@@ -207,50 +207,104 @@ class Fetcher:
             )
 
     async def _connect_once(self) -> None:
-        """One stream from its start to its end."""
-        channel = self._runtime.network.channel(self.address)
-        try:
-            async with self._runtime.tasks.scope("broker.fetcher") as scope:
-                self._scope = scope
-                scope.spawn(self._talk(scope, channel), name="broker.fetcher.talk")
-        finally:
-            self._scope, self._is_held = None, False
-            await channel.close()
-
-    async def _talk(self, scope: Scope, channel: Channel) -> None:
-        stream = await channel.stream(REPLICA_FOLLOW, timeout_ms=0)
+        """One stream from its start to its end; raises why it ended."""
+        self._stream = await self._open_stream()
         try:
             self._is_first = True
             self._forgotten.clear()
             self._changed = dict.fromkeys(self._followed.values())
-            scope.spawn(self._tell(stream), name="broker.fetcher.tell")
             while self._followed or self._forgotten:
-                await self._send(stream, wants_answer=True)
-                await self._apply(await self._receive(stream))
+                response, records = await self._ask()
+                await self._apply(response, records)
+                self._stream.recycle(records)
         finally:
+            stream, self._stream = self._stream, None
+            self._is_held = False
             stream.abort("the follower is done with it")
-        scope.cancel()
 
-    async def _tell(self, stream: FollowStream) -> None:
-        """Tell what changes while the leader holds a request."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            if self._is_held and (self._changed or self._forgotten):
-                await self._send(stream, wants_answer=False)
+    async def _open_stream(self) -> FollowStream[pb.FollowResponse]:
+        """Ask the leader where it takes streams, and connect; raises Lost, or what it says."""
+        network, config = self._runtime.network, self._config
+        request = pb.ReplicaEndpointRequest(
+            cluster_id=self._me.cluster_id, leader_id=self.leader_id
+        )
+        channel = network.channel(self.address)
+        try:
+            answer = await channel.call(REPLICA_ENDPOINT, request, timeout_ms=config.silence_ms_max)
+        finally:
+            await channel.close()
+        made: list[FollowStream[pb.FollowResponse]] = []
 
-    async def _send(self, stream: FollowStream, *, wants_answer: bool) -> None:
-        """Send what changed; one request at a time, so that none overtakes an earlier one."""
-        config = self._config
-        async with self._sending:
-            while len(self._changed) > PARTITIONS_A_REQUEST:
-                await stream.send(self._request())
-            request = self._request()
-            if wants_answer:
-                request.max_wait_ms = config.fetch_wait_max_ms
-                request.max_bytes = config.fetch_bytes_max
-                self._is_held = True
-            await stream.send(request)
+        def make(connection: ByteConnection) -> FollowStream[pb.FollowResponse]:
+            stream = FollowStream(
+                connection,
+                pb.FollowResponse,
+                is_stranger=False,
+                take=self._answered,
+                ended=self._ended,
+            )
+            made.append(stream)
+            return stream
+
+        host = self.address.rpartition(":")[0]
+        try:
+            async with asyncio.timeout(config.silence_ms_max / 1000):
+                await network.connect_bytes(f"{host}:{answer.port}", make)
+        except TimeoutError:
+            raise Lost(f"{host}:{answer.port} does not answer") from None
+        return made[0]
+
+    # --- requests and answers -----------------------------------------------------------------
+
+    async def _ask(self) -> Answer:
+        """Send a request and return its answer; a silent leader is lost: a cut link without reset
+        looks so."""
+        stream, config = self._stream, self._config
+        assert stream is not None, "asked without a stream"
+        answer = self._answer = asyncio.get_running_loop().create_future()
+        while len(self._changed) > PARTITIONS_A_REQUEST:
+            stream.send(self._request())
+        request = self._request()
+        request.max_wait_ms = config.fetch_wait_max_ms
+        request.max_bytes = config.fetch_bytes_max
+        self._is_held = True
+        stream.send(request)
+        try:
+            async with asyncio.timeout((config.fetch_wait_max_ms + config.silence_ms_max) / 1000):
+                found: Answer = await answer
+        except TimeoutError:
+            raise Lost(f"broker {self.leader_id} at {self.address} is silent") from None
+        finally:
+            self._answer, self._is_held = None, False
+        if self._said:
+            _LOG.info("broker.following leader=%d address=%s", self.leader_id, self.address)
+            self._said = ""
+        return found
+
+    def _answered(self, response: pb.FollowResponse, records: memoryview) -> None:
+        """Take what the leader sends; raises InvalidRequest for what was not asked for."""
+        answer = self._answer
+        if answer is None or answer.done():
+            raise InvalidRequest("an answer came before its request")
+        answer.set_result((response, records))
+
+    def _ended(self, error: QuorumlogError) -> None:
+        """The stream is over."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    def _tell_soon(self) -> None:
+        """Tell what changed at the end of this turn, where the leader holds a request: else the
+        next one tells it."""
+        if self._is_held and not self._is_telling:
+            self._is_telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._is_telling = False
+        if self._is_held and self._stream is not None:
+            while self._changed or self._forgotten:
+                self._stream.send(self._request())
 
     def _request(self) -> pb.FollowRequest:
         """Take what is to be told, at most PARTITIONS_A_REQUEST of it."""
@@ -279,30 +333,16 @@ class Fetcher:
                 followed.fill(parts.add(), asked)
         return request
 
-    async def _receive(self, stream: FollowStream) -> pb.FollowResponse:
-        """Return the next answer; a silent leader is lost: a cut link without reset looks so."""
-        config = self._config
-        try:
-            async with asyncio.timeout((config.fetch_wait_max_ms + config.silence_ms_max) / 1000):
-                response = await stream.receive()
-        except TimeoutError:
-            raise Lost(f"broker {self.leader_id} at {self.address} is silent") from None
-        if response is None:
-            raise Lost(f"broker {self.leader_id} at {self.address} ended the stream")
-        if self._said:
-            _LOG.info("broker.following leader=%d address=%s", self.leader_id, self.address)
-            self._said = ""
-        return response
-
-    async def _apply(self, response: pb.FollowResponse) -> None:
+    async def _apply(self, response: pb.FollowResponse, records: memoryview) -> None:
         """Bring an answer into the logs, all partitions side by side."""
-        self._is_held = False
+        at = 0
         waiting: list[tuple[Followed, Awaitable[None]]] = []
         for result in response.results:
             followed = self._followed.get((TopicId(result.topic_id), result.partition))
+            begin, at = at, at + result.records_len
             if followed is None:
                 continue
-            work = followed.take(result)
+            work = followed.take(result, records[begin:at])
             if work is None:
                 self._settle(followed)
             else:
@@ -390,4 +430,6 @@ class Fetchers:
         self._is_closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()
+        for task in self._running:
+            task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

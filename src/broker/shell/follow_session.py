@@ -18,13 +18,14 @@ from ...errors import (
 )
 from ...ids import Epoch, NodeId, Offset, TopicId
 from ...proto import replica_pb2 as pb
-from ...runtime import Clock, Scope, Stream
+from ...runtime import Clock
 from ...runtime.error_detail import encode_error
 from ...storage.shell.directory import Directory
 from ..partition import FollowerFetch, divergence
+from .follow_stream import FollowStream
 from .replica import Replica
 
-LeaderStream = Stream[pb.FollowResponse, pb.FollowRequest]
+LeaderStream = FollowStream[pb.FollowRequest]
 Find = Callable[[TopicId, int], Replica | None]
 
 NEWS_S: Final = 0.02
@@ -100,12 +101,13 @@ class FollowedHere:
 
 
 class FollowSession:
-    """One stream of one follower; `run` serves it."""
+    """One stream of one follower; `run` answers on it."""
 
     def __init__(
         self,
         clock: Clock,
         directory: Directory,
+        stream: LeaderStream,
         *,
         follower: NodeId,
         broker_epoch: Offset,
@@ -115,6 +117,7 @@ class FollowSession:
         self.follower = follower
         self._clock = clock
         self._directory = directory
+        self._stream = stream
         self._broker_epoch = broker_epoch
         self._find = find
         self._look_at_isr = look_at_isr
@@ -125,27 +128,33 @@ class FollowSession:
         self._is_due = False  # it is to be answered with whatever there is
         self._timer: asyncio.TimerHandle | None = None  # until then
         self._marks_timer: asyncio.TimerHandle | None = None
+        self._heard_ms = clock.now_ms()
+        self._silence: asyncio.TimerHandle | None = None  # when to look whether it lives
         self._wake: asyncio.Future[None] | None = None  # of the task that answers
-        self._failure: QuorumlogError | None = None  # the stream is to end with it
+        self._is_over = False
 
     # --- the stream ---------------------------------------------------------------------------
 
-    async def run(self, stream: LeaderStream, first: pb.FollowRequest, scope: Scope) -> None:
-        """Serve until the follower ends it; raises why it was ended here."""
-        answering = scope.spawn(self._answer(stream), name="answers")
+    async def run(self) -> None:
+        """Answer every request that wants it, until the session is over."""
+        self._look_for_silence()
         try:
-            request: pb.FollowRequest | None = first
-            while request is not None:
-                self._take(request)
-                if self._failure is not None:
-                    raise self._failure
-                async with asyncio.timeout(FOLLOWER_SILENCE_MS / 1000):
-                    request = await stream.receive()
-        except TimeoutError:
-            stream.abort("the follower is silent")
+            while (request := await self._next_wanted()) is not None:
+                self._wanted = None
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = None
+                response, records = await self._response(request.max_bytes)
+                self._stream.send(response, records)
+        except QuorumlogError as error:
+            self.end(error)
         finally:
-            answering.cancel()
             self._leave()
+
+    def close(self) -> None:
+        """The stream is over."""
+        self._is_over = True
+        self._wake_up()
 
     def supersede(self) -> None:
         """A newer stream of the follower has come."""
@@ -153,9 +162,9 @@ class FollowSession:
 
     def end(self, error: QuorumlogError) -> None:
         """End the stream with an error."""
-        if self._failure is None:
-            self._failure = error
-            self._wake_up()
+        if not self._is_over:
+            self._stream.refuse(error)
+            self.close()
 
     def reconsider(self) -> None:
         """The metadata says something new of the follower: it may be in sync now."""
@@ -169,13 +178,23 @@ class FollowSession:
             if each.replica is not None:
                 each.replica.watchers.pop(each, None)
         self._followed.clear()
-        for timer in (self._timer, self._marks_timer):
+        for timer in (self._timer, self._marks_timer, self._silence):
             if timer is not None:
                 timer.cancel()
 
+    def _look_for_silence(self) -> None:
+        silent_ms = self._clock.now_ms() - self._heard_ms
+        if silent_ms >= FOLLOWER_SILENCE_MS and self._wanted is None:
+            self._stream.abort(f"broker {self.follower} is silent")
+            return
+        loop = asyncio.get_running_loop()
+        self._silence = loop.call_later(FOLLOWER_SILENCE_MS / 1000, self._look_for_silence)
+
     # --- requests -----------------------------------------------------------------------------
 
-    def _take(self, request: pb.FollowRequest) -> None:
+    def take(self, request: pb.FollowRequest) -> None:
+        """Take in what a request tells, and answer it in its time if it wants that."""
+        self._heard_ms = self._clock.now_ms()
         for place in request.forgotten:
             each = self._followed.pop((TopicId(place.topic_id), place.partition), None)
             if each is not None:
@@ -300,31 +319,20 @@ class FollowSession:
 
     # --- answers ------------------------------------------------------------------------------
 
-    async def _answer(self, stream: LeaderStream) -> None:
-        """Answer every request that wants one; ends the stream where it is to fail."""
-        while True:
-            request = await self._next_wanted()
-            if request is None:
-                assert self._failure is not None, "woken up for a failure"
-                raise self._failure
-            self._wanted = None
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            await stream.send(await self._response(request.max_bytes))
-
     async def _next_wanted(self) -> pb.FollowRequest | None:
-        """Return the request to answer now; None: the stream is to fail."""
-        while self._failure is None:
+        """Return the request to answer now; None: the session is over."""
+        while not self._is_over:
             if self._wanted is not None and (self._ready or self._is_due):
                 return self._wanted
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         return None
 
-    async def _response(self, max_bytes: int) -> pb.FollowResponse:
+    async def _response(self, max_bytes: int) -> tuple[pb.FollowResponse, list[bytes]]:
+        """Return an answer of about `max_bytes`, and the records of its results."""
         response = pb.FollowResponse()
-        left, is_first = max_bytes, True
+        records: list[bytes] = []
+        left = max_bytes
         for each in list(self._ready):
             if left <= 0:
                 break
@@ -332,52 +340,62 @@ class FollowSession:
                 continue  # a request of meanwhile said otherwise
             del self._ready[each]
             result = pb.FollowResult(topic_id=each.topic_id, partition=each.index)
-            if await self._fill(each, result, left, is_first=is_first):
-                response.results.append(result)
-                left -= len(result.records) + _RESULT_BYTES
-                is_first = is_first and not result.records
+            found = await self._fill(each, result, left, is_first=not records)
+            if found is None:
+                continue
+            if found:
+                result.records_len = len(found)
+                records.append(found)
+            response.results.append(result)
+            left -= len(found) + _RESULT_BYTES
         for each in list(self._marks):
             if each.replica is not None and each.replica.partition.is_leader:
                 result = response.results.add(topic_id=each.topic_id, partition=each.index)
                 self._fill_head(each, each.replica, result)
         self._marks.clear()
         self._is_due = False
-        return response
+        return response, records
 
     async def _fill(
         self, each: FollowedHere, result: pb.FollowResult, left: int, *, is_first: bool
-    ) -> bool:
-        """Say what there is of one partition; False: nothing after all."""
-        fetch, replica = each.fetch, each.replica
-        assert fetch is not None, "a partition is answered before its first fetch"
+    ) -> bytes | None:
+        """Say what there is of one partition; return its records, None: nothing after all."""
+        replica = each.replica
         try:
             if each.error is not None:
                 raise each.error
             assert replica is not None, "a partition without a replica has an error"
             if not replica.partition.is_leader:
-                return False  # it is judged again by the next role
+                return None  # it is judged again by the next role
             self._fill_head(each, replica, result)
             if each.diverging is not None:
                 result.diverging.epoch, result.diverging.end_offset = each.diverging
                 each.is_under_way = True
-                return True
-            log = replica.log
-            start = fetch.log_end_offset
-            if start >= log.log_start_offset and start < log.log_end_offset:
-                size = min(each.max_bytes, left) if each.max_bytes > 0 else left
-                found = log.read(start, max_bytes=size, min_one=is_first)
-                if found is None:
-                    if not is_first:
-                        self._ready[each] = None  # what is left is too little: the next time
-                    return False
-                each.is_under_way = True
-                result.records = await self._directory.read(found)
-            elif start < log.log_start_offset:
-                each.is_under_way = True
+                return b""
+            return await self._read(each, replica, left, is_first=is_first)
         except QuorumlogError as error:
             each.is_under_way = True
             result.error.CopyFrom(encode_error(error))
-        return True
+            return b""
+
+    async def _read(
+        self, each: FollowedHere, replica: Replica, left: int, *, is_first: bool
+    ) -> bytes | None:
+        """Return what comes next in a partition; None: what is left of the answer is too little."""
+        log, fetch = replica.log, each.fetch
+        assert fetch is not None, "a partition is answered before its first fetch"
+        start = fetch.log_end_offset
+        if not log.log_start_offset <= start < log.log_end_offset:
+            each.is_under_way = start < log.log_start_offset  # it begins anew
+            return b""
+        size = min(each.max_bytes, left) if each.max_bytes > 0 else left
+        found = log.read(start, max_bytes=size, min_one=is_first)
+        if found is None:
+            if not is_first:
+                self._ready[each] = None  # the next time
+            return None
+        each.is_under_way = True
+        return await self._directory.read(found)
 
     def _fill_head(self, each: FollowedHere, replica: Replica, result: pb.FollowResult) -> None:
         partition = replica.partition

@@ -13,6 +13,7 @@ from typing import Final
 from ...errors import QuorumlogError, Stopping, StorageError
 from ...ids import Epoch, Offset
 from ...proto import replica_pb2 as pb
+from ...runtime import Buffer
 from ...runtime.error_detail import decode_error
 from ...storage import Origin
 from ...storage.shell.channel import Appended
@@ -80,7 +81,7 @@ class Followed:
         part.high_watermark = partition.high_watermark
         part.max_bytes = -1 if self.is_paused else max_bytes
 
-    def take(self, result: pb.FollowResult) -> Awaitable[None] | None:
+    def take(self, result: pb.FollowResult, records: Buffer) -> Awaitable[None] | None:
         """Do what an answer demands; None: done already. Sets `delay_ms` where it failed."""
         replica = self.replica
         self.delay_ms = self.taken_bytes = 0
@@ -89,7 +90,7 @@ class Followed:
         if result.HasField("error"):
             self._failed(decode_error(result.error))
             return None
-        log, records = replica.log, result.records
+        log = replica.log
         self.taken_bytes = len(records)
         if result.may_have_gaps and not log.was_compacted:
             return self._expect_gaps()
@@ -124,7 +125,7 @@ class Followed:
 
     # --- the log ------------------------------------------------------------------------------
 
-    def _append(self, answer: FollowAnswer, records: bytes) -> Awaitable[None] | None:
+    def _append(self, answer: FollowAnswer, records: Buffer) -> Awaitable[None] | None:
         try:
             future = self._directory.append_nowait(
                 self.replica.log,
@@ -212,7 +213,7 @@ class Followed:
             if self._is_current:
                 self.replica.partition.truncated(Offset(log.log_end_offset))
 
-    async def _reset(self, offset: int, answer: FollowAnswer, records: bytes) -> None:
+    async def _reset(self, offset: int, answer: FollowAnswer, records: Buffer) -> None:
         log = self.replica.log
         _LOG.info(
             "broker.log_reset log=%s offset=%d log_end_offset=%d leader_epoch=%d",

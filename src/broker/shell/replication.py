@@ -18,7 +18,7 @@ from ...storage.shell.directory import Directory
 from .fetcher import ControllerLink as FetcherLink
 from .fetcher import Fetchers, FollowerIdentity, ReplicationConfig
 from .figures import ReplicationFigures
-from .follow_session import Find, FollowSession
+from .follow_session import Find, FollowSession, LeaderStream
 from .isr_requests import IsrLink, IsrRequests
 from .replica import Replica, Surroundings
 
@@ -133,8 +133,10 @@ class Replication:
 
     # --- followers of this node ---------------------------------------------------------------
 
-    def new_session(self, follower: NodeId, broker_epoch: Offset) -> FollowSession:
-        """Return a session for a follower's stream; the one before it ends."""
+    def begin_session(
+        self, stream: LeaderStream, follower: NodeId, broker_epoch: Offset
+    ) -> FollowSession:
+        """Serve a follower on its stream; the session before it ends. Raises Stopping."""
         if self._is_stopping:
             raise Stopping("the node is stopping; the partitions will have other leaders")
         before = self._sessions.get(follower)
@@ -143,23 +145,27 @@ class Replication:
         session = self._sessions[follower] = FollowSession(
             self._runtime.clock,
             self._directory,
+            stream,
             follower=follower,
             broker_epoch=broker_epoch,
             find=self._find,
             look_at_isr=self.look_at_isr,
         )
+        self._scope.spawn(self._serve(session), name=f"broker.follower.{follower}")
         return session
+
+    async def _serve(self, session: FollowSession) -> None:
+        try:
+            await session.run()
+        finally:
+            if self._sessions.get(session.follower) is session:
+                del self._sessions[session.follower]
 
     def stop_serving(self) -> None:
         """End the streams of followers, now and those to come: the node is stopping."""
         self._is_stopping = True
-        for session in self._sessions.values():
+        for session in list(self._sessions.values()):
             session.end(Stopping("the node is stopping; the partitions will have other leaders"))
-
-    def session_ended(self, session: FollowSession) -> None:
-        """Its stream is over."""
-        if self._sessions.get(session.follower) is session:
-            del self._sessions[session.follower]
 
     # --- who is in sync -----------------------------------------------------------------------
 

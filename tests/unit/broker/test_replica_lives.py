@@ -132,7 +132,8 @@ def test_a_follower_far_behind_begins_anew_where_the_leaders_log_does() -> None:
         cluster.until(lambda: cluster.marks("t")[3] == 2)
         cluster.crash(3)
         cluster.until(lambda: cluster.isr("t") == {1, 2})
-        cluster.send(*values(3, 4, 5, 6))
+        for value in values(3, 4, 5, 6):  # each a batch
+            cluster.send(value)
 
         async def delete(log: AsyncLog) -> None:
             await log.admin.delete_records("t", {0: 5})

@@ -1,22 +1,25 @@
 """What a leader answers to followers and tools, and whom it refuses; on whole simulated nodes."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
 
+from quorumlog.broker.shell.follow_stream import FollowStream
 from quorumlog.errors import (
     FencedLeaderEpoch,
     InconsistentClusterId,
     InvalidRequest,
     QuorumlogError,
     StaleBrokerEpoch,
+    TimedOut,
     UnknownTopicOrPartition,
 )
 from quorumlog.proto import replica_pb2 as pb
-from quorumlog.runtime import Channel, Runtime
+from quorumlog.runtime import ByteConnection, Runtime
 from quorumlog.runtime.error_detail import decode_error
-from quorumlog.services import REPLICA_EPOCH_END_OFFSETS, REPLICA_FOLLOW
+from quorumlog.services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
 from quorumlog.simulation import SimWorld
 
 from .whole_nodes import CLUSTER, Cluster, world
@@ -31,16 +34,52 @@ def led_by_one(sim: SimWorld, *replicas: int) -> Cluster:
     return cluster
 
 
-def ask(cluster: Cluster, work: Callable[[Channel], Awaitable[T]]) -> T:
+def ask(cluster: Cluster, work: Callable[[Runtime], Awaitable[T]]) -> T:
     """Do something as a stranger who knows the way to node 1."""
-
-    async def main(runtime: Runtime) -> T:
-        return await work(runtime.network.channel("n1:9094"))
-
-    task = cluster.world.node("stranger").spawn(main)
-    cluster.world.run_until(task, virtual_ms=10_000)
+    task = cluster.world.node("stranger").spawn(work)  # type: ignore[arg-type]
+    cluster.world.run_until(task, virtual_ms=20_000)
     result: T = task.result()
     return result
+
+
+class Follower:
+    """A stream to node 1, by hand."""
+
+    def __init__(self) -> None:
+        self.answers: asyncio.Queue[pb.FollowResponse | QuorumlogError] = asyncio.Queue()
+        self.records: list[bytes] = []
+        self.stream: FollowStream[pb.FollowResponse]
+
+    @classmethod
+    async def connect(cls, runtime: Runtime) -> "Follower":
+        channel = runtime.network.channel("n1:9094")
+        request = pb.ReplicaEndpointRequest(cluster_id=CLUSTER, leader_id=1)
+        endpoint = await channel.call(REPLICA_ENDPOINT, request, timeout_ms=5_000)
+        follower = cls()
+
+        def make(connection: ByteConnection) -> FollowStream[pb.FollowResponse]:
+            follower.stream = FollowStream(
+                connection,
+                pb.FollowResponse,
+                is_stranger=False,
+                take=follower.take,
+                ended=follower.answers.put_nowait,
+            )
+            return follower.stream
+
+        await runtime.network.connect_bytes(f"n1:{endpoint.port}", make)
+        return follower
+
+    def take(self, response: pb.FollowResponse, records: memoryview) -> None:
+        self.records.append(bytes(records))
+        self.answers.put_nowait(response)
+
+    async def answer(self) -> pb.FollowResponse:
+        """The next answer; raises why the stream ended."""
+        found = await self.answers.get()
+        if isinstance(found, QuorumlogError):
+            raise found
+        return found
 
 
 def hello(cluster: Cluster, *, broker_id: int = 3, leader_id: int = 1) -> pb.FollowRequest:
@@ -68,12 +107,10 @@ def partition(cluster: Cluster, **fields: int) -> pb.FollowPartition:
 
 
 def answered(cluster: Cluster, request: pb.FollowRequest) -> pb.FollowResponse:
-    async def follow(channel: Channel) -> pb.FollowResponse:
-        stream = await channel.stream(REPLICA_FOLLOW, timeout_ms=5_000)
-        await stream.send(request)
-        response = await stream.receive()
-        assert response is not None
-        return response
+    async def follow(runtime: Runtime) -> pb.FollowResponse:
+        follower = await Follower.connect(runtime)
+        follower.stream.send(request)
+        return await follower.answer()
 
     return ask(cluster, follow)
 
@@ -145,15 +182,15 @@ def test_a_newer_stream_of_a_follower_ends_the_older_one() -> None:
         cluster = led_by_one(sim)
         request = hello(cluster)
 
-        async def twice(channel: Channel) -> None:
-            first = await channel.stream(REPLICA_FOLLOW, timeout_ms=5_000)
-            await first.send(request)
-            assert await first.receive() is not None
-            second = await channel.stream(REPLICA_FOLLOW, timeout_ms=5_000)
-            await second.send(request)
-            assert await second.receive() is not None
+        async def twice(runtime: Runtime) -> None:
+            first = await Follower.connect(runtime)
+            first.stream.send(request)
+            assert await first.answer() is not None
+            second = await Follower.connect(runtime)
+            second.stream.send(request)
+            assert await second.answer() is not None
             with pytest.raises(StaleBrokerEpoch, match="newer stream"):
-                await first.receive()
+                await first.answer()
 
         ask(cluster, twice)
 
@@ -169,7 +206,7 @@ def test_a_full_answer_leaves_the_rest_for_the_next_one_in_turn() -> None:
         request.max_bytes = 1_500
         request.partitions.append(partition(cluster))
         (result,) = answered(cluster, request).results
-        assert 1_000 < len(result.records) < 1_500
+        assert 1_000 < result.records_len < 1_500
         assert (result.high_watermark, result.log_start_offset) == (0, 0)
 
 
@@ -180,7 +217,8 @@ def test_the_ends_of_leader_epochs_are_told_for_what_is_led_here() -> None:
         replica = cluster.replica(1, "t")
         epoch = replica.partition.leader_epoch
 
-        async def end_offsets(channel: Channel) -> pb.EpochEndOffsetsResponse:
+        async def end_offsets(runtime: Runtime) -> pb.EpochEndOffsetsResponse:
+            channel = runtime.network.channel("n1:9094")
             request = pb.EpochEndOffsetsRequest(cluster_id=CLUSTER)
             for partition, asked in ((0, epoch), (0, epoch + 1), (9, epoch)):
                 request.partitions.add(
@@ -192,3 +230,31 @@ def test_the_ends_of_leader_epochs_are_told_for_what_is_led_here() -> None:
         assert (known.epoch, known.end_offset) == (epoch, 2)
         assert (newer.epoch, newer.end_offset) == (-1, -1)
         assert unknown.error.name == "UNKNOWN_TOPIC_ID"
+
+
+def test_who_connects_and_says_nothing_is_sent_away() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim)
+
+        async def say_nothing(runtime: Runtime) -> None:
+            follower = await Follower.connect(runtime)
+            with pytest.raises(TimedOut, match="nobody was introduced"):
+                await follower.answer()
+
+        ask(cluster, say_nothing)
+
+
+def test_the_port_is_told_to_who_means_this_broker_of_this_cluster() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim)
+
+        async def wrong(runtime: Runtime) -> None:
+            channel = runtime.network.channel("n1:9094")
+            for request, error in (
+                (pb.ReplicaEndpointRequest(cluster_id="x", leader_id=1), InconsistentClusterId),
+                (pb.ReplicaEndpointRequest(cluster_id=CLUSTER, leader_id=2), InvalidRequest),
+            ):
+                with pytest.raises(error):
+                    await channel.call(REPLICA_ENDPOINT, request, timeout_ms=1_000)
+
+        ask(cluster, wrong)

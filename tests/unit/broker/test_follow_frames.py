@@ -1,0 +1,122 @@
+"""Frames between followers and leaders: whatever the pieces in which they arrive."""
+
+from struct import Struct
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorumlog.broker.follow_frames import (
+    FIRST_FRAME_BYTES_MAX,
+    SCRATCH_BYTES,
+    FrameKind,
+    FrameReader,
+    encode_frame,
+)
+from quorumlog.errors import CorruptionError, InvalidRequest, StreamBroken
+from quorumlog.proto import replica_pb2 as pb
+from quorumlog.runtime.error_detail import decode_error, encode_error
+
+
+def reader(*, is_stranger: bool = False) -> FrameReader[pb.FollowResponse]:
+    return FrameReader(pb.FollowResponse, is_stranger=is_stranger)
+
+
+def encoded(partition: int, records: bytes) -> bytes:
+    message = pb.FollowResponse(
+        results=[pb.FollowResult(partition=partition, records_len=len(records))]
+    )
+    return b"".join(encode_frame(message, [records] if records else []))
+
+
+def feed(
+    frames: FrameReader[pb.FollowResponse], content: bytes, piece: int
+) -> list[tuple[int, bytes]]:
+    """Read in pieces of at most so many bytes; what came out."""
+    found, at = [], 0
+    while at < len(content):
+        room = frames.buffer()
+        size = min(piece, len(room), len(content) - at)
+        room[:size] = content[at : at + size]
+        room.release()
+        at += size
+        for frame in frames.received(size):
+            assert frame.message is not None
+            found.append((frame.message.results[0].partition, bytes(frame.records)))
+    return found
+
+
+SIZES = (0, 1, 1_000, SCRATCH_BYTES - 30, SCRATCH_BYTES, 3 * SCRATCH_BYTES)
+
+
+@given(
+    sizes=st.lists(st.sampled_from(SIZES), max_size=6),
+    piece=st.sampled_from((1_000, 4_096, SCRATCH_BYTES, 1 << 20)),
+)
+def test_frames_of_any_size_come_out_as_they_went_in(sizes: list[int], piece: int) -> None:
+    sent = [(number, bytes([number]) * size) for number, size in enumerate(sizes)]
+    frames = reader()
+    assert feed(frames, b"".join(encoded(*each) for each in sent), piece) == sent
+    assert not frames.is_within_frame
+
+
+def test_a_byte_at_a_time_is_enough() -> None:
+    assert feed(reader(), encoded(7, b"records"), 1) == [(7, b"records")]
+
+
+def test_records_stay_as_they_are_while_the_next_frame_arrives() -> None:
+    frames = reader()
+    kept = []
+    for content in (b"a" * 100, b"b" * 100):
+        frame = encoded(1, content)
+        frames.buffer()[: len(frame)] = frame
+        kept += [each.records for each in frames.received(len(frame))]
+    assert [bytes(each) for each in kept] == [b"a" * 100, b"b" * 100]
+
+
+def test_memory_that_was_given_back_is_used_again_for_what_fits() -> None:
+    frames = reader()
+    for size in (3 * SCRATCH_BYTES, 2 * SCRATCH_BYTES, 4 * SCRATCH_BYTES):
+        content, at = encoded(1, b"x" * size), 0
+        taken: list[memoryview] = []
+        while at < len(content):
+            room = frames.buffer()
+            count = min(len(room), len(content) - at)
+            room[:count] = content[at : at + count]
+            at += count
+            taken += [frame.records for frame in frames.received(count)]
+        (records,) = taken
+        assert bytes(records) == b"x" * size
+        frames.recycle(records)
+
+
+def test_an_error_travels_with_its_type() -> None:
+    parts = encode_frame(encode_error(StreamBroken("why")), kind=FrameKind.ERROR)
+    content = b"".join(parts)
+    frames = reader()
+    frames.buffer()[: len(content)] = content
+    (frame,) = frames.received(len(content))
+    assert frame.error is not None
+    assert isinstance(decode_error(frame.error), StreamBroken)
+
+
+def test_a_changed_byte_of_a_message_is_found() -> None:
+    content = bytearray(encoded(7, b""))
+    content[-1] ^= 1
+    with pytest.raises(CorruptionError, match="CRC-32C"):
+        feed(reader(), bytes(content), 1 << 20)
+
+
+def test_a_stranger_may_not_send_much() -> None:
+    content = encoded(7, bytes(FIRST_FRAME_BYTES_MAX))
+    with pytest.raises(InvalidRequest, match="is this a broker of the cluster"):
+        feed(reader(is_stranger=True), content, 1 << 20)
+    assert len(feed(reader(), content, 1 << 20)) == 1
+
+
+def test_what_is_no_message_is_refused() -> None:
+    head = b"\xff\xff"
+    header = Struct(">IIIB").pack(len(head), 0, crc32c(head), 0)
+    with pytest.raises(InvalidRequest, match="does not parse"):
+        feed(reader(), header + head, 1 << 20)
