@@ -19,6 +19,7 @@ A seek bumps the partition's generation, which voids what is under way for it.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,7 @@ WATCHES_PER_LEADER_MAX = 2
 WATCH_MS_MIN = 20  # a younger watch is not ended to be put together with others
 EARLY_ANSWER_MS = 10  # a watch that ends empty sooner than this is not repeated before it
 GONE_CHECK_MS = 5_000  # how often a partition that is gone is looked for again
+SLOW_MS = 2_000  # behind the time that a broker may wait: look whether another one leads by now
 IDLE_WAIT_MS = 60_000
 
 _log = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class _Call:
     wait_ms: int  # how long the broker may wait
     task: "asyncio.Task[None] | None" = None
     is_merging: bool = False  # cancelled, to be part of a larger one
+    looked_ms: int = 0  # when it was looked up last who leads, since the answer took long
 
 
 @dataclass(slots=True)
@@ -170,7 +173,32 @@ class Fetcher:
                 self._begin(address, parts, now_ms, share=share, is_watch=True)
             else:
                 plan.wake_ms = min(plan.wake_ms, self._put_together(address, now_ms))
-        return plan.wake_ms
+        return min(plan.wake_ms, self._doubt_slow(now_ms))
+
+    def _doubt_slow(self, now_ms: int) -> int:
+        """Have it looked up who leads what calls that take long are about; return when to look
+        again."""
+        wake_ms = now_ms + IDLE_WAIT_MS
+        for call in self._calls:
+            slow_ms = max(call.began_ms + call.wait_ms, call.looked_ms) + SLOW_MS
+            if slow_ms <= now_ms:
+                call.looked_ms = now_ms
+                slow_ms = now_ms + SLOW_MS
+                self._spawn(self._look_for_another(call), name="look for another leader")
+            wake_ms = min(wake_ms, slow_ms)
+        return wake_ms
+
+    async def _look_for_another(self, call: _Call) -> None:
+        """End a call whose broker leads no more what it was asked for: that one can not say so."""
+        for topic in dict.fromkeys(reader.topic for reader, _ in call.parts):
+            with suppress(QuorumlogError):
+                await self._connection.refresh(topic)
+        for reader, _ in call.parts:
+            leader = self._connection.leader_now(reader.topic, reader.partition)
+            has_moved = leader is not None and leader.address != call.address
+            if has_moved and call in self._calls and call.task is not None:
+                call.task.cancel()
+                return
 
     def _plan(self, now_ms: int) -> _Plan:
         plan = _Plan(now_ms + IDLE_WAIT_MS)

@@ -369,3 +369,23 @@ class Restarting:
 
     async def __aexit__(self, *_: object) -> None:
         await self.end()
+
+
+def test_a_leader_that_hangs_is_left_when_another_leads() -> None:
+    async def main(brokers: Brokers) -> None:
+        brokers.create("t", 2)
+        for partition in range(2):
+            brokers.append(("t", partition), 5)
+            brokers.lead(("t", partition), 2)
+        brokers.silences[2] = asyncio.Event()
+        clock = brokers.runtime.clock
+        async with brokers.client() as log, log.consumer("t") as consumer:
+            assert await consumer.poll(timeout_ms=500) == []
+            for partition in range(2):
+                brokers.lead(("t", partition), 1)
+            began_ms = clock.now_ms()
+            read = [*await consumer.poll(timeout_ms=10_000), *await consumer.poll(max_records=5)]
+            assert len(read) == 10
+            assert clock.now_ms() - began_ms < 3_000
+
+    play(main, brokers=2)
