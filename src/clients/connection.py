@@ -320,7 +320,8 @@ class Connection:
 
     def learn(self, topic: str, partition: int, error: QuorumlogError) -> bool:
         """A partition's call failed in a way that may pass: take over who leads it now where the
-        error says so, and return True; otherwise the next use of the topic asks again."""
+        error says so, and return True; otherwise the next use of the topic asks again, and another
+        broker: who said where to go may be cut off from those who know better."""
         if isinstance(error, NotLeaderOrFollower) and self.topology.saw_leader(
             topic,
             partition,
@@ -330,6 +331,7 @@ class Connection:
         ):
             return True
         self.doubt(topic)
+        self._next_broker += 1
         return False
 
     def _is_fresh(self, layout: TopicLayout) -> bool:

@@ -42,6 +42,7 @@ class Script:
 
     partitions: int = 1
     leaders: dict[int, int] = field(default_factory=dict)  # by partition; default: node 1
+    beliefs: dict[int, int] = field(default_factory=dict)  # by node: who leads all, as it says
     produce: deque[str | QuorumlogError] = field(default_factory=deque)  # a step for each request
     exists: bool = True
     lookup: asyncio.Event | None = None  # look-ups are answered when it is set
@@ -104,7 +105,7 @@ class Broker:
                 continue
             result.topic.name = name
             for partition in range(script.partitions):
-                leader = script.leaders.get(partition, 1)
+                leader = script.beliefs.get(self._node, script.leaders.get(partition, 1))
                 result.topic.partitions.add(partition=partition, leader=leader)
         return response
 

@@ -185,6 +185,18 @@ def test_a_moved_leader_is_followed(run: Run) -> None:
     run(main)
 
 
+def test_another_broker_is_asked_when_what_one_said_does_not_help(run: Run) -> None:
+    """One that is cut off from the others takes itself for the leader for as long as that lasts."""
+
+    async def main(runtime: Runtime) -> None:
+        script = Script(leaders={0: 2}, beliefs={1: 1})
+        async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
+            assert len(await send_numbers(producer, 3)) == 3
+        assert script.values() == [0, 1, 2]
+
+    run(main)
+
+
 def test_a_partition_without_a_leader_waits_for_one(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(leaders={0: -1})
