@@ -115,6 +115,20 @@ def test_what_is_held_comes_in_order_after_the_release(proxy: ForwardingProxy) -
         assert received(connection, 7) == b"one two"
 
 
+def test_one_direction_is_held_and_the_other_one_is_not(proxy: ForwardingProxy) -> None:
+    with connected(proxy) as connection:
+        proxy.hold(Direction.TO_CLIENT)
+        connection.sendall(b"one")
+        while proxy.passed_bytes(Direction.TO_SERVER) < 3:
+            pass
+        connection.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        proxy.release()
+        connection.settimeout(WAIT_S)
+        assert received(connection, 3) == b"one"
+
+
 def test_a_corrupted_piece_has_one_bit_changed(proxy: ForwardingProxy) -> None:
     with connected(proxy) as connection:
         proxy.corrupt(Direction.TO_CLIENT)
