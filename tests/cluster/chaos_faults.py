@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -122,6 +123,11 @@ class Faults:
                 pass
             case Kind.BLACKOUT:
                 await self.nodes.start(*self.nodes.shape.numbers)
+
+    async def spread(self) -> None:
+        """Give leaderships back where that can be done now, so that every node has some to lose."""
+        with suppress(QuorumlogError):
+            await self.log.admin.elect_leaders(self.places)
 
     # --- inside --------------------------------------------------------------------------------
 

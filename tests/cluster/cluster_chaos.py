@@ -175,10 +175,13 @@ class Chaos:
             if has_majority:
                 await self._prove(runtime, nodes, kind)
             await faults.go_on(kind)
+            if has_majority:
+                await self._prove(runtime, nodes, f"still {kind}")
             await faults.mend(kind)
             rest_from_s = time.monotonic()
             await self._prove(runtime, nodes, f"after {kind}")
             self._check(nodes)
+            await faults.spread()
             if kind in (Kind.ROLL, Kind.MOVE):
                 assert self.notes.errors == errors, f"{kind}: clients saw {self.notes.errors}"
             await asyncio.sleep((rest_from_s - began_s) / 3 - (time.monotonic() - rest_from_s))
