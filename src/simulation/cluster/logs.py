@@ -27,6 +27,11 @@ class StoredBatch(NamedTuple):
     position: int  # in its file, behind it
 
 
+def key_of(batch: StoredBatch) -> tuple[int, int, int, int]:
+    """What is equal where the records are."""
+    return batch.base_offset, batch.end_offset, batch.leader_epoch, batch.crc
+
+
 @dataclass(slots=True)
 class _Segment:
     base_offset: int

@@ -340,6 +340,7 @@ class Cluster:
             election_timeout_ms=options.election_timeout_ms,
             heartbeat_ms=options.election_timeout_ms // 6,
             session_timeout_ms=options.session_timeout_ms,
+            replica_lag_time_max_ms=options.lag_time_ms_max,
         )
         nobody = Forming(directory_id=directory_id, voters=VoterSet(()))
         forming = first_voters(config) if is_controller else nobody

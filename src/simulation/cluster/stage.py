@@ -13,9 +13,11 @@ The watch looks at every step, and the client's history is judged in the end.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...clients.log import AsyncLog
+from ...clients.producing.batches import Delivery
 from ...errors import QuorumlogError
 from ...metadata import PartitionImage
 from ...runtime import Runtime
@@ -25,7 +27,8 @@ from ..entropy import SimEntropy
 from ..world import NotReached, SimWorld
 from .application import Application, Notes
 from .liveness import CONVERGE_MS, is_whole
-from .machines import Cluster, ClusterNode
+from .logs import PartitionFiles, StoredBatch, key_of
+from .machines import DATA, Cluster, ClusterNode
 from .nemesis import CALM, Nemesis
 from .options import ClusterOptions, Habits, TopicPlan
 from .watch import Watch
@@ -35,6 +38,8 @@ T = TypeVar("T")
 CLIENT: Final = "client1"
 STEP_MS: Final = 10
 START_MS: Final = 30_000
+NEVER_MS: Final = 1 << 40
+CATCH_UP_MS: Final = 20_000  # of followers, once nobody writes
 DO_MS: Final = 120_000  # of anything that is waited for
 QUIET: Final = Habits(
     producers=0,
@@ -86,6 +91,7 @@ class Stage:
         )
         self.application: Application | None = None
         self._log: AsyncLog | None = None
+        self._producers = 0
 
     # --- what is done --------------------------------------------------------------------------
 
@@ -118,6 +124,16 @@ class Stage:
         application = self._application()
         found = self.do(lambda runtime: application.read_partition(self._client(), *place))
         return [value for _, value in found]
+
+    def take_down(self, node: ClusterNode, *, power: bool = False) -> None:
+        """Kill a node, or cut its machine's power; it stays down until it is brought up."""
+        if power:
+            self.cluster.note_damage(node)
+        self.cluster.kill(node, power=power, down_ms=NEVER_MS)
+
+    def bring_up(self, node: ClusterNode) -> None:
+        """Start a node that was taken down."""
+        node.restart_at_ms = self.world.now_ms()
 
     def isolate(self, node: ClusterNode, *, from_clients: bool = True) -> None:
         """Cut a node off from everybody, or from all nodes alone."""
@@ -168,6 +184,7 @@ class Stage:
         and every directory be whole. Returns what is stored."""
         self.mend()
         self.until(lambda: is_whole(self.cluster), "all is in sync", virtual_ms=CONVERGE_MS)
+        self.check_logs()
         application = self._application()
         stored: Stored = self.do(lambda runtime: application.read_all())
         if self.notes.is_clean:
@@ -175,6 +192,22 @@ class Stage:
             assert not found, describe(found)
         self.cluster.prove_directories()
         return stored
+
+    def check_logs(self) -> None:
+        """Raise AssertionError unless all replicas of every partition come to hold the same batches
+        from where the latest of them starts."""
+        for place in self.options.places:
+            self.until(
+                partial(self._are_logs_equal, place),
+                f"the replicas of {place} are the same",
+                virtual_ms=CATCH_UP_MS,
+            )
+
+    def _are_logs_equal(self, place: Place) -> bool:
+        logs = list(self.logs(place).values())
+        start = max((log[0].base_offset for log in logs if log), default=0)
+        shared = {tuple(key_of(one) for one in log if one.base_offset >= start) for log in logs}
+        return len(shared) == 1
 
     # --- what there is -------------------------------------------------------------------------
 
@@ -188,6 +221,17 @@ class Stage:
         state = self.state(place)
         assert state is not None, f"there is no {place}"
         return state
+
+    def logs(self, place: Place) -> dict[str, list[StoredBatch]]:
+        """What lies on the disk of each replica, by machine."""
+        topic = self.cluster.newest_image.topic(place[0])
+        assert topic is not None, f"there is no {place}"
+        path = f"{DATA}/{place[0]}-{place[1]}"
+        found = {}
+        for node_id in topic.partitions[place[1]].replicas:
+            node = self.cluster.node(node_id)
+            found[node.name] = list(PartitionFiles(node.sim, path).batches(0, 1 << 62))
+        return found
 
     def leader(self, place: Place) -> ClusterNode:
         """Who leads a partition by the metadata."""
@@ -227,21 +271,24 @@ class Stage:
         await asyncio.Event().wait()
 
     async def _produce(self, place: Place, count: int, acks: str) -> list[bytes]:
-        values = []
-        async with self._client().producer(acks=acks, linger_ms=0) as producer:
+        """Give records to a producer of its own, a batch each, and wait for them; raises the first
+        error of one."""
+        self._producers += 1
+        name, history = f"{CLIENT}.{self._producers}", self.notes.history
+        given: list[tuple[bytes, Delivery]] = []
+        async with self._client().producer(acks=acks, linger_ms=0, batch_size=1) as producer:
             for _ in range(count):
-                value = self.notes.next_value(CLIENT, 3)
-                self.notes.history.invoke(CLIENT, place, value, at=self.notes.now_ns())
+                value = self.notes.next_value(name, 3)
+                history.invoke(name, place, value, at=self.notes.now_ns())
+                given.append((value, await producer.send(place[0], value, partition=place[1])))
+            for value, delivery in given:
                 try:
-                    delivered = await producer.send_and_wait(place[0], value, partition=place[1])
+                    offset = (await delivery).offset
                 except QuorumlogError:
-                    self.notes.history.fail(value, at=self.notes.now_ns(), is_certain=False)
+                    history.fail(value, at=self.notes.now_ns(), is_certain=False)
                     raise
-                self.notes.history.acknowledge(
-                    value, delivered.offset, at=self.notes.now_ns(), is_promise=acks == "all"
-                )
-                values.append(value)
-        return values
+                history.acknowledge(value, offset, at=self.notes.now_ns(), is_promise=acks == "all")
+        return [value for value, _ in given]
 
     def _application(self) -> Application:
         assert self.application is not None, "the stage is not started"

@@ -35,7 +35,7 @@ from ...broker.shell.replicas import ReplicaManager
 from ...metadata import MetadataImage, PartitionImage, TopicImage
 from ..process import Process
 from ..violation import Violation
-from .logs import PartitionFiles, StoredBatch
+from .logs import PartitionFiles, StoredBatch, key_of
 from .machines import DATA, Cluster, ClusterNode
 from .options import TopicPlan
 
@@ -78,7 +78,7 @@ class Committed:
             self.batches.append(batch)
             return
         known = self.batches[bisect_right(self.ends, batch.base_offset)]
-        assert _key(known) == _key(batch), (
+        assert key_of(known) == key_of(batch), (
             f"OneHistory: {who} has {_shown(batch)} of {what} committed, another replica had"
             f" {_shown(known)}"
         )
@@ -199,7 +199,8 @@ class Watch:
             f"NoWayBack: {node.name} moves the mark of {what} from {view.high_watermark} to {mark}"
         )
         if leading is not None and view.checked_to >= 0 and mark > view.high_watermark:
-            isr, needed = leading.state.isr, min(plan.min_isr, plan.replication)
+            isr = leading.state.isr
+            needed = min(plan.min_isr, len(leading.state.replicas))  # a move may leave fewer
             assert len(isr) >= needed, (
                 f"FrozenMark: {node.name} commits [{view.high_watermark}, {mark}) of {what} with"
                 f" {isr} in sync, {needed} are needed"
@@ -416,10 +417,6 @@ def _same(one: MetadataImage, other: MetadataImage) -> bool:
         and one.cluster_configs == other.cluster_configs
         and one.features == other.features
     )
-
-
-def _key(batch: StoredBatch) -> tuple[int, int, int, int]:
-    return batch.base_offset, batch.end_offset, batch.leader_epoch, batch.crc
 
 
 def _shown(batch: StoredBatch) -> str:
