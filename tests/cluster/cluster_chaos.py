@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +68,9 @@ HABITS: Final = Habits(
     records_max=100_000,
     reader_lives_ms=(20_000, 120_000),
 )
+IMPATIENT: Final = replace(HABITS, request_timeout_ms=3_000)
+"""Of those who prove that everything is served: a broker that is cut off, and takes itself for the
+leader, keeps a record until its client gives the request up."""
 
 
 @dataclass(slots=True)
@@ -154,9 +157,11 @@ class Chaos:
             **disks,
         }
 
-    def _client(self, runtime: Runtime, nodes: ChaosNodes, name: str) -> Application:
+    def _client(
+        self, runtime: Runtime, nodes: ChaosNodes, name: str, habits: Habits = HABITS
+    ) -> Application:
         return Application(
-            runtime, name, nodes.bootstrap, self.options, HABITS, self.notes, creates=False
+            runtime, name, nodes.bootstrap, self.options, habits, self.notes, creates=False
         )
 
     # --- the storm -----------------------------------------------------------------------------
@@ -190,7 +195,8 @@ class Chaos:
     async def _prove(self, runtime: Runtime, nodes: ChaosNodes, when: str) -> None:
         """Have a new client write a record into every partition, in time."""
         began_s = time.monotonic()
-        prover = self._client(runtime, nodes, f"p{sum(map(len, self.served_s.values()))}")
+        name = f"p{sum(map(len, self.served_s.values()))}"
+        prover = self._client(runtime, nodes, name, IMPATIENT)
         try:
             async with asyncio.timeout(SERVE_S):
                 await prover.prove_writable(self.options.places)

@@ -91,7 +91,11 @@ class Application:
     async def connect(self) -> AsyncLog:
         """Connect, as often as it takes."""
         while True:
-            log = AsyncLog.open(self.runtime, self.bootstrap)
+            log = AsyncLog.open(
+                self.runtime,
+                self.bootstrap,
+                request_timeout_ms=self.habits.request_timeout_ms,
+            )
             try:
                 await log.start()
             except QuorumlogError as error:

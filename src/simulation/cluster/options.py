@@ -69,6 +69,7 @@ class Habits:
     compression: str
     delivery_timeout_ms: int
     records_max: int  # of all producers; beyond it they take it easy
+    request_timeout_ms: int = 30_000  # the default
     reader_lives_ms: tuple[int, int] = (5_000, 40_000)  # then a reader begins anew at the start
 
 

@@ -1,0 +1,60 @@
+"""Whole clusters of real processes under faults; the full length is `make soak`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .chaos_faults import KINDS, Kind
+from .cluster_chaos import run_chaos
+
+ROOT = Path(__file__).parents[2]
+
+
+def storm(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    """Run the program, which has namespaces of its own where they are permitted; its report."""
+    path = tmp_path / "report.json"
+    command = [sys.executable, "-m", "tests.cluster.cluster_chaos", "--json", str(path)]
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-4_000:]
+    report: dict[str, Any] = json.loads(path.read_text())
+    return report
+
+
+def held(report: dict[str, Any]) -> None:
+    """What a run that did enough has to say."""
+    assert report["anomalies"] == 0
+    assert report["acknowledged"] > 1_000, report
+    assert report["handed_out"] > 1_000, report
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_cluster_loses_nothing_while_it_is_hurt(tmp_path: Path) -> None:
+    report = storm(tmp_path, "--minutes", "0.8", "--seed", "1")
+    held(report)
+    assert len(report["faults"]) >= 4, report
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_clients_notice_nothing_of_a_rolling_restart(tmp_path: Path) -> None:
+    report = run_chaos(tmp_path, seconds=5, seed=1, kinds=(Kind.ROLL,))
+    held(report)
+    assert report["errors"] == {}
+    assert report["starts"] >= 6, "every node twice"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("shape", ["combined", "apart"])
+def test_ten_minutes_of_every_fault_lose_nothing(tmp_path: Path, shape: str) -> None:
+    report = storm(tmp_path, "--minutes", "10", "--shape", shape)
+    held(report)
+    assert len(report["faults"]) + len(report["skipped"]) >= len(KINDS) - 3, report
