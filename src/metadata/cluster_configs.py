@@ -8,7 +8,7 @@ from typing import Final
 
 from ..errors import InvalidConfig
 from ..settings.rows import nearest
-from .topic_configs import TEXT_MAX, ConfigType, TopicConfig, check_row
+from .topic_configs import TEXT_MAX, TOPIC_CONFIGS, ConfigType, TopicConfig, check_row
 
 _ROWS: Final = (
     TopicConfig(
@@ -99,6 +99,8 @@ def _known(name: str) -> TopicConfig:
     if len(name) > TEXT_MAX:
         raise InvalidConfig(f"a config's name has {len(name)} characters; give at most {TEXT_MAX}")
     row = CLUSTER_CONFIGS.get(name)
+    if row is None and name in TOPIC_CONFIGS:
+        raise InvalidConfig(f"there is no cluster config {name!r}, but one of topics; set it for a topic")
     if row is None:
         near = nearest(name, CLUSTER_CONFIGS)
         hint = f"; did you mean {near}?" if near else f"; known are {', '.join(CLUSTER_CONFIGS)}"

@@ -6,6 +6,7 @@ from ...errors import (
     BrokerIdNotRegistered,
     InvalidPartitions,
     InvalidReplicaAssignment,
+    InvalidReplicationFactor,
     InvalidRequest,
     QuorumlogError,
     TopicAlreadyExists,
@@ -112,6 +113,10 @@ class AsyncAdmin:
         """
         if partitions is not None and (type(partitions) is not int or partitions < 1):
             raise InvalidPartitions(f"a topic has 1 partition or more, not {partitions!r}")
+        if replication is not None and (type(replication) is not int or replication < 1):
+            raise InvalidReplicationFactor(
+                f"a partition has 1 replica or more, not {replication!r}; None is the default"
+            )
         if assignments and (partitions, replication) != (None, None):
             raise InvalidReplicaAssignment(
                 "assignments say how many partitions and replicas there are: leave out both"

@@ -1,0 +1,85 @@
+"""A cluster of whole nodes for one test, and what a test of bad input asks of it."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from quorumlog.clients.administration.admin import AsyncAdmin
+from quorumlog.errors import QuorumlogError
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimWorld
+from quorumlog.simulation.checkers import Place
+from quorumlog.simulation.cluster.machines import ClusterNode
+from quorumlog.simulation.cluster.options import TopicPlan
+from quorumlog.simulation.cluster.stage import Stage, options_of
+
+E = TypeVar("E", bound=QuorumlogError)
+T = TypeVar("T")
+
+PLACE: Final[Place] = ("t", 0)
+
+
+def plan(
+    *,
+    partitions: int = 1,
+    replication: int = 3,
+    min_isr: int = 2,
+    flush_policy: str = "replicated",
+) -> TopicPlan:
+    """The topic of a test."""
+    return TopicPlan(
+        name="t",
+        partitions=partitions,
+        replication=replication,
+        min_isr=min_isr,
+        flush_policy=flush_policy,
+    )
+
+
+@contextmanager
+def started(
+    topic: TopicPlan | None = None,
+    *,
+    brokers: int = 3,
+    is_combined: bool = False,
+    seed: int = 1,
+    **settings: Any,
+) -> Iterator[Stage]:
+    """Three controllers and some brokers, or three nodes that are both, with one topic, started.
+    `settings` are those of every node."""
+    with SimWorld(seed) as world:
+        stage = Stage(world, options_of(topic or plan(), brokers=brokers, is_combined=is_combined))
+        for node in stage.cluster.nodes:
+            node.config = replace(node.config, **settings)
+        stage.start()
+        yield stage
+
+
+def asked(stage: Stage, call: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
+    """Have the admin client do something, and return what it says."""
+
+    async def ask(runtime: Runtime) -> T:
+        return await call(stage.client().admin)
+
+    return stage.do(ask)
+
+
+def refused(stage: Stage, call: Callable[[AsyncAdmin], Awaitable[object]], kind: type[E]) -> str:
+    """Have the admin client ask for something that is refused, and return what it is told."""
+    with pytest.raises(kind) as caught:
+        asked(stage, call)
+    return caught.value.message
+
+
+def in_sync(stage: Stage, node: ClusterNode, place: Place = PLACE) -> bool:
+    """Whether a node is in a partition's ISR."""
+    return node.node_id in stage.partition(place).isr
+
+
+def is_fenced(stage: Stage, node: ClusterNode) -> bool:
+    """Whether the controller has shut a broker out."""
+    broker = stage.cluster.newest_image.broker(node.node_id)
+    return broker is not None and broker.fenced
