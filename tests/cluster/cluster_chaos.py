@@ -144,7 +144,7 @@ class Chaos:
             "seconds": round(elapsed_s, 1),
             "calm_s": round(self.calm_s, 1),
             "seed": self.seed,
-            "faults": {kind: len(self.served_s[kind]) for kind in faults.happened},
+            "faults": dict(faults.happened),
             "served_s": {kind: _spread(times) for kind, times in self.served_s.items()},
             "skipped": nodes.skipped,
             "starts": nodes.starts,
@@ -271,10 +271,14 @@ def run_chaos(
 
 def table(report: dict[str, Any]) -> str:
     """The report as the page has it."""
-    rows = ["| fault | times | served, median s | worst s |", "|---|---|---|---|"]
-    for kind, row in sorted(report["served_s"].items()):
-        if kind in report["faults"]:
-            rows.append(f"| {kind} | {row['count']} | {row['median']} | {row['worst']} |")
+    rows = [
+        "| fault | times | under it: median s | worst s | after it: median s | worst s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind, times in sorted(report["faults"].items()):
+        served = [report["served_s"].get(when, {}) for when in (kind, f"after {kind}")]
+        cells = [str(row.get(what, "")) for row in served for what in ("median", "worst")]
+        rows.append(f"| {kind} | {times} | {' | '.join(cells)} |")
     sentence = (
         f"{report['seconds']:,.0f} seconds, {report['calm_s']:,.0f} of them without a fault; "
         f"{report['sent']:,} records sent, {report['acknowledged']:,} acknowledged, "
