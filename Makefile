@@ -113,6 +113,8 @@ soak: setup ## restarts under real clients, then a data directory at work, for M
 	$(BIN)/python -m tests.cluster.soak --minutes $(MINUTES)
 	$(BIN)/python -m tests.cluster.storage_soak --minutes $(MINUTES)
 	$(BIN)/python -m tests.cluster.quorum_chaos --minutes $(MINUTES)
+	$(BIN)/python -m tests.cluster.cluster_chaos --minutes $(MINUTES)
+	$(BIN)/python -m tests.cluster.cluster_chaos --minutes $(MINUTES) --shape apart
 
 bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: ratios beside a peer in the same run
 	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)); do \
