@@ -91,7 +91,6 @@ class Directory:
         self._runtime = runtime
         self._scope = scope
         self._config = config
-        self._lane = lane_of(path)
         self._deletions = runtime.entropy.stream("deleted_folder")  # a name for each
         self._lock = found.lock
         self._small_files = found.small_files
@@ -101,7 +100,7 @@ class Directory:
         self.space = FreeSpace(runtime, scope, path, reserve_bytes=config.reserve_bytes)
         start = partial(remove_marker, runtime.files, path) if found.is_clean else None
         self._writer = Writer(
-            runtime, scope, lane=self._lane, config=config, start=start, space=self.space
+            runtime, scope, lane=lane_of(path), config=config, start=start, space=self.space
         )
         self.figures = DirectoryFigures(self._channels, self._writer, self.space)
         self._openings = Openings(
@@ -473,12 +472,13 @@ class Directory:
         """Return which topic a log's folder says it holds; None when it does not say, or there is
         no folder. Raises StorageError, Overloaded."""
         found: list[TopicId | None] = []
-        job = partial(topic_of_folder, self._runtime.files, join(self.path, name))
+        files, path = self._runtime.files, join(self.path, name)
         try:
-            await self._writer.run(lambda: job, found.append)
+            if files.exists(path):  # a new topic's is not: no turn of the lane for it
+                await self._writer.run(lambda: partial(topic_of_folder, files, path), found.append)
         except OSError as error:
-            raise not_opened(join(self.path, name), error) from error
-        return found[0]
+            raise not_opened(path, error) from error
+        return found[0] if found else None
 
     def _deleted_path(self, name: str) -> str:
         return join(self.path, deleted_folder(name, self._deletions.token(8).hex()))
