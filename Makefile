@@ -32,7 +32,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock $(wildcard src/records/_cod
 	@$(BIN)/python -c "import quorumlog.records as records; print(records.describe())"
 	@touch $@
 
-demo: setup ## start a broker, load 336,776 flights, read them with Spark, check, kill -9, read again
+demo: setup ## 336,776 flights into a broker and into Spark, kill -9; the same with three nodes, one of them killed
 	$(BIN)/python examples/flights.py
 
 test: setup ## every test but the long ones: what decides a landing

@@ -1,9 +1,14 @@
 """The main job, end to end, on real data: a year of flights through the log and into Spark.
 
-Starts a broker of its own, produces the 336,776 flights that left New York in 2013, reads them with
-Spark, checks every number against pyarrow's over the original file, kills the broker with SIGKILL,
-starts it again and reads everything once more, with Spark and with the Python client. The exit code
-is 0 only when every check holds.
+Act one: starts a broker of its own, produces the 336,776 flights that left New York in 2013, reads
+them with Spark, checks every number against pyarrow's over the original file, kills the broker with
+SIGKILL, starts it again and reads everything once more, with Spark and with the Python client.
+
+Act two: starts a cluster of three nodes and produces the same flights into it; in the middle of
+that a broker that leads is killed with SIGKILL, and later started again. Spark must find the same
+records as in act one, each of them once; then the replicas on all three disks are compared.
+
+The exit code is 0 only when every check holds.
 
     make demo        (or: python examples/flights.py)
 
@@ -12,17 +17,14 @@ Needs `pip install 'quorumlog[spark,dev]'` and Java 17 or later; leaves no proce
 
 import contextlib
 import importlib.util
-import json
 import math
-import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,20 +38,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import quorumlog
+from flights_nodes import NODES, START_SECONDS_MAX, Broker, Cluster
 from quorumlog.errors import QuorumlogError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# The command `quorumlog` of this Python, wherever its script is.
-QUORUMLOG: Final = (sys.executable, "-m", "quorumlog.cli")
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 4
 FLIGHTS: Final = 336_776
 SLICE_ROWS: Final = 32_768
 BUSIEST: Final = 10
-START_SECONDS_MAX: Final = 30
 
 VALUE_SCHEMA: Final = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
@@ -166,67 +165,52 @@ def load_flights() -> tuple[pa.Table, int]:
     return table, len(text)
 
 
-# --- the broker --------------------------------------------------------------------------------
+# --- producing ---------------------------------------------------------------------------------
 
 
-class Broker:
-    """A broker in a process of its own: `quorumlog dev` on free ports."""
+def produce(address: str, flights: pa.Table, stored: Callable[[int], object]) -> None:
+    """Store every flight, keyed by its carrier, as one JSON object; `stored` is told the number of
+    flights that were acknowledged since its last call."""
+    keyed = flights.append_column("key", flights["carrier"])
+    with quorumlog.connect(address) as log, log.producer(compression="lz4") as producer:
+        for start in range(0, keyed.num_rows, SLICE_ROWS):
+            part = keyed.slice(start, SLICE_ROWS)
+            producer.send_arrow(TOPIC, part, key="key")
+            stored(part.num_rows)
 
-    def __init__(self, data_dir: str) -> None:
-        self._data_dir = data_dir
-        self._process: subprocess.Popen[str] | None = None
-        self.address = ""  # "host:port" of gRPC, the same after a restart
 
-    def start(self) -> None:
-        """Return when it says that it is ready."""
-        port = self.address.rpartition(":")[2] or "0"
-        command = [*QUORUMLOG, "dev", "--data-dir", self._data_dir]
-        command += ["--grpc-port", port, "--controller-port", "0", "--output", "json"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        deadline = threading.Timer(START_SECONDS_MAX, self._process.kill)
-        deadline.start()
+class Producing(threading.Thread):
+    """Stores the flights while the story goes on."""
+
+    def __init__(self, address: str, flights: pa.Table, stored: Callable[[int], object]) -> None:
+        super().__init__(daemon=True)  # where the story ends early, this does too
+        self._work = (address, flights, self._count)
+        self._stored = stored
+        self._failure: Exception | None = None
+        self._newest = time.perf_counter()
+        self.rows = 0  # acknowledged
+        self.longest = 0.0  # seconds that a slice of them took
+
+    def run(self) -> None:
+        """Store all of them."""
         try:
-            line = self._process.stdout.readline()
-        finally:
-            deadline.cancel()
-        if not line:
-            self._process.communicate()
-            raise SystemExit(
-                f"the broker did not start within {START_SECONDS_MAX} s: "
-                f"exit code {self._process.returncode}"
-            )
-        self.address = json.loads(line)["grpc"]
+            produce(*self._work)
+        except Exception as error:
+            self._failure = error
 
-    def kill(self) -> None:
-        """End it as a crash would: no clean-up runs."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+    def wait(self, rows: int) -> None:
+        """Return when so many flights are acknowledged; raises what went wrong."""
+        while self.rows < rows and self.is_alive():
+            self.join(0.01)
+        if self._failure is not None:
+            raise self._failure
 
-    def stop(self) -> None:
-        """End it in order, if it runs."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.communicate(timeout=START_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                self.kill()
-
-
-def produce(address: str, flights: pa.Table) -> None:
-    """Create the topic and store every flight, keyed by its carrier, as one JSON object."""
-    with quorumlog.connect(address) as log:
-        log.admin.create_topic(TOPIC, partitions=PARTITIONS)
-        keyed = flights.append_column("key", flights["carrier"])
-        with (
-            working("producing", flights.num_rows) as advance,
-            log.producer(compression="lz4") as producer,
-        ):
-            for start in range(0, keyed.num_rows, SLICE_ROWS):
-                part = keyed.slice(start, SLICE_ROWS)
-                producer.send_arrow(TOPIC, part, key="key")
-                advance(part.num_rows)
+    def _count(self, rows: int) -> None:
+        now = time.perf_counter()
+        self.longest = max(self.longest, now - self._newest)
+        self._newest = now
+        self.rows += rows
+        self._stored(rows)
 
 
 # --- the Spark job -----------------------------------------------------------------------------
@@ -271,19 +255,26 @@ def columns_summed(records: "DataFrame") -> dict[str, tuple[int, int]]:
 
 
 def fingerprint(records: "DataFrame") -> list[Any]:
-    """Return, for each partition: records, first and last offset, bytes, and a checksum over
-    every record's key, value, offset and timestamp."""
+    """Return, for each partition: records, first and last offset, bytes, and two checksums over
+    every record's key, value and offset, one of them with its timestamp."""
     from pyspark.sql import functions as f
 
-    checksum = f.xxhash64("key", "value", "offset", "timestamp").cast("decimal(38,0)")
+    content = ("key", "value", "offset")
+    checksum = f.xxhash64(*content, "timestamp").cast("decimal(38,0)")
     summary = records.groupBy("partition").agg(
         f.count("*").alias("records"),
         f.min("offset").alias("first"),
         f.max("offset").alias("last"),
         f.sum(f.octet_length("value") + f.octet_length("key")).alias("bytes"),
         f.sum(checksum).alias("checksum"),
+        f.sum(f.xxhash64(*content).cast("decimal(38,0)")).alias("content"),
     )
     return summary.orderBy("partition").collect()
+
+
+def untimed(fingerprints: list[Any]) -> list[Any]:
+    """The fingerprints without what depends on when a record was made."""
+    return [{**row.asDict(), "checksum": None} for row in fingerprints]
 
 
 # --- the independent answers -------------------------------------------------------------------
@@ -325,18 +316,22 @@ def same_carriers(found: list[Any], expected: list[tuple[str, int, float]]) -> b
 # --- the story ---------------------------------------------------------------------------------
 
 
-def run(report: Report, broker: Broker, flights: pa.Table) -> None:
-    """Do every step and note it."""
+def run(report: Report, broker: Broker, cluster: Cluster, flights: pa.Table) -> None:
+    """Play both acts and note every step."""
     from quorumlog.spark import session
 
+    console.rule("Act one: a broker alone")
     with working("starting the broker"):
         started = time.perf_counter()
         broker.start()
     report.done("start the broker", started)
 
-    started = time.perf_counter()
-    produce(broker.address, flights)
-    produced = report.done("produce, acks=all", started, rows=flights.num_rows)
+    with working("producing", flights.num_rows) as advance:
+        started = time.perf_counter()
+        with quorumlog.connect(broker.address) as log:
+            log.admin.create_topic(TOPIC, partitions=PARTITIONS)
+        produce(broker.address, flights, advance)
+    report.done("produce, acks=all", started, rows=flights.num_rows)
 
     with working("starting Spark"):
         started = time.perf_counter()
@@ -344,31 +339,134 @@ def run(report: Report, broker: Broker, flights: pa.Table) -> None:
         spark = session("quorumlog flights", master="local[2]", config=quiet)
     report.done("start Spark", started)
     try:
-        asked = ask_spark(report, broker, flights, spark)
-        before = read_with_spark(report, "Spark: read all, checksum", spark, broker, flights)
-        for step in (produced, asked):
-            step.size = report.steps[-1].size
-        with working("kill -9, start again"):
-            started = time.perf_counter()
-            broker.kill()
-            broker.start()
-        report.done("kill -9, start again", started)
-        after = read_with_spark(report, "Spark: read all again", spark, broker, flights)
-        total = sum(row.records for row in after)
-        report.check(
-            f"after kill -9 the same {total:,} records are at the same offsets", after == before
-        )
-        read_with_client(report, broker, flights)
+        alone = first_act(report, broker, flights, spark)
+        broker.stop()
+        console.rule("Act two: three nodes, one of which is killed")
+        second_act(report, cluster, flights, spark, alone)
     finally:
         spark.stop()
+    cluster.stop()
+    look_at_disks(report, cluster)
 
 
-def ask_spark(report: Report, broker: Broker, flights: pa.Table, spark: "SparkSession") -> Step:
-    """Run the job, compare its answers, and return the step."""
+def first_act(
+    report: Report, broker: Broker, flights: pa.Table, spark: "SparkSession"
+) -> list[Any]:
+    """Read what was produced before a crash and after it; returns the fingerprints."""
+    ask_spark(report, broker, flights, spark)
+    name = "Spark: read all, checksum"
+    before = read_with_spark(report, name, spark, broker.address, flights)
+    for step in report.steps:
+        step.size = step.size or (report.steps[-1].size if step.rows else None)
+    with working("kill -9, start again"):
+        started = time.perf_counter()
+        broker.kill()
+        broker.start()
+    report.done("kill -9, start again", started)
+    after = read_with_spark(report, "Spark: read all again", spark, broker.address, flights)
+    total = sum(row.records for row in after)
+    report.check(
+        f"after kill -9 the same {total:,} records are at the same offsets", after == before
+    )
+    read_with_client(report, broker, flights)
+    return after
+
+
+def second_act(
+    report: Report,
+    cluster: Cluster,
+    flights: pa.Table,
+    spark: "SparkSession",
+    alone: list[Any],
+) -> None:
+    """Produce through the crash of a broker that leads, and find with Spark what the broker alone
+    had."""
+    with working(f"starting a cluster of {NODES} nodes"):
+        started = time.perf_counter()
+        cluster.up()
+    report.done(f"start a cluster of {NODES} nodes", started)
+    produced = produce_through_a_crash(report, cluster, flights)
+    name = f"Spark: read all from {NODES} nodes"
+    found = read_with_spark(report, name, spark, cluster.address, flights)
+    produced.size = report.steps[-1].size
+    total = sum(row.records for row in found)
+    report.check(
+        f"exactly once: the {total:,} records of act one, at the same offsets",
+        untimed(found) == untimed(alone),
+    )
+
+
+def produce_through_a_crash(report: Report, cluster: Cluster, flights: pa.Table) -> Step:
+    """Produce every flight while a broker that leads is killed and comes back."""
+    with (
+        quorumlog.connect(cluster.address) as log,
+        working("producing, acks=all, 3 replicas", flights.num_rows) as advance,
+    ):
+        started = time.perf_counter()
+        topic = log.admin.create_topic(
+            TOPIC,
+            partitions=PARTITIONS,
+            replication=NODES,
+            configs={"min.insync.replicas": NODES - 1},
+        )
+        victim = topic.partitions[0].leader
+        assert victim is not None
+        producing = Producing(cluster.address, flights, advance)
+        producing.start()
+        producing.wait(FLIGHTS // 3)
+        cluster.kill(victim)
+        killed_at = producing.rows
+        producing.wait(2 * FLIGHTS // 3)
+        leaders = {each.leader for each in log.admin.describe_topic(TOPIC).partitions}
+        cluster.start(victim)
+        producing.wait(FLIGHTS)
+        step = report.done("produce, kill -9 of a leader", started, rows=producing.rows)
+        wait_in_sync(log)
+    console.print(
+        f"  broker {victim} led until kill -9 hit it, with {killed_at:,} flights stored;\n"
+        f"  the slowest {SLICE_ROWS:,} flights took {producing.longest:.1f} s"
+    )
+    report.check(
+        "killed in the middle; while it was down others led, and flights were stored",
+        killed_at < FLIGHTS and not leaders & {victim, None},
+    )
+    return step
+
+
+def wait_in_sync(log: quorumlog.Log) -> None:
+    """Return when every replica has everything."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while any(each.is_under_replicated for each in log.admin.describe_topic(TOPIC).partitions):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"a replica did not catch up within {START_SECONDS_MAX} s")
+        time.sleep(0.05)
+
+
+def look_at_disks(report: Report, cluster: Cluster) -> None:
+    """Compare the replicas, and prove the directories, of a cluster that is down."""
+    with working("comparing replicas, checking directories"):
+        started = time.perf_counter()
+        equal, unequal = cluster.compare()
+        bad = cluster.check()
+    report.done("quorumlog diff, quorumlog check", started)
+    report.check(
+        f"all {NODES} replicas hold the same {equal:,} records"
+        + "".join(f"; not so {name}" for name in unequal),
+        equal == FLIGHTS and not unequal,
+    )
+    report.check(
+        f"every batch and file of the {NODES} data directories is good"
+        + "".join(f"; not so {name}" for name in bad),
+        not bad,
+    )
+
+
+def ask_spark(report: Report, broker: Broker, flights: pa.Table, spark: "SparkSession") -> None:
+    """Run the job and compare its answers."""
     with working("Spark: carriers and busiest routes"):
         started = time.perf_counter()
         carriers, routes = carriers_and_routes(read_topic(spark, broker.address))
-    step = report.done("Spark: carriers, routes", started, rows=flights.num_rows)
+    report.done("Spark: carriers, routes", started, rows=flights.num_rows)
     show_answers(carriers, routes)
     counted = sum(row[1] for row in carriers)
     report.check(f"Spark counts {counted:,} flights, the file has {FLIGHTS:,}", counted == FLIGHTS)
@@ -380,19 +478,18 @@ def ask_spark(report: Report, broker: Broker, flights: pa.Table, spark: "SparkSe
         f"the {BUSIEST} busiest routes equal pyarrow's",
         [tuple(row) for row in routes] == expected_routes(flights),
     )
-    return step
 
 
 def read_with_spark(
-    report: Report, name: str, spark: "SparkSession", broker: Broker, flights: pa.Table
+    report: Report, name: str, spark: "SparkSession", address: str, flights: pa.Table
 ) -> list[Any]:
     """Return the fingerprint of each partition, and check the sums of each column."""
     with working(name):
         started = time.perf_counter()
-        found = fingerprint(read_topic(spark, broker.address))
+        found = fingerprint(read_topic(spark, address))
         step = report.done(name, started, rows=sum(row.records for row in found))
         step.size = sum(row.bytes for row in found)
-        sums = columns_summed(read_topic(spark, broker.address))
+        sums = columns_summed(read_topic(spark, address))
     report.check(
         f"values and sums of all {len(sums)} columns equal pyarrow's",
         sums == expected_sums(flights),
@@ -452,13 +549,15 @@ def main() -> int:
     report.done("read the CSV file", started, rows=flights.num_rows).size = size
     with tempfile.TemporaryDirectory(prefix="quorumlog-demo-") as folder:
         broker = Broker(str(Path(folder) / "data"))
+        cluster = Cluster(str(Path(folder) / "cluster"))
         try:
-            run(report, broker, flights)
+            run(report, broker, cluster, flights)
         except QuorumlogError as error:
             console.print(f"[bold red]{error}[/]")
             return 1
         finally:
             broker.stop()
+            cluster.stop()
     report.show()
     return report.verdict(time.perf_counter() - began)
 

@@ -12,7 +12,7 @@ import pytest
 import quorumlog
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PLAYED_ELSEWHERE = {"flights.py"}  # `make demo`
+PLAYED_ELSEWHERE = {"flights.py", "flights_nodes.py"}  # `make demo`, and test_demo_nodes.py
 WAIT_S = 60
 
 pytestmark = pytest.mark.slow
