@@ -1,7 +1,8 @@
 """A machine with a broker: its disk, its replicas, and what it has applied of the metadata."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 from ...broker.partition import (
@@ -21,9 +22,8 @@ from ...broker.partition import (
 )
 from ...errors import NotLeaderOrFollower
 from ...ids import NO_NODE, Epoch, NodeId, Offset, TopicId
-from ...metadata import EMPTY_IMAGE, DeltaBuilder, ImageDelta, MetadataImage, effective_configs
+from ...metadata import EMPTY_IMAGE, MetadataImage, effective_configs
 from ...metadata.image import PartitionImage, TopicImage
-from ...proto import metadata_records_pb2 as pb
 from ...storage.segments.epochs import EpochCache
 
 Place = tuple[TopicId, int]
@@ -89,6 +89,7 @@ class Asked:
     """A follower's fetch, as its leader gets it."""
 
     follower: NodeId
+    leader: NodeId
     place: Place
     number: int  # an answer to another one than the newest is dropped
     fetch: FollowerFetch
@@ -104,6 +105,14 @@ class Reply:
     entries: list[tuple[int, Value]]
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a change of the metadata meant to a broker."""
+
+    taken: list[Place]  # in another leadership than before
+    kept: list[tuple[Place, int]]  # led before and after, with the mark before
+
+
 class ModelBroker:
     """One machine. A process of it lives from `start` to `end`."""
 
@@ -116,7 +125,9 @@ class ModelBroker:
         self.broker_epoch = Offset(-1)  # of this life, once it was registered
         self.image: MetadataImage = EMPTY_IMAGE
         self.replicas: dict[Place, Partition] = {}
-        self.parked: dict[tuple[NodeId, Place], Asked] = {}  # long polls at this leader
+        self.led: dict[Place, None] = {}
+        self.parked: dict[Place, dict[NodeId, Asked]] = {}  # long polls at this leader
+        self.looked: dict[Place, None] = {}  # other replicas may be in sync now
         self.numbers: dict[Place, int] = {}  # of the newest fetch of each place
         self._lag_time_max_ms = lag_time_max_ms
 
@@ -126,7 +137,7 @@ class ModelBroker:
         self.is_alive = True
         self.broker_epoch = Offset(-1)
         self.image = EMPTY_IMAGE
-        self.replicas, self.parked = {}, {}
+        self.replicas, self.led, self.parked, self.looked = {}, {}, {}, {}
 
     def end(self, *, clean: bool) -> None:
         """The process ends."""
@@ -145,24 +156,47 @@ class ModelBroker:
 
     # --- the metadata --------------------------------------------------------------------------
 
-    def apply(self, records: list[pb.MetadataRecord], now_ms: int) -> Iterator[Place]:
-        """Apply records that follow what was applied; yields the places whose leader changed."""
-        builder = DeltaBuilder(self.image)
-        for record in records:
-            builder.replay(record, offset=builder.image.offset + 1, epoch=0)
-        delta = builder.build()
-        self.image = delta.after
-        yield from self._follow(delta, now_ms)
+    def apply(self, image: MetadataImage, touched: Iterable[Place], now_ms: int) -> Applied:
+        """Take a later image, in which of what is or was held here the touched places may differ;
+        in the first one of a life all of it does."""
+        before, self.image = self.image, image
+        if before is EMPTY_IMAGE:
+            touched = [*image.partitions_on(self.node_id)]
+            for place in self.disk.logs.keys() - touched:
+                self._remove(place)
+        applied = Applied([], [])
+        for place in touched:
+            topic, state = image.topics_by_id[place[0]], image.partition(*place)
+            if state is None or self.node_id not in state.replicas:
+                self._remove(place)
+            elif state != before.partition(*place):
+                self._apply_to(place, topic, state, now_ms, applied)
+        return applied
 
-    def _follow(self, delta: ImageDelta, now_ms: int) -> Iterator[Place]:
-        for change in delta.changed_partitions():
-            place = (change.topic.id, change.index)
-            if change.after is None or self.node_id not in change.after.replicas:
-                self.replicas.pop(place, None)
-                self.disk.logs.pop(place, None)
-                self.disk.marks.pop(place, None)
-            elif self._take(place, change.topic, change.after, now_ms):
-                yield place
+    def _remove(self, place: Place) -> None:
+        self.replicas.pop(place, None)
+        self.led.pop(place, None)
+        self.parked.pop(place, None)
+        self.disk.logs.pop(place, None)
+        self.disk.marks.pop(place, None)
+
+    def _apply_to(
+        self,
+        place: Place,
+        topic: TopicImage,
+        state: PartitionImage,
+        now_ms: int,
+        applied: Applied,
+    ) -> None:
+        mark = self.replicas[place].high_watermark if place in self.led else None
+        if self._take(place, topic, state, now_ms):
+            applied.taken.append(place)
+        elif mark is not None and self.replicas[place].is_leader:
+            applied.kept.append((place, mark))
+        if self.replicas[place].is_leader:
+            self.led[place] = self.looked[place] = None
+        else:
+            self.led.pop(place, None)
 
     def _take(self, place: Place, topic: TopicImage, state: PartitionImage, now_ms: int) -> bool:
         """Lead or follow; whether the leadership is another one than before."""
@@ -207,6 +241,7 @@ class ModelBroker:
         self.numbers[place] = self.numbers.get(place, 0) + 1
         return Asked(
             follower=self.node_id,
+            leader=partition.followed,
             place=place,
             number=self.numbers[place],
             fetch=FollowerFetch(
@@ -276,9 +311,28 @@ class ModelBroker:
         start = fetch.log_end_offset
         entries = log.entries[start : start + entries_max]
         if not entries and min(partition.high_watermark, start) <= asked.mark:
-            self.parked[asked.follower, place] = asked
+            self._park(asked)
             return None, progress
         return Reply(_answer(partition, None, start if entries else None), entries), progress
+
+    def _park(self, asked: Asked) -> None:
+        """Hold a fetch back for news; one that was late does not push out its follower's newer."""
+        held = self.parked.setdefault(asked.place, {})
+        other = held.get(asked.follower)
+        if other is None or other.number <= asked.number:
+            held[asked.follower] = asked
+
+    def overtook(self, asked: Asked) -> Asked | None:
+        """A newer fetch of the same follower that waits here; it waits no more."""
+        held = self.parked.get(asked.place, {})
+        other = held.get(asked.follower)
+        if other is None or other.number <= asked.number:
+            return None
+        return held.pop(asked.follower)
+
+    def holds(self, asked: Asked) -> bool:
+        """Whether a fetch waits here for news."""
+        return self.parked.get(asked.place, {}).get(asked.follower) is asked
 
 
 def _answer(
@@ -295,13 +349,20 @@ def _answer(
 
 def leader_state(topic: TopicImage, state: PartitionImage) -> LeaderState:
     """What the metadata says to a partition's leader."""
-    configs = effective_configs(dict(topic.configs), replication_factor=len(state.replicas))
+    min_isr, counts_flushed = _settings(tuple(sorted(topic.configs.items())), len(state.replicas))
     return LeaderState(
         leader_epoch=state.leader_epoch,
         partition_epoch=state.partition_epoch,
         replicas=state.replicas,
         isr=state.isr,
-        min_isr=min(int(configs["min.insync.replicas"]), len(state.replicas)),
-        counts_flushed=configs["flush.policy"] == "fsync",
+        min_isr=min(min_isr, len(state.replicas)),
+        counts_flushed=counts_flushed,
         recovering=state.recovering,
     )
+
+
+@cache
+def _settings(configs: tuple[tuple[str, str], ...], replication_factor: int) -> tuple[int, bool]:
+    """The least number of in-sync replicas, and whether only what is flushed counts."""
+    effective = effective_configs(dict(configs), replication_factor=replication_factor)
+    return int(effective["min.insync.replicas"]), effective["flush.policy"] == "fsync"

@@ -29,22 +29,32 @@ class IsrTalk:
         )
 
     def _check_isr(self, broker: ModelBroker) -> None:
-        for place, partition in list(broker.replicas.items()):
-            if partition.is_leader:
-                self.world.traffic.progressed(broker, place, partition.check_isr(self.world.now_ms))
+        for place in sorted(broker.led):
+            progress = broker.replicas[place].check_isr(self.world.now_ms)
+            self.world.traffic.progressed(broker, place, progress)
+            broker.looked[place] = None
         self.ask_for_isr(broker.node_id)
         self.check_isr_later(broker, broker.life)
 
+    def look_at_lacking(self, broker: ModelBroker) -> None:
+        """Brokers have changed: who was not eligible may join where somebody is lacking."""
+        for place in broker.led:
+            leader = broker.replicas[place].leader
+            if leader is not None and len(leader.isr) < len(leader.replicas):
+                broker.looked[place] = None
+
     def ask_for_isr(self, node: NodeId) -> None:
-        """Ask the controller for what the replicas led here propose."""
+        """Ask the controller for what the replicas led here propose, of those looked at."""
         broker = self.world.brokers[node]
-        if self._asking.get(node):
+        if self._asking.get(node) or not broker.looked:
             return
         asked = {
             place: proposal
-            for place, partition in broker.replicas.items()
-            if (proposal := partition.isr_proposal()) is not None
+            for place in sorted(broker.looked)
+            if place in broker.led
+            and (proposal := broker.replicas[place].isr_proposal()) is not None
         }
+        broker.looked.clear()
         if not asked:
             return
         self._asking[node] = True
@@ -81,6 +91,7 @@ class IsrTalk:
             partition = broker.replicas.get(place)
             if partition is None:
                 continue
+            broker.looked[place] = None
             if isinstance(result, QuorumlogError):
                 self.world.note(f"isr refused: {type(result).__name__}", broker.node_id, place[1])
                 progress = partition.isr_refused(proposal, result)

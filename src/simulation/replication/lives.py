@@ -5,7 +5,7 @@ from typing import Any, Final
 from ...broker.partition import Partition, Progress
 from ...errors import QuorumlogError
 from ...ids import DirectoryId, NodeId, Offset
-from ...metadata import Command, FenceBroker, RegisterBroker, UnfenceBroker
+from ...metadata import Command, FenceBroker, MetadataImage, RegisterBroker, UnfenceBroker
 from .broker import ModelBroker, Place
 from .world import World
 
@@ -47,7 +47,7 @@ class Lives:
         )
         broker.disk.was_clean = False
         broker.broker_epoch = self.world.controller.epoch_of(node)
-        self._apply(node, len(self.world.controller.log))
+        self._apply(node, self.world.controller.end, self.world.controller.image)
         self.world.isr.check_isr_later(broker, broker.life)
         self.world.at(
             self.world.latency_us(), self.world.when_awake, broker, broker.life, self._unfence, node
@@ -72,6 +72,9 @@ class Lives:
         broker = self.world.brokers[node]
         epoch = broker.broker_epoch
         broker.end(clean=clean)
+        for held in broker.parked.values():
+            for _, asked in sorted(held.items()):
+                self.world.traffic.fetch_again_later(asked)  # its connection broke
         self.crashes += 1
         fence_us = self.world.random.randint(1, self.world.options.session_timeout_ms) * 1000
         self.world.at(fence_us, self.fence, node, epoch)
@@ -93,9 +96,9 @@ class Lives:
 
     def submit(self, command: Command) -> Any:
         """Decide, and let every broker know in time."""
-        before = len(self.world.controller.log)
+        before = self.world.controller.end
         reply = self.world.controller.submit(command)
-        end = len(self.world.controller.log)
+        end, image = self.world.controller.end, self.world.controller.image
         if end > before:
             self.world.note(type(command).__name__, end)
             for node, broker in self.world.brokers.items():
@@ -107,6 +110,7 @@ class Lives:
                     self._apply,
                     node,
                     end,
+                    image,
                 )
         return reply
 
@@ -122,15 +126,15 @@ class Lives:
             return self.world.random.randint(0, 2 * SECOND_US)
         return self.world.random.randint(*self.world.options.metadata_us)
 
-    def _apply(self, node: NodeId, end: int) -> None:
+    def _apply(self, node: NodeId, end: int, image: MetadataImage) -> None:
         broker = self.world.brokers[node]
         start = broker.image.offset + 1
         if end <= start or broker.broker_epoch < 0:
             return
-        led = {place for place, p in broker.replicas.items() if p.is_leader}
-        marks = {place: p.high_watermark for place, p in broker.replicas.items() if p.is_leader}
-        changed = list(broker.apply(self.world.controller.log[start:end], self.world.now_ms))
-        for place in changed:
+        controller = self.world.controller
+        touched = controller.touched(node, start=start, end=end)
+        applied = broker.apply(image, touched, self.world.now_ms)
+        for place in applied.taken:
             partition = broker.replicas[place]
             self.world.traffic.flush(
                 broker, place
@@ -139,11 +143,11 @@ class Lives:
                 self._became_leader(broker, place, partition)
             else:
                 self.world.traffic.fetch(node, broker.life, place)
-        for place in sorted(led - set(changed)):
-            still = broker.replicas.get(place)
-            if still is not None and still.is_leader:
-                moved = still.high_watermark > marks[place]
-                self.world.traffic.progressed(broker, place, Progress((), moved))
+        for place, mark in sorted(applied.kept):
+            moved = broker.replicas[place].high_watermark > mark
+            self.world.traffic.progressed(broker, place, Progress((), moved))
+        if controller.touches_brokers(start=start, end=end):
+            self.world.isr.look_at_lacking(broker)
         self.world.isr.ask_for_isr(node)
 
     def _became_leader(self, broker: ModelBroker, place: Place, partition: Partition) -> None:

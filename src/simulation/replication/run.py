@@ -7,7 +7,8 @@ What may be promised bounds the faults: where a machine's power may take what wa
 (flush.policy=replicated), no more than min ISR - 1 of them are lost before all is in sync again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from ...ids import TopicId
@@ -113,13 +114,15 @@ class ReplicationRun:
                 self.world.lives.start(node)
 
     def _unfinished(self) -> list[str]:
-        """What is not in order yet."""
-        found = []
+        """Some of what is not in order yet."""
+        return list(islice(self._disorder(), 3))
+
+    def _disorder(self) -> Iterator[str]:
         for place, state in self.world.partitions():
             leader = self.world.brokers.get(state.leader)
             whole = len(state.isr) == len(state.replicas) and not state.is_moving
             if leader is None or not whole or leader.replicas.get(place) is None:
-                found.append(f"{place[1]}: {state}")
+                yield f"{place[1]}: {state}"
                 continue
             end = leader.disk.log(place).end
             for node in state.replicas:
@@ -127,5 +130,4 @@ class ReplicationRun:
                 if replica is None or not replica.high_watermark == end == (
                     self.world.brokers[node].disk.log(place).end
                 ):
-                    found.append(f"{place[1]}: node {node} behind {end}")
-        return found[:3]
+                    yield f"{place[1]}: node {node} behind {end}"

@@ -1,5 +1,6 @@
 """Records on their way: clients append, followers fetch, leaders answer."""
 
+from collections.abc import Callable
 from typing import Final
 
 from ...broker.partition import Acks, Progress, Wait
@@ -14,8 +15,13 @@ SECOND_US: Final = 1_000_000
 class Traffic:
     """Fetches, answers, appends."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(
+        self, world: World, *, target: Callable[[], tuple[ModelBroker, Place] | None] | None = None
+    ) -> None:
+        """`target` draws what the next append goes to; by default anything that is led."""
         self.world = world
+        self.target = target or self._anything_led
+        self.refused = 0  # appends
         self._values = 0
 
     def fetch(self, node: NodeId, life: int, place: Place) -> None:
@@ -25,17 +31,25 @@ class Traffic:
         if asked is None:
             return
         leader = self.world.brokers[broker.replicas[place].followed]
-        self.world.at(
-            self.world.options.session_timeout_ms * 500, self._fetch_again, node, life, asked
-        )
+        self.fetch_again_later(asked)
         if not self.world.is_lost():
             self.world.at(self.world.latency_us(), self._serve, leader, asked, life)
         if self.world.is_faulty and self.world.random.random() < self.world.options.late:
             self.world.at(20 * self.world.latency_us(), self._serve, leader, asked, life)
 
-    def _fetch_again(self, node: NodeId, life: int, asked: Asked) -> None:
+    def fetch_again_later(self, asked: Asked) -> None:
+        """Have a fetch repeated if nothing comes of it. One that its leader holds back is left with
+        it where messages are neither lost nor late, so that partitions at rest cost nothing."""
+        life = self.world.brokers[asked.follower].life
+        self.world.at(self.world.options.session_timeout_ms * 500, self._fetch_again, asked, life)
+
+    def _fetch_again(self, asked: Asked, life: int) -> None:
+        node, leader = asked.follower, self.world.brokers[asked.leader]
         broker = self.world.brokers[node]
-        if broker.life == life and broker.numbers.get(asked.place) == asked.number:
+        if broker.life != life or broker.numbers.get(asked.place) != asked.number:
+            return
+        is_strict = not self.world.options.loss and not self.world.options.late
+        if not (is_strict and leader.is_alive and leader.holds(asked)):
             self.world.when_awake(broker, life, self.fetch, node, life, asked.place)
 
     def _serve(self, leader: ModelBroker, asked: Asked, life: int) -> None:
@@ -54,9 +68,17 @@ class Traffic:
             )
             return  # the follower asks again in time
         self.progressed(leader, asked.place, progress)
+        leader.looked[asked.place] = None
         self.world.isr.ask_for_isr(leader.node_id)
         if reply is not None:
             self._reply(asked, life, reply)
+        held = leader.overtook(asked)
+        if held is not None:  # what it said counts, not what has just come
+            self._serve_again(leader, held)
+
+    def _serve_again(self, leader: ModelBroker, held: Asked) -> None:
+        self.world.at(0, self._serve, leader, held, self.world.brokers[held.follower].life)
+        self.fetch_again_later(held)
 
     def _reply(self, asked: Asked, life: int, reply: Reply) -> None:
         if not self.world.is_lost():
@@ -130,11 +152,8 @@ class Traffic:
 
     def _news(self, leader: ModelBroker, place: Place) -> None:
         """Whoever waits for this place is served again."""
-        for node in self.world.brokers:
-            asked = leader.parked.pop((node, place), None)
-            if asked is not None:
-                follower = self.world.brokers[node]
-                self.world.at(0, self._serve, leader, asked, follower.life)
+        for _, asked in sorted(leader.parked.pop(place, {}).items()):
+            self._serve_again(leader, asked)
 
     def append_later(self) -> None:
         """Have a client append, again and again."""
@@ -144,18 +163,17 @@ class Traffic:
     def _append(self) -> None:
         if self.world.is_faulty:
             self.append_later()
-        broker = self.world.brokers[self.world.random.choice(sorted(self.world.brokers))]
-        if not broker.is_alive or broker.paused_until_us > self.world.now_us:
+        target = self.target()
+        if target is None:
+            self.refused += 1
             return
-        led = [place for place, p in broker.replicas.items() if p.is_leader]
-        if not led:
-            return
-        place = self.world.random.choice(sorted(led))
+        broker, place = target
         partition, log = broker.replicas[place], broker.disk.log(place)
         acks = Acks.ALL if self.world.random.random() < 0.8 else Acks.LEADER
         try:
             state = partition.admit(acks, None)
         except QuorumlogError:
+            self.refused += 1
             return
         self._values += 1
         log.append(state.leader_epoch, self._values)
@@ -164,3 +182,9 @@ class Traffic:
         self._advance(broker, place)
         self.flush(broker, place)
         self._news(broker, place)
+
+    def _anything_led(self) -> tuple[ModelBroker, Place] | None:
+        broker = self.world.brokers[self.world.random.choice(sorted(self.world.brokers))]
+        if not broker.is_alive or broker.paused_until_us > self.world.now_us or not broker.led:
+            return None
+        return broker, self.world.random.choice(sorted(broker.led))

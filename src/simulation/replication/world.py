@@ -36,11 +36,12 @@ class World:
         *,
         options: ReplicationOptions | None,
         trace: Callable[[str], None] | None,
+        checks: Checks | None = None,
     ) -> None:
         entropy = SimEntropy(f"partitions/{seed}")
         self.options = options or draw(entropy.stream("options"))
         self.random = Random(entropy.stream("events").below(1 << 62))
-        self.checks = Checks()
+        self.checks = checks or Checks()
         self.controller = ModelController(self.checks.decided)
         self.now_us = 0
         self.events = 0
