@@ -34,6 +34,9 @@ class BrokerSession:
     suspect_ms: int | None  # without a stream until then: suspect; None: a stream feeds it
     stream: int | None  # number of the live stream that feeds it; None: none is connected
     applied_offset: Offset  # newest metadata offset it said it has applied
+    expected_ms: int = 0  # without a stream: a new one may well come until then
+    # What it must have applied before it is unfenced; None: it is not known to be fenced.
+    fenced_offset: Offset | None = None
     leave_offset: Offset | None = None  # of its controlled shutdown, once that is committed
 
 
@@ -59,6 +62,23 @@ class BrokerSessions:
                     broker_epoch=broker.epoch,
                     deadline_ms=now_ms + self.timeout_ms,
                     suspect_ms=now_ms + ABSENT_GRACE_MS,
+                    stream=None,
+                    applied_offset=Offset(-1),
+                    expected_ms=now_ms + ABSENT_GRACE_MS,
+                )
+
+    def cover(self, brokers: Iterable[BrokerImage], now_ms: int) -> None:
+        """Give every broker that is not fenced a session, if it has none: its stream may have ended
+        while the command that unfenced it waited its turn, and nobody would ever miss it."""
+        for broker in brokers:
+            if broker.fenced:
+                continue
+            known = self._sessions.get(broker.id)
+            if known is None or known.broker_epoch < broker.epoch:
+                self._sessions[broker.id] = BrokerSession(
+                    broker_epoch=broker.epoch,
+                    deadline_ms=now_ms + self.timeout_ms,
+                    suspect_ms=now_ms + BROKEN_GRACE_MS,
                     stream=None,
                     applied_offset=Offset(-1),
                 )
@@ -88,6 +108,12 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         return session is not None and session.stream is not None
 
+    def is_expected(self, broker_id: NodeId, now_ms: int) -> bool:
+        """Whether a live stream feeds the broker's session, or may well do in a moment: the one
+        before broke just now, or this leadership has just begun."""
+        session = self._sessions.get(broker_id)
+        return session is not None and (session.stream is not None or now_ms < session.expected_ms)
+
     def is_absent(self, broker_id: NodeId, broker_epoch: Offset) -> bool:
         """Whether the registration has a session that no stream feeds."""
         session = self._sessions.get(broker_id)
@@ -109,7 +135,27 @@ class BrokerSessions:
         if self.is_current(broker_id, stream):
             session = self._sessions[broker_id]
             session.stream = None
-            session.suspect_ms = now_ms + BROKEN_GRACE_MS
+            session.suspect_ms = session.expected_ms = now_ms + BROKEN_GRACE_MS
+
+    def may_unfence(self, broker_id: NodeId, newest_offset: Offset, *, fenced: bool) -> bool:
+        """Whether a broker that is fenced or not in the newest metadata may be unfenced.
+
+        It must have applied its registration and, if it was fenced since, that: until then it may
+        believe that it leads what others lead by now, and would take records that are lost.
+        """
+        session = self._sessions[broker_id]
+        if not fenced:
+            session.fenced_offset = None
+            return False
+        if session.fenced_offset is None:
+            session.fenced_offset = newest_offset
+        return session.applied_offset >= max(session.broker_epoch, session.fenced_offset)
+
+    def unfenced(self, broker_id: NodeId, broker_epoch: Offset) -> None:
+        """The broker was unfenced: when it is fenced once more, it must learn of that one too."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.broker_epoch == broker_epoch:
+            session.fenced_offset = None
 
     def remove(self, broker_id: NodeId, broker_epoch: Offset) -> None:
         """The broker was fenced: its session is over, unless a new stream feeds it by now."""
@@ -129,15 +175,15 @@ class BrokerSessions:
         if session is not None and session.broker_epoch == broker_epoch:
             session.leave_offset = offset
 
-    def may_leave(self, broker_id: NodeId, others: Iterable[NodeId]) -> bool:
-        """Whether all those who serve, as far as they are connected, know that the broker leads
-        nothing any more."""
+    def may_leave(self, broker_id: NodeId, others: Iterable[NodeId], now_ms: int) -> bool:
+        """Whether all those who serve, as far as they are connected or expected, know that the
+        broker leads nothing any more."""
         session = self._sessions.get(broker_id)
         offset = None if session is None else session.leave_offset
         return offset is not None and all(
             self.applied_offset(other) >= offset
             for other in others
-            if other != broker_id and self.is_connected(other)
+            if other != broker_id and self.is_expected(other, now_ms)
         )
 
     # --- silence -------------------------------------------------------------------------------
@@ -155,6 +201,7 @@ class BrokerSessions:
                 session.deadline_ms = max(session.deadline_ms, now_ms + self.timeout_ms)
                 if session.suspect_ms is not None:
                     session.suspect_ms = max(session.suspect_ms, now_ms + ABSENT_GRACE_MS)
+                    session.expected_ms = session.suspect_ms
             return []
         expired = []
         for broker_id, session in sorted(self._sessions.items()):

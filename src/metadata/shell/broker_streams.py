@@ -9,6 +9,7 @@ from ...ids import DirectoryId, NodeId, Offset
 from ...proto import controller_pb2 as pb
 from ...runtime import CallContext, Clock, Stream
 from ..commands import BrokerStopping, Command, RegisterBroker, UnfenceBroker
+from ..image import BrokerImage
 from ..sessions import BrokerSessions
 from .applied import AppliedWaiters
 from .deciding import Deciding, Outcome
@@ -62,7 +63,7 @@ class BrokerStreams:
         if (
             known is not None
             and known.incarnation_id != registration.incarnation_id
-            and self._sessions.is_connected(broker_id)
+            and self._is_taken(known, registration)
         ):
             raise DuplicateBrokerRegistration(
                 f"another live process at {known.grpc_address} is registered as broker"
@@ -73,6 +74,15 @@ class BrokerStreams:
         if broker is None or broker.incarnation_id != registration.incarnation_id:
             raise StaleBrokerEpoch(f"broker {broker_id} was registered anew meanwhile")
         return broker_id, broker.epoch
+
+    def _is_taken(self, known: BrokerImage, registration: pb.BrokerRegistration) -> bool:
+        """Whether a broker's id is that of another process that lives, or may: all have lost their
+        streams when another controller leads. One with another disk that came in its place would
+        take its replicas out of every ISR, so it waits until the one before is fenced; the same
+        disk is open in one process at a time."""
+        if self._sessions.is_connected(known.id):
+            return True
+        return not known.fenced and known.directory_id != registration.directory_id
 
     def _heartbeat(
         self, broker_id: NodeId, broker_epoch: Offset, number: int, message: pb.BrokerSessionRequest
@@ -87,10 +97,12 @@ class BrokerStreams:
         self._sessions.heartbeat(broker_id, number, applied_offset=applied_offset, now_ms=now_ms)
         self._applied.moved()
         response = self._response(broker_id, broker_epoch, heartbeat.sequence)
+        newest_offset = self._deciding.image.offset
+        may_unfence = self._sessions.may_unfence(broker_id, newest_offset, fenced=response.fenced)
         if heartbeat.want_shutdown:
             if not response.shutdown_granted:
                 self._send(BrokerStopping(broker_id=broker_id, broker_epoch=broker_epoch))
-        elif response.fenced and applied_offset >= broker_epoch:
+        elif may_unfence:
             self._send(UnfenceBroker(broker_id=broker_id, broker_epoch=broker_epoch))
         return response
 
@@ -102,7 +114,9 @@ class BrokerStreams:
         if broker is None or broker.epoch != broker_epoch:
             raise StaleBrokerEpoch(f"broker {broker_id} is registered anew")
         serving = (other.id for other in image.brokers.values() if other.is_active)
-        granted = broker.stopping and self._sessions.may_leave(broker_id, serving)
+        granted = broker.stopping and self._sessions.may_leave(
+            broker_id, serving, self._clock.now_ms()
+        )
         return pb.BrokerSessionResponse(
             sequence=sequence,
             broker_epoch=broker_epoch,
@@ -115,8 +129,12 @@ class BrokerStreams:
 
     async def _carry_out(self, command: BrokerStopping | UnfenceBroker) -> None:
         outcome = await self._try(command)
-        if outcome is not None and isinstance(command, BrokerStopping):
+        if outcome is None:
+            return
+        if isinstance(command, BrokerStopping):
             self._sessions.leave(command.broker_id, command.broker_epoch, outcome.offset)
+        else:
+            self._sessions.unfenced(command.broker_id, command.broker_epoch)
 
     async def _try(self, command: Command) -> Outcome | None:
         try:

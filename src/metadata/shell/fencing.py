@@ -75,6 +75,7 @@ class Fencing:
     def _look(self, now_ms: int) -> None:
         if not self._leading.is_set():
             return
+        self._sessions.cover(self._deciding.image.brokers.values(), now_ms)
         for broker_id, broker_epoch in self._sessions.tick(now_ms):
             self.fence_soon(broker_id, broker_epoch, reason="silent")
         for broker_id, broker_epoch in self._sessions.suspects(now_ms):

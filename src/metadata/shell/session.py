@@ -81,7 +81,8 @@ class BrokerSession:
         # Set while the controller counts on this broker and this node has applied that it does:
         # what it leads is then served.
         self.unfenced = asyncio.Event()
-        self._is_counted_on = False  # the controller's last word
+        self._is_counted_on = False  # the controller's last word, while there is a session
+        self._is_given_up = False  # it was that this broker is fenced, session or not
         self.broker_epoch = Offset(-1)  # of the present registration, -1: never registered
         self._controllers = controllers
         self._calls = ControllerCalls(
@@ -111,9 +112,9 @@ class BrokerSession:
 
     def is_lapsed(self) -> bool:
         """Whether the controller may have given this broker up: the newest heartbeat that was
-        answered was sent longer ago than the session time-out. Looked up now, so that it holds
-        after a stall of this process too."""
-        if self._answered_ms is None:
+        answered was sent longer ago than the session time-out, or the answer was that it is fenced.
+        Looked up now, so that it holds after a stall of this process too."""
+        if self._answered_ms is None or self._is_given_up:
             return True
         silent_ms = self._runtime.clock.now_ms() - self._answered_ms
         return silent_ms > self._config.session_timeout_ms
@@ -169,7 +170,9 @@ class BrokerSession:
         return True
 
     def leader_changed(self, leader_id: NodeId | None) -> None:
-        """Another controller leads: a session with the one before is of no use, alive or not."""
+        """Another controller leads: a session with the one before is of no use, alive or not, and
+        neither is what it was asked for."""
+        self._calls.leader_changed(leader_id)
         if leader_id not in (None, self._asked) and self._scope is not None:
             self._scope.cancel()
 
@@ -255,6 +258,7 @@ class BrokerSession:
         if sent_ms is not None:
             self._answered_ms = sent_ms
         self.broker_epoch = Offset(response.broker_epoch)
+        self._is_given_up = response.fenced
         self._heard(is_counted_on=not response.fenced)
         if response.shutdown_granted:
             self._granted.set()

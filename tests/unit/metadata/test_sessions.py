@@ -165,25 +165,26 @@ def test_a_broker_may_leave_once_all_who_serve_and_are_connected_have_applied_th
     others = [ONE, NodeId(2), NodeId(3)]
     for node in others:
         stream = book.connect(node, EPOCH, 0)
-    assert not book.may_leave(ONE, others), "nothing is decided yet"
+    assert not book.may_leave(ONE, others, 1), "nothing is decided yet"
     book.leave(ONE, EPOCH, Offset(40))
-    assert not book.may_leave(ONE, others)
+    assert not book.may_leave(ONE, others, 1)
     book.heartbeat(NodeId(3), stream, applied_offset=Offset(40), now_ms=1)
-    assert not book.may_leave(ONE, others)
+    assert not book.may_leave(ONE, others, 1)
     book.disconnect(NodeId(2), stream - 1, 1)
-    assert book.may_leave(ONE, others), "who is away does not hold it up"
+    assert not book.may_leave(ONE, others, 300), "it may be back in a moment"
+    assert book.may_leave(ONE, others, 301), "who is away does not hold it up"
 
 
 def test_leave_is_for_the_registration_that_asked() -> None:
     book = sessions()
     book.connect(ONE, EPOCH, 0)
     book.leave(ONE, Offset(3), Offset(40))
-    assert not book.may_leave(ONE, [ONE])
+    assert not book.may_leave(ONE, [ONE], 1)
     book.leave(ONE, EPOCH, Offset(40))
     book.connect(ONE, EPOCH, 1)
-    assert book.may_leave(ONE, [ONE]), "a new stream of the same life has it still"
+    assert book.may_leave(ONE, [ONE], 1), "a new stream of the same life has it still"
     book.connect(ONE, Offset(50), 2)
-    assert not book.may_leave(ONE, [ONE])
+    assert not book.may_leave(ONE, [ONE], 1)
 
 
 def broker(node: int, *, fenced: bool) -> BrokerImage:
@@ -198,3 +199,42 @@ def broker(node: int, *, fenced: bool) -> BrokerImage:
         fenced=fenced,
         stopping=False,
     )
+
+
+def test_whose_stream_broke_is_expected_back_for_300_ms_and_who_was_silent_is_not() -> None:
+    book = sessions()
+    stream = book.connect(ONE, EPOCH, 0)
+    book.disconnect(ONE, stream, 1000)
+    assert book.is_expected(ONE, 1299)
+    assert not book.is_expected(ONE, 1300)
+    book.connect(ONE, EPOCH, 1400)
+    tick_until(book, start_ms=1400, end_ms=4400)
+    assert not book.is_expected(ONE, 4400)
+
+
+def test_a_new_leadership_expects_everybody_for_a_second() -> None:
+    book = sessions()
+    book.begin_leadership([broker(1, fenced=False), broker(2, fenced=True)], 5000)
+    assert book.is_expected(ONE, 5999)
+    assert not book.is_expected(ONE, 6000)
+    assert not book.is_expected(NodeId(2), 5000)
+
+
+def test_a_broker_does_not_leave_before_those_have_applied_it_who_are_about_to_come() -> None:
+    book = sessions()
+    book.begin_leadership([broker(1, fenced=False), broker(2, fenced=False)], 5000)
+    book.connect(ONE, EPOCH, 5000)
+    book.leave(ONE, EPOCH, Offset(20))
+    others = [ONE, NodeId(2)]
+    assert not book.may_leave(ONE, others, 5999)
+    assert book.may_leave(ONE, others, 6000), "whoever does not come is not waited for"
+
+
+def test_an_unfenced_broker_without_a_session_is_given_one() -> None:
+    book = sessions()
+    book.connect(NodeId(3), EPOCH, 0)
+    tick_until(book, start_ms=0, end_ms=1000)
+    book.cover([broker(1, fenced=False), broker(2, fenced=True), broker(3, fenced=False)], 1000)
+    assert book.is_connected(NodeId(3)), "who has one keeps it"
+    assert [node for node, _ in book.suspects(1300)] == [1]
+    assert tick_until(book, start_ms=1250, end_ms=4000) == [(3000, 3), (4000, 1)]

@@ -163,6 +163,22 @@ def test_a_second_broker_under_a_live_id_ends_and_the_first_goes_on() -> None:
         assert NodeId(2) in play[1].image.brokers
 
 
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_second_broker_does_not_take_a_live_id_while_the_controllers_change(seed: int) -> None:
+    with cluster(seed=seed) as play:
+        before = play.broker(2)
+        play.add(
+            2, "stranger", roles=("broker",), controller_bootstrap=("n101:9093", "n102:9093")
+        ).start()
+        play.world.run_for(1_500)
+        dead = play.controller()
+        assert dead is not None
+        dead.sim.crash()
+        play.until(lambda: play.controller() not in (None, dead))
+        play.world.run_for(3_000)
+        assert play.broker(2) == before, "its replicas are in sync as they were"
+
+
 def partitions(play: Play) -> list[tuple[int, tuple[int, ...]]]:
     """Leader and ISR of every partition, as the controller has them."""
     controller = play.controller()

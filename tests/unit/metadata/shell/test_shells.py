@@ -27,8 +27,8 @@ from quorumlog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from quorumlog.ids import NO_NODE, ClusterId, DirectoryId, NodeId, TopicId
-from quorumlog.metadata import CreateTopic, ImageDelta
+from quorumlog.ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset, TopicId
+from quorumlog.metadata import CreateTopic, FenceBroker, ImageDelta, UnfenceBroker
 from quorumlog.metadata.shell import (
     BrokerSession,
     Controllers,
@@ -202,6 +202,72 @@ def test_heartbeats_alone_keep_a_broker_unfenced(run: Run) -> None:
             await stack.until(lambda: stack.is_fenced(2))
             assert session.unfenced.is_set()
             assert session.broker_epoch == epoch
+
+    run(main)
+
+
+def test_a_broker_that_is_unfenced_when_its_session_is_over_is_fenced_all_the_same(
+    run: Run,
+) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path, QUICK) as stack:
+            stream = await stack.stream(2, b"a")
+            epoch = Offset((await answer_on(stream)).broker_epoch)
+            stream.abort("it is killed")
+            # Whether a stream was there for a while is all the same to a command in the queue.
+            await stack.until(lambda: stack.publisher.image.broker(2) is not None)
+            await asyncio.sleep(0.7)
+            await stack.controller.submit(UnfenceBroker(broker_id=NodeId(2), broker_epoch=epoch))
+            await stack.until(lambda: not stack.is_fenced(2))
+            await stack.until(lambda: stack.is_fenced(2))
+
+    run(main)
+
+
+def test_a_broker_is_unfenced_only_once_it_knows_that_it_was_fenced(run: Run) -> None:
+    """Until then it may believe that it leads what others lead by now."""
+
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack:
+            stream = await stack.stream(2, b"a")
+            epoch = Offset((await answer_on(stream)).broker_epoch)
+
+            async def beat(applied: Offset) -> pb.BrokerSessionResponse:
+                heartbeat = pb.BrokerHeartbeat(sequence=1, applied_offset=applied)
+                await stream.send(pb.BrokerSessionRequest(heartbeat=heartbeat))
+                return await answer_on(stream)
+
+            await beat(epoch)
+            await stack.until(lambda: stack.publisher.image.brokers[NodeId(2)].is_active)
+            known = stack.publisher.image.offset
+            await stack.controller.submit(FenceBroker(broker_id=NodeId(2), broker_epoch=epoch))
+            fenced_at = stack.publisher.committed_image.offset
+            for _ in range(5):
+                assert (await beat(known)).fenced
+            await beat(fenced_at)
+            await stack.until(lambda: not stack.is_fenced(2))
+
+    run(main)
+
+
+def test_a_broker_that_is_told_that_it_is_fenced_has_lapsed(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack, stack.session() as session:
+            assert not session.is_lapsed()
+            stack.publisher.subscribe(lambda _: hold.wait())
+            hold = asyncio.Event()
+            fence = FenceBroker(broker_id=ONE, broker_epoch=session.broker_epoch)
+            await stack.controller.submit(fence)
+            async with asyncio.timeout(10):
+                while not session.is_lapsed():  # noqa: ASYNC110 (nobody tells)
+                    await asyncio.sleep(0.01)
+            assert not stack.is_fenced(1), "the node itself does not know yet"
+            hold.set()
+            await session.unfenced.wait()
+            await stack.until(lambda: not stack.is_fenced(1))
+            async with asyncio.timeout(10):
+                while session.is_lapsed():  # noqa: ASYNC110 (nobody tells)
+                    await asyncio.sleep(0.01)
 
     run(main)
 
