@@ -180,7 +180,7 @@ class ChaosNodes:
                 found = diff(files, self.nodes[a].data_dir, self.nodes[b].data_dir)
                 logs = [log.as_dict() for log in found.logs if not _is_same(log)]
                 lonely = [*found.only_in_a, *found.only_in_b]
-                assert not logs and not lonely, f"nodes {a} and {b} differ: {logs} {lonely}"
+                assert not [*logs, *lonely], f"nodes {a} and {b} differ: {logs} {lonely}"
                 same += sum(log.same_count for log in found.logs)
         return {"directories": len(self.nodes), "records_equal": same}
 
