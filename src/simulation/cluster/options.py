@@ -131,5 +131,5 @@ def draw_habits(entropy: SimEntropy) -> Habits:
         batch_size=entropy.spread(200, 20_000),
         compression=("none", "none", "lz4", "zstd")[entropy.below(4)],
         delivery_timeout_ms=(5_000, 30_000, 120_000)[entropy.below(3)],
-        records_max=2_500,
+        records_max=1_500,
     )

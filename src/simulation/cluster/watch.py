@@ -28,8 +28,9 @@ Metadata:
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from ...broker.partition import IsrProposal, LeaderState
 from ...broker.shell.replica import Replica
 from ...broker.shell.replicas import ReplicaManager
 from ...metadata import MetadataImage, PartitionImage, TopicImage
@@ -88,9 +89,15 @@ class Committed:
 class _View:
     """A replica as it was when it was last looked at."""
 
+    name: str  # of its machine
+    what: PartitionId
     files: PartitionFiles
     process: Process
-    seen: tuple[Any, ...] = ()
+    seen_mark: int = -1
+    seen_end: int | None = None
+    seen_epoch: int = -1
+    seen_state: LeaderState | None = None
+    seen_proposal: IsrProposal | None = None
     high_watermark: int = 0
     epoch: int = -1
     checked_to: int = -1  # its log was compared with the committed one up to here
@@ -104,7 +111,7 @@ class Watch:
         self.checks = 0
         self._cluster = cluster
         self._nodes = {node.name: node for node in cluster.nodes}
-        self._views: dict[tuple[str, PartitionId], _View] = {}
+        self._views: dict[Replica, _View] = {}  # of every life
         self._files: dict[tuple[str, PartitionId], PartitionFiles] = {}
         self._committed: dict[PartitionId, Committed] = {}
         self._images: dict[int, MetadataImage] = {}  # by offset, the newest ones
@@ -151,22 +158,28 @@ class Watch:
             partition = replica.partition
             leading = partition.leadership
             end = end_of(replica)
-            seen = (
-                partition.high_watermark,
-                partition.highest_epoch,
-                None if leading is None else leading.state,
-                None if leading is None else leading.proposal,
-                end,
-            )
-            key = (node.name, PartitionId(partition.topic, replica.topic_id, partition.index))
-            view = self._views.get(key)
-            if view is None or view.process is not process:
-                view = self._views[key] = _View(self._files_of(*key), process)
-            elif view.seen == seen:
+            view = self._views.get(replica)
+            if view is None:
+                view = self._views[replica] = self._new_view(node, process, replica)
+            elif (
+                view.seen_mark == partition.high_watermark
+                and view.seen_end == end
+                and view.seen_epoch == partition.highest_epoch
+                and view.seen_state is (None if leading is None else leading.state)
+                and view.seen_proposal is (None if leading is None else leading.proposal)
+            ):
                 continue
-            view.seen = seen
+            view.seen_mark, view.seen_end = partition.high_watermark, end
+            view.seen_epoch = partition.highest_epoch
+            view.seen_state = None if leading is None else leading.state
+            view.seen_proposal = None if leading is None else leading.proposal
             self.checks += 1
-            self._replica_changed(node, key[1], replica, view, end)
+            self._replica_changed(node, view.what, replica, view, end)
+
+    def _new_view(self, node: ClusterNode, process: Process, replica: Replica) -> _View:
+        partition = replica.partition
+        what = PartitionId(partition.topic, replica.topic_id, partition.index)
+        return _View(node.name, what, self._files_of(node.name, what), process)
 
     # --- partitions ----------------------------------------------------------------------------
 
@@ -296,12 +309,11 @@ class Watch:
             if plan is None or plan.is_unclean:
                 continue
             self._check_candidates(what, plan)
-            for name, view in self._leaders_of(what):
-                node = self._nodes[name]
-                leading = view.seen[2]
-                counted = self._counted(node, what)
-                if counted is not None:
-                    self._check_superset(what, node, leading.leader_epoch, counted)
+            for replica, view in self._views.items():
+                leading = replica.partition.leadership
+                if view.what == what and view.process.alive and leading is not None:
+                    node, epoch = self._nodes[view.name], leading.state.leader_epoch
+                    self._check_superset(what, node, epoch, leading.maximal_isr())
 
     def _check_partition(
         self,
@@ -341,20 +353,6 @@ class Watch:
             )
 
     # --- inside --------------------------------------------------------------------------------
-
-    def _leaders_of(self, what: PartitionId) -> Iterator[tuple[str, _View]]:
-        for (name, other), view in self._views.items():
-            if other == what and view.process.alive and view.seen and view.seen[2] is not None:
-                yield name, view
-
-    def _counted(self, node: ClusterNode, what: PartitionId) -> tuple[int, ...] | None:
-        replicas = None if node.node is None else node.node.parts.replicas
-        if replicas is None:
-            return None
-        for replica in held(replicas):
-            if (replica.partition.topic, replica.partition.index) == (what.topic, what.index):
-                return replica.partition.maximal_isr or None
-        return None
 
     def _files_of(self, name: str, what: PartitionId) -> PartitionFiles:
         key = (name, what)
