@@ -167,6 +167,13 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         return Offset(-1) if session is None else session.applied_offset
 
+    def is_awaited(self, broker_id: NodeId, offset: Offset) -> bool:
+        """Whether the broker has not applied an offset yet and is connected, so that it will."""
+        session = self._sessions.get(broker_id)
+        return (
+            session is not None and session.stream is not None and session.applied_offset < offset
+        )
+
     # --- leaving in order ----------------------------------------------------------------------
 
     def leave(self, broker_id: NodeId, broker_epoch: Offset, offset: Offset) -> None:

@@ -51,7 +51,7 @@ class BrokerStreams:
                 await stream.send(self._heartbeat(broker_id, broker_epoch, number, message))
         finally:
             self._sessions.disconnect(broker_id, number, self._clock.now_ms())
-            self._applied.moved()
+            self._applied.moved(broker_id)
         broker = self._deciding.image.broker(broker_id)
         if broker is not None and broker.epoch == broker_epoch and broker.stopping:
             self._fencing.fence_soon(broker_id, broker_epoch, reason="stopped in order")
@@ -95,7 +95,7 @@ class BrokerStreams:
             raise StaleBrokerEpoch(f"broker {broker_id} has a newer session, or was silent")
         applied_offset = Offset(heartbeat.applied_offset)
         self._sessions.heartbeat(broker_id, number, applied_offset=applied_offset, now_ms=now_ms)
-        self._applied.moved()
+        self._applied.moved(broker_id)
         response = self._response(broker_id, broker_epoch, heartbeat.sequence)
         newest_offset = self._deciding.image.offset
         may_unfence = self._sessions.may_unfence(broker_id, newest_offset, fenced=response.fenced)

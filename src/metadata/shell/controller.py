@@ -80,7 +80,7 @@ class ControllerShell:
             tick_ms=config.session_tick_ms,
             now_ms=runtime.clock.now_ms(),
         )
-        self._applied = AppliedWaiters(self._sessions.applied_offset)
+        self._applied = AppliedWaiters(self._sessions.is_awaited)
         self._deciding = Deciding(config=config.decisions, leader_id=self._known_leader)
         self._errands = Errands(runtime)
         self._fencing = Fencing(runtime, self._deciding, self._sessions, self._errands)
@@ -195,8 +195,7 @@ class ControllerShell:
         self._check_cluster(request.cluster_id)
         outcome = await self.submit(command_of(request, self._topic_ids))
         concerned = _concerned(outcome, NodeId(request.broker_id))
-        connected = [broker for broker in concerned if self._sessions.is_connected(broker)]
-        await self._applied.wait(connected, outcome.offset, self._config.applied_wait_ms)
+        await self._applied.wait(concerned, outcome.offset, self._config.applied_wait_ms)
         applied = all(self._sessions.applied_offset(b) >= outcome.offset for b in concerned)
         return await answer(outcome.reply, request=request, offset=outcome.offset, applied=applied)
 

@@ -9,14 +9,17 @@ is seen before its end: not in an image, not in a delta, not in a snapshot.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from ...errors import CorruptionError, StaleMetadata
+from ...errors import CorruptionError, Overloaded, StaleMetadata
 from ...ids import Offset
 from ...proto import metadata_records_pb2 as pb
 from ..delta import DeltaBuilder, ImageDelta
 from ..image import EMPTY_IMAGE, MetadataImage
 from ..snapshots import image_slices, load_slice, loaded_image
+
+WAITERS_MAX: Final = 10_000
+"""Calls that may wait for an offset at a time."""
 
 Subscriber: TypeAlias = Callable[[ImageDelta], Awaitable[None] | None]
 
@@ -35,7 +38,9 @@ class MetadataPublisher:
         self._applied_listeners: list[Callable[[Offset], None]] = []
         self._moved = asyncio.Event()
         self._closed = False
-        self._waiters: list[tuple[Offset, asyncio.Future[None]]] = []
+        # Those who wait for an offset, in the order of their coming, and the lowest of the offsets.
+        self._waiters: dict[asyncio.Future[None], Offset] = {}
+        self._awaited: Offset | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -155,11 +160,16 @@ class MetadataPublisher:
 
     async def wait_applied(self, offset: int, timeout_ms: int) -> None:
         """Return once this node has applied the metadata up to the offset (inclusive); raises
-        StaleMetadata after `timeout_ms`."""
+        StaleMetadata after `timeout_ms`, Overloaded when too many wait already."""
         if self.applied_offset >= offset:
             return
+        if len(self._waiters) >= WAITERS_MAX:
+            raise Overloaded(
+                f"{WAITERS_MAX} calls wait for this broker to apply the metadata: wait and repeat"
+            )
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append((Offset(offset), waiter))
+        self._waiters[waiter] = awaited = Offset(offset)
+        self._awaited = awaited if self._awaited is None else min(self._awaited, awaited)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await waiter
@@ -169,7 +179,7 @@ class MetadataPublisher:
                 f" {offset}, within {timeout_ms} ms: repeat the request"
             ) from None
         finally:
-            self._waiters = [pair for pair in self._waiters if pair[1] is not waiter]
+            self._waiters.pop(waiter, None)
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -193,8 +203,18 @@ class MetadataPublisher:
             if waiting is not None:
                 await waiting
         self._image = delta.after
-        for offset, waiter in self._waiters:
-            if offset <= self._image.offset and not waiter.done():
-                waiter.set_result(None)
+        self._release_waiters()
         for listener in self._applied_listeners:
             listener(self._image.offset)
+
+    def _release_waiters(self) -> None:
+        """Let those go whose offset is applied; looks at nobody while there is none."""
+        applied = self._image.offset
+        if self._awaited is None or applied < self._awaited:
+            return
+        for waiter, offset in list(self._waiters.items()):
+            if offset <= applied:
+                del self._waiters[waiter]
+                if not waiter.done():
+                    waiter.set_result(None)
+        self._awaited = min(self._waiters.values(), default=None)
