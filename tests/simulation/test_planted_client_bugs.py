@@ -10,7 +10,7 @@ from quorumlog.clients.consuming.partition_reader import PartitionReader
 from quorumlog.clients.consuming.record import ConsumerRecord
 from quorumlog.clients.producing import ordering
 from quorumlog.clients.producing.accumulator import Accumulator
-from quorumlog.clients.producing.batches import Batch, Part
+from quorumlog.clients.producing.batches import Batch, Part, PartitionQueue
 from quorumlog.clients.producing.leader_link import LeaderLink
 from quorumlog.clients.producing.producer import AsyncProducer
 from quorumlog.clients.producing.sender import Sender
@@ -48,10 +48,25 @@ def repeats_are_swapped(patch: pytest.MonkeyPatch) -> None:
     """What goes back to the queue goes behind what is younger; only numbers would tell."""
 
     def bring_back(part: Part) -> None:
-        part.queue.closed.extend(part.batches)
+        queue = part.queue
+        if queue.open is not None:
+            queue.closed.append(queue.open)
+            queue.open = None
+        queue.closed.extend(part.batches)
 
     patch.setattr(ProducerConfig, "is_idempotent", property(lambda self: False))
     patch.setattr(ordering, "bring_back", bring_back)
+
+
+def repeats_are_numbered_anew(patch: pytest.MonkeyPatch) -> None:
+    """A batch that is sent again has another number than before."""
+    honest = ordering._give_number
+
+    def give(queue: PartitionQueue, batch: Batch, **known: Any) -> None:
+        batch.number = None
+        honest(queue, batch, **known)
+
+    patch.setattr(ordering, "_give_number", give)
 
 
 def a_consumer_skips_records(patch: pytest.MonkeyPatch) -> None:
@@ -97,7 +112,8 @@ BUGS: list[tuple[Plant, tuple[int, ...], tuple[str, ...]]] = [
     (records_are_forgotten_at_their_deadline, (0, 4, 3), ("hangs", "no outcome", "over budget")),
     (deadlines_are_ignored, (10, 1, 20, 21), ("late outcome", "hangs")),
     (what_is_sent_counts_as_stored, (10, 1, 7), ("lost write", "inconsistent offset")),
-    (repeats_are_swapped, (29, 12, 25), ("reordered",)),
+    (repeats_are_swapped, (7, 29, 9), ("reordered",)),
+    (repeats_are_numbered_anew, (7, 9), ("duplicate",)),
     (a_consumer_skips_records, (0, 1, 2, 3), ("out of turn",)),
     (the_buffer_has_no_bound, (0, 1, 5, 7), ("over budget",)),
     (a_full_buffer_is_waited_for_without_end, (9, 11, 7), ("hangs",)),

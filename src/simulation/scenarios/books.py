@@ -56,7 +56,7 @@ class Books:
 
     def give(self, value: bytes, plan: ProducerPlan, *, more_ms: int = 0) -> None:
         """A producer has taken the record: its outcome is due in time."""
-        if plan.acks == "all":
+        if plan.is_idempotent:
             self.once.add(value)
         promised_ms = plan.delivery_timeout_ms + plan.linger_ms + ANSWER_GRACE_MS
         self.outcomes.give(value, due_ms=self.clock.now_ms() + promised_ms + GRACE_MS + more_ms)

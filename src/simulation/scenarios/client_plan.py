@@ -7,6 +7,7 @@ than a restart, readers that are slow, every acknowledgement and codec.
 from dataclasses import dataclass
 from typing import Final
 
+from ...clients.config import ProducerConfig
 from ..checkers import Place
 from ..entropy import SimEntropy
 
@@ -31,6 +32,13 @@ class ProducerPlan:
     burst_max: int  # records of a task before it waits for their outcome
     pause_s_max: float
     value_size_max: int
+    enable_idempotence: bool | None
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether what it repeats is stored once."""
+        config = ProducerConfig(acks=self.acks, enable_idempotence=self.enable_idempotence)
+        return config.is_idempotent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +124,7 @@ def _draw_producer(entropy: SimEntropy, number: int) -> ProducerPlan:
         burst_max=entropy.spread(2, 40),
         pause_s_max=entropy.spread(100, 2_000) / 1000,
         value_size_max=entropy.spread(20, 2_000),
+        enable_idempotence=False if entropy.stream("idempotence").chance(0.25) else None,
     )
 
 

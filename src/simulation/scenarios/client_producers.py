@@ -42,6 +42,7 @@ class Sending:
         self._held = 0  # bytes of values that have no outcome, counted from outside
         self._producer: AsyncProducer = log.producer(
             acks=producer.acks,
+            enable_idempotence=producer.enable_idempotence,
             linger_ms=producer.linger_ms,
             batch_size=producer.batch_size,
             compression=producer.compression,
