@@ -75,6 +75,8 @@ class ChaosNodes:
 
     def form(self) -> None:
         """Lay all nodes out, and format them."""
+        if not self.links.can_cut:
+            self.skipped.append("wires cut one by one: no network namespaces")
         self._slow_disk = self._build_slow_disk()
         cluster_id = id_text(os.urandom(16))
         addresses = {n: self.links.controller(n) for n in self.shape.controller_numbers}
