@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -19,10 +17,10 @@ from quorumlog.storage.inspection.directory import check
 
 from .chaos_links import Links, small_disk
 from .node_process import NodeProcess
+from .slow_disk import NoSlowDisk, build_slow_disk
 
 DISK_MIB: Final = 512  # of the one node with a disk of its own
 METADATA_LOG: Final = "__cluster_metadata-"
-SLOW_DISK: Final = Path(__file__).with_name("slow_disk.c")
 SETTINGS: Final[dict[str, object]] = {"replica.lag.time.max.ms": 5_000}
 
 
@@ -192,15 +190,11 @@ class ChaosNodes:
         return self.folder / f"disk-{number}"
 
     def _build_slow_disk(self) -> str:
-        compiler = shutil.which("cc")
-        if compiler is None or not shutil.which("ld"):
-            self.skipped.append("slow disks: no C compiler")
-            return ""
         library = self.folder / "slow_disk.so"
-        command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SLOW_DISK), "-ldl"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            self.skipped.append(f"slow disks: {done.stderr.strip()[-200:]}")
+        try:
+            build_slow_disk(library)
+        except NoSlowDisk as why:
+            self.skipped.append(f"slow disks: {why}")
             return ""
         return str(library)
 
