@@ -1,5 +1,5 @@
-"""A library that is preloaded into a node and makes its disk slow on demand: while the file named by
-SLOW_DISK_FILE exists, each sync takes so many milliseconds longer as the file says."""
+"""A library that is preloaded into a node and makes its disk slow on demand: while the file that
+SLOW_DISK_FILE names exists, each sync takes so many milliseconds longer as the file says."""
 
 import shutil
 import subprocess
