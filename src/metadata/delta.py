@@ -116,6 +116,10 @@ class DeltaBuilder:
         """The image after what was replayed so far; made when it is asked for."""
         return self._draft.image()
 
+    def adopt(self, image: MetadataImage) -> None:
+        """This is the image after what was noted."""
+        self._draft = ImageDraft(image)
+
     def settle(self) -> None:
         """Make the image now: what is left to do for the next one stays small."""
         self._draft.image()
@@ -144,6 +148,10 @@ class DeltaBuilder:
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
         """Replay one record into the image; raises CorruptionError as `replaying` does."""
         self._draft.replay(record, offset=offset, epoch=epoch)
+        self.note(record)
+
+    def note(self, record: pb.MetadataRecord) -> None:
+        """Remember what a record touches, without replaying it: adopt() follows."""
         match record.WhichOneof("record"):
             case "partition_change":
                 self._touch(record.partition_change)

@@ -82,6 +82,7 @@ class ControllerShell:
         )
         self._applied = AppliedWaiters(self._sessions.is_awaited)
         self._deciding = Deciding(config=config.decisions, leader_id=self._known_leader)
+        publisher.foresee(self._deciding.foresee)
         self._errands = Errands(runtime)
         self._fencing = Fencing(runtime, self._deciding, self._sessions, self._errands)
         self._balancing = Balancing(runtime.clock, self._deciding)

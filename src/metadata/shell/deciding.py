@@ -22,6 +22,7 @@ from ..controller import decide
 from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
 from ..image import EMPTY_IMAGE, MetadataImage
 from ..replaying import replay_batch
+from .publisher import Foreseen
 
 RECORDS_AT_ONCE: Final = 100
 """Records that are appended and replayed in one step of the loop, a few milliseconds: a decision
@@ -98,6 +99,7 @@ class Deciding:
         self._leadership = 0  # counts them: what one has begun the next does not go on with
         self._image: MetadataImage = EMPTY_IMAGE
         self._last: Proposal | None = None  # newest proposal of this leadership
+        self._transactions: dict[tuple[int, int], Foreseen] = {}  # by offset and epoch of the begin
         self._jobs: deque[_Job] = deque()
         self._is_busy = False  # a long decision is under way
         self._wake = asyncio.Event()
@@ -121,6 +123,7 @@ class Deciding:
         What a leader before has begun and not ended is aborted first.
         """
         self.end(image)
+        self._transactions.clear()
         self._node = node
         if open_transaction is not None:
             reason = f"{open_transaction}: the controller that began it leads no more"
@@ -132,6 +135,11 @@ class Deciding:
         self._leadership += 1
         while self._jobs:
             self._jobs.popleft().fail(self.not_active())
+
+    def foresee(self, offset: int, epoch: int) -> Foreseen | None:
+        """Return the transaction that was begun here by the record at an offset, written in an
+        epoch, None: another has begun it. It is asked for once."""
+        return self._transactions.pop((offset, epoch), None)
 
     def committed(self, image: MetadataImage) -> None:
         """This much is committed: hold one copy less of an equal image."""
@@ -199,14 +207,20 @@ class Deciding:
         )
 
     def _append(self, image: MetadataImage, records: _Records) -> MetadataImage:
-        """Append the records as one proposal; return the image after them."""
-        if self._node is None:
+        """Append the records as one proposal; return the image after them.
+
+        They are replayed first: what does not fit must not reach the log, where it would end every
+        node that reads it, for good.
+        """
+        node = self._node
+        if node is None:
             raise self.not_active()
+        base_offset, epoch = node.next_offset, node.epoch
+        image = replay_batch(image, records, base_offset=base_offset, epoch=epoch)
         values = [record.SerializeToString(deterministic=True) for record in records]
-        proposal = self._node.propose_nowait(values)
+        proposal = node.propose_nowait(values)
+        assert (proposal.base_offset, proposal.epoch) == (base_offset, epoch), "offsets drifted"
         self._last = proposal
-        image = replay_batch(image, records, base_offset=proposal.base_offset, epoch=proposal.epoch)
-        assert image.offset == proposal.last_offset, "offsets drifted"
         return image
 
     # --- long decisions ------------------------------------------------------------------------
@@ -269,6 +283,9 @@ class Deciding:
         begin = pb.MetadataRecord(begin_transaction=pb.BeginTransactionRecord(name=name))
         end = pb.MetadataRecord(end_transaction=pb.EndTransactionRecord())
         image = await self._append_when_room(before, (begin, *first), leadership)
+        assert self._last is not None, "nothing was appended"
+        foreseen = Foreseen()
+        self._transactions[self._last.base_offset, self._last.epoch] = foreseen
         records = second
         try:
             while records:
@@ -277,6 +294,7 @@ class Deciding:
                 image = await self._append_when_room(image, records, leadership)
                 records = await steps.read()
             image = await self._append_when_room(image, (end,), leadership)
+            foreseen.image = image
         except Exception as error:
             if self._leadership == leadership and not self._closed:
                 await self._abort(image, f"{name}: {error}", leadership)

@@ -9,6 +9,7 @@ is seen before its end: not in an image, not in a delta, not in a snapshot.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ...errors import CorruptionError, Overloaded, StaleMetadata
@@ -24,6 +25,19 @@ WAITERS_MAX: Final = 10_000
 Subscriber: TypeAlias = Callable[[ImageDelta], Awaitable[None] | None]
 
 
+@dataclass(slots=True)
+class Foreseen:
+    """A transaction that was decided on this node, and the image after it once it has an end: it
+    need not be replayed once more. Whoever began one is alone in ending it, otherwise than by an
+    abort, so the image is that of the records that are committed."""
+
+    image: MetadataImage | None = None
+
+
+Foresee: TypeAlias = Callable[[int, int], Foreseen | None]
+"""From offset and epoch of the record that begins a transaction."""
+
+
 class MetadataPublisher:
     """Applies committed records; run() must run for anything to be published."""
 
@@ -32,6 +46,8 @@ class MetadataPublisher:
         self._builder = DeltaBuilder(EMPTY_IMAGE)  # what was committed last
         self._open: DeltaBuilder | None = None  # what a transaction changes that has no end yet
         self._open_name = ""
+        self._foreseen: Foreseen | None = None  # that transaction, if it was decided here
+        self._foresee: Foresee = lambda _offset, _epoch: None
         self._earlier: deque[DeltaBuilder] = deque()  # committed before, not yet published
         self._loading = EMPTY_IMAGE  # of the snapshot that is being restored
         self._subscribers: list[Subscriber] = []
@@ -75,6 +91,10 @@ class MetadataPublisher:
         """Call with `applied_offset` whenever it has moved."""
         self._applied_listeners.append(listener)
 
+    def foresee(self, foresee: Foresee) -> None:
+        """Take the images after transactions that were decided on this node from here on."""
+        self._foresee = foresee
+
     def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
         """Take one committed batch of records; raises CorruptionError when one does not fit."""
         for offset, value in enumerate(values, base_offset):
@@ -82,15 +102,18 @@ class MetadataPublisher:
             kind = record.WhichOneof("record")
             match kind:
                 case "begin_transaction":
-                    self._begin(record.begin_transaction.name, offset)
-                case "end_transaction":
-                    self._end(offset)
+                    self._begin(record.begin_transaction.name, offset, epoch)
+                case "end_transaction" if self._end(offset):
+                    continue
                 case "abort_transaction":
                     self._close_transaction(offset)
                 case _:
                     pass
             if self._open is not None:
-                self._open.replay(record, offset=offset, epoch=epoch)
+                if self._foreseen is not None:
+                    self._open.note(record)
+                else:
+                    self._open.replay(record, offset=offset, epoch=epoch)
                 continue
             if kind == "topic" and self._builder.would_recreate(record.topic):
                 self._earlier.append(self._builder)
@@ -99,24 +122,32 @@ class MetadataPublisher:
         (self._open or self._builder).settle()
         self._moved.set()
 
-    def _begin(self, name: str, offset: int) -> None:
+    def _begin(self, name: str, offset: int, epoch: int) -> None:
         if self._open is not None:
             raise CorruptionError(
                 f"metadata record {offset} begins a transaction in another one, {self._open_name!r}"
             )
         self._open, self._open_name = DeltaBuilder(self._builder.image), name
+        self._foreseen = self._foresee(offset, epoch)
 
-    def _end(self, offset: int) -> None:
-        """All of it counts, as a delta of its own."""
+    def _end(self, offset: int) -> bool:
+        """All of it counts, as a delta of its own; whether the end is part of it already."""
+        foreseen = self._foreseen
         whole = self._close_transaction(offset)
+        if foreseen is not None:
+            image = foreseen.image
+            assert image is not None, f"a transaction was ended at {offset}, and not by its leader"
+            assert image.offset == offset, f"the image is of {image.offset}, the end at {offset}"
+            whole.adopt(image)
         if self._builder.image is not self._builder.before:
             self._earlier.append(self._builder)
         self._builder = whole
+        return foreseen is not None
 
     def _close_transaction(self, offset: int) -> DeltaBuilder:
         if self._open is None:
             raise CorruptionError(f"metadata record {offset} ends a transaction that never began")
-        builder, self._open = self._open, None
+        builder, self._open, self._foreseen = self._open, None, None
         return builder
 
     def snapshot(self) -> Iterator[list[bytes]] | None:
@@ -136,7 +167,7 @@ class MetadataPublisher:
         """The snapshot is complete: what it changed is published as one delta."""
         image = loaded_image(self._loading, end_offset=end_offset, epoch=epoch)
         self._loading = EMPTY_IMAGE
-        self._open = None  # the snapshot is of a state behind its end
+        self._open = self._foreseen = None  # the snapshot is of a state behind its end
         if self._builder.image is not self._builder.before:
             self._earlier.append(self._builder)
         self._earlier.append(DeltaBuilder.replacing(self._builder.image, image))

@@ -133,6 +133,10 @@ class Gathering:
         """Whether nothing waits to be appended or committed."""
         return not self._gathered and not self._in_log
 
+    def next_offset(self, log_end_offset: Offset) -> Offset:
+        """Where the next proposal will stand, behind a log that ends here."""
+        return self._gathered[-1].next_offset if self._gathered else log_end_offset
+
     def add(self, values: list[bytes], *, log_end_offset: Offset, epoch: Epoch) -> Proposal:
         """Take a proposal behind those gathered; raises Overloaded when that is too much."""
         assert values, "a proposal without values"
@@ -142,7 +146,7 @@ class Gathering:
                 f"{self._size} bytes of proposals are uncommitted, the bound is"
                 f" {self._bytes_max}: wait and repeat"
             )
-        base_offset = self._gathered[-1].next_offset if self._gathered else log_end_offset
+        base_offset = self.next_offset(log_end_offset)
         proposal = Proposal(values, base_offset=base_offset, epoch=epoch, size=size)
         self._gathered.append(proposal)
         self._size += size

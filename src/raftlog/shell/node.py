@@ -122,6 +122,12 @@ class RaftNode:
         """Offset of the next record, written or not."""
         return self._raft.log.end_offset
 
+    @property
+    def next_offset(self) -> Offset:
+        """Offset of the first value that is proposed next, if it is before anything else happens;
+        for a leader."""
+        return self._driver.gathering.next_offset(self._raft.log.end_offset)
+
     def status(self) -> QuorumStatus:
         """What this node knows of the quorum; of the others' progress only a leader does."""
         return self._raft.status(self._clock.now_ms())

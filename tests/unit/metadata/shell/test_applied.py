@@ -65,7 +65,7 @@ def test_a_broker_whose_stream_ends_is_waited_for_no_longer() -> None:
 
 def test_a_heartbeat_looks_at_those_alone_who_wait_for_its_sender() -> None:
     async def main(runtime: Runtime) -> None:
-        begun_ms, brokers = runtime.clock.now_ms(), Brokers()
+        brokers = Brokers()
         waiters = AppliedWaiters(brokers.is_awaited)
         tasks = [
             asyncio.ensure_future(waiters.wait((ONE,), Offset(number), 100))

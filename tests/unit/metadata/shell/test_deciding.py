@@ -3,12 +3,19 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from tests.unit.metadata.shell.stack import CALL_MS, ONE, Run, Stack, create, started
 
-from quorumlog.errors import InvalidRequest, NotController, Stopping, TopicAlreadyExists
+from quorumlog.errors import (
+    CorruptionError,
+    InvalidRequest,
+    NotController,
+    Stopping,
+    TopicAlreadyExists,
+)
 from quorumlog.ids import NodeId, TopicId
 from quorumlog.metadata import (
     AnyDecision,
@@ -180,6 +187,64 @@ def test_an_error_in_the_middle_aborts_it_and_the_next_command_finds_the_image_b
             assert set(counts) <= {0, 1, 2}
             assert decider.seen == [("t1", 0), ("long", 1), ("t2", 1)]
             assert stack.publisher.image == deciding.image
+
+    run(main)
+
+
+def test_what_does_not_fit_reaches_no_log_and_the_next_command_is_decided(run: Run) -> None:
+    """A log with such a record ends every node that reads it, for good."""
+
+    class Wrong(Decider):
+        def __call__(
+            self, image: MetadataImage, command: Command, config: ControllerConfig
+        ) -> AnyDecision:
+            decision = super().__call__(image, command, config)
+            if isinstance(decision, Decision) and command == once:
+                return Decision(records=decision.records * 2, reply=Done())
+            return decision
+
+    once = command(1)
+
+    async def main(runtime: Runtime, path: str) -> None:
+        decider = Wrong(long=iter(((topic(7),) * MANY,)))
+        async with deciding_on(runtime, path, decider) as (stack, deciding):
+            end = stack.raft.log_end_offset
+            with pytest.raises(CorruptionError, match="created twice"):
+                await deciding.submit(once)
+            assert stack.raft.log_end_offset == end
+            with pytest.raises(CorruptionError, match="created twice"):
+                await deciding.submit(DeleteTopic(name="long"))
+            outcome = await deciding.submit(command(2))
+            await stack.publisher.wait_applied(outcome.offset, CALL_MS)
+            assert list(stack.publisher.image.topics_by_name) == ["t2"]
+
+    run(main)
+
+
+def test_the_image_after_a_transaction_of_this_node_is_published_and_not_made_once_more(
+    run: Run,
+) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        decider = Decider(long=slices_of(MANY, MANY))
+        async with deciding_on(runtime, path, decider) as (stack, deciding):
+            stack.publisher.foresee(deciding.foresee)
+            deltas: list[ImageDelta] = []
+            stack.publisher.subscribe(deltas.append)
+            first = deciding.submit(command(1))
+            long = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
+            await first
+            outcome = await long
+            after = deciding.image
+            last = await deciding.submit(command(2))
+            await stack.publisher.wait_applied(last.offset, CALL_MS)
+            whole = [delta for delta in deltas if delta.after.offset == outcome.offset]
+            assert [delta.after is after for delta in whole] == [True]
+            assert len(whole[0].created_topics()) == 2 * MANY
+            for before, following in pairwise(deltas):
+                assert following.before is before.after
+        async with started(runtime, path) as again:
+            await again.publisher.wait_applied(last.offset, CALL_MS)
+            assert again.publisher.image.topics_by_id == stack.publisher.image.topics_by_id
 
     run(main)
 
