@@ -1,9 +1,13 @@
 """The replica manager: every partition this node holds, and what the front doors ask of them.
 
 Follows the metadata image delta by delta: becomes leader or follower, takes new configs, deletes
-logs. All of `apply` is bookkeeping without waiting, so an applied offset means that the partition
-serves; logs open when they are needed and deletions run behind. One writer a partition: the
-directory's owner task, in the order of `submit`.
+logs. All of `apply` is bookkeeping, in steps that let others run, so an applied offset means that
+the partition serves; logs open when they are needed and deletions run behind. One writer a
+partition: the directory's owner task, in the order of `submit`.
+
+Between two steps some partitions are further than others. The brokers are always known as far as
+the newest of them: who judges by an older state of a partition is refused by the controller, which
+compares partition epochs.
 
 What the metadata say of a broker before its registration is said of its last life. Whoever led then
 may have lost the end of its logs with the power since, and would have its followers cut theirs; so
@@ -12,17 +16,25 @@ no role is taken before the image that knows of the present life.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from itertools import chain
+from typing import Final
 
 from ...errors import (
     NotLeaderOrFollower,
-    QuorumlogError,
     StorageError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from ...ids import NO_NODE, ClusterId, NodeId, Offset, TopicId
-from ...metadata import EMPTY_IMAGE, ImageDelta, MetadataImage, PartitionImage, TopicImage
+from ...metadata import (
+    EMPTY_IMAGE,
+    ImageDelta,
+    MetadataImage,
+    PartitionChange,
+    PartitionImage,
+    TopicImage,
+)
 from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
@@ -54,6 +66,11 @@ from .topic_settings import TopicSettings, follower_state, leader_state
 
 _LOG = logging.getLogger("quorumlog.broker")
 
+TAKEN_A_STEP: Final = 100
+"""Replicas that take what the metadata say before others get the loop."""
+PASSED_A_STEP: Final = 1_000
+"""Partitions of other nodes alone that are passed over at most in a step."""
+
 
 class ReplicaManager:
     """The partitions of one broker."""
@@ -78,6 +95,7 @@ class ReplicaManager:
         self._produce_waits_max = produce_waits_max
         self._image = EMPTY_IMAGE
         self._knows_this_life = knows_this_life
+        self._is_closed = False
         self._has_roles = False  # an image has come that knows of this life
         self._replicas: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[tuple[TopicId, int], Replica] = {}  # the same
@@ -95,41 +113,72 @@ class ReplicaManager:
         """Replicate from now on, as the broker of this session."""
         self._replication.attach(link)
 
-    def apply(self, delta: ImageDelta) -> None:
-        """Take one step of the metadata: what it names is served, or refused, when this returns."""
+    def apply(self, delta: ImageDelta) -> Awaitable[None] | None:
+        """Take one step of the metadata: what it names is served, or refused, when this has
+        returned None, or what it has returned has been awaited."""
         self._image = delta.after
         self._replication.configured(delta)
         self._replication.brokers_changed(delta)
-        if not self._has_roles:
-            self._has_roles = self._knows_this_life(delta.after)
-            if self._has_roles:
-                self._take_all(delta.after)
-            return
-        settings = TopicSettings()
-        for change in delta.changed_partitions():
-            if change.after is None:
-                self._remove(change.topic, change.index, _unknown(change.topic.name, change.index))
-            else:
-                self._take(change.topic, change.index, change.after, settings)
-                if change.before is not None and change.after.leader == self.node_id:
-                    self._replication.figures.led(change.before.isr, change.after.isr)
-        for before, after in delta.changed_topics():
-            if before.configs != after.configs:
-                for index, state in after.sorted_partitions():
-                    self._take(after, index, state, settings)
+        if self._has_roles:
+            steps = self._take_changed(delta)
+        elif self._knows_this_life(delta.after):
+            self._has_roles = True
+            steps = self._take_all(delta.after)
+        else:
+            return None
+        for _ in steps:
+            return self._go_on(steps)
+        return None
 
-    def _take_all(self, image: MetadataImage) -> None:
+    async def _go_on(self, steps: Iterator[None]) -> None:
+        for _ in chain((None,), steps):
+            await asyncio.sleep(0)
+            if self._is_closed:
+                return
+
+    def _take_changed(self, delta: ImageDelta) -> Iterator[None]:
+        """Take what a delta changes; yields when others shall have the loop."""
         settings = TopicSettings()
-        for topic_id, index in image.partitions_on(self.node_id):
+        left = PASSED_A_STEP
+        for change in delta.changed_partitions():
+            left -= self._take_change(change, settings)
+            if left <= 0:
+                yield
+                left = PASSED_A_STEP
+        for before, after in delta.changed_topics():
+            if before.configs == after.configs:
+                continue
+            for index, state in after.sorted_partitions():
+                left -= self._take(after, index, state, settings)
+                if left <= 0:
+                    yield
+                    left = PASSED_A_STEP
+
+    def _take_change(self, change: PartitionChange, settings: TopicSettings) -> int:
+        """Take one; returns what of a step it has used up."""
+        topic, index, before, after = change.topic, change.index, change.before, change.after
+        if after is None:
+            return self._remove(topic, index, None)
+        used = self._take(topic, index, after, settings)
+        if before is not None and after.leader == self.node_id:
+            self._replication.figures.led(before.isr, after.isr)
+        return used
+
+    def _take_all(self, image: MetadataImage) -> Iterator[None]:
+        """Take everything that an image has for this node; yields as `_take_changed` does."""
+        settings = TopicSettings()
+        for number, (topic_id, index) in enumerate(image.partitions_on(self.node_id), 1):
             topic = image.topics_by_id[topic_id]
             self._take(topic, index, topic.partitions[index], settings)
+            if number % TAKEN_A_STEP == 0:
+                yield
 
     def _take(
         self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings
-    ) -> None:
+    ) -> int:
+        """Lead, follow, or hold it no more; returns what of a step that has used up."""
         if self.node_id not in state.replicas:
-            self._remove(topic, index, self._not_leader(topic.name, index, state))
-            return
+            return self._remove(topic, index, state)
         min_isr, config = settings.of(topic, state)
         replica = self._replicas.get((topic.name, index))
         if replica is None:
@@ -140,6 +189,7 @@ class ReplicaManager:
             elsewhere = self._not_leader(topic.name, index, state)
             replica.is_moving_in = self.node_id in state.adding and self.node_id not in state.isr
             replica.follow(follower_state(state), config, elsewhere)
+        return PASSED_A_STEP // TAKEN_A_STEP
 
     def _new_replica(self, topic: TopicImage, index: int, config: LogConfig) -> Replica:
         partition = Partition(
@@ -164,16 +214,22 @@ class ReplicaManager:
         broker = self._image.broker(node_id)
         return None if broker is None else BrokerFacts(broker.epoch, broker.is_active)
 
-    def _remove(self, topic: TopicImage, index: int, error: QuorumlogError) -> None:
-        """The topic was deleted, or its partition is held by other nodes now."""
+    def _remove(self, topic: TopicImage, index: int, state: PartitionImage | None) -> int:
+        """The topic was deleted (no state), or its partition is held by other nodes now; returns
+        what of a step that has used up."""
         replica = self._replicas.pop((topic.name, index), None)
         if replica is None:
-            return
+            return 1
         del self._by_id[replica.topic_id, index]
-        replica.give_up(error)
+        replica.give_up(
+            _unknown(topic.name, index)
+            if state is None
+            else self._not_leader(topic.name, index, state)
+        )
         name = replica.partition.name
         gone = self._deleting[name] = asyncio.Event()
         self._scope.spawn(self._delete(replica, name, gone), name=f"delete {name}")
+        return PASSED_A_STEP // TAKEN_A_STEP
 
     async def _delete(self, replica: Replica, name: str, gone: asyncio.Event) -> None:
         try:
@@ -215,12 +271,15 @@ class ReplicaManager:
 
     def _is_known(self, name: str) -> bool:
         topic, _, index = name.rpartition("-")
+        if (topic, int(index)) in self._replicas or name in self._deleting:
+            return True  # not wanted any more, maybe, and yet not for the broom
         image = self._image.topic(topic)
         state = None if image is None else image.partitions.get(int(index))
         return state is not None and self.node_id in state.replicas
 
     async def close(self) -> None:
         """End replication; return when no deletion is under way any more."""
+        self._is_closed = True
         await self._replication.close()
         for gone in list(self._deleting.values()):
             await gone.wait()
@@ -298,9 +357,13 @@ class ReplicaManager:
         address = broker.grpc_address if broker is not None else ""
         if state.leader == NO_NODE:
             message = "no node leads this partition now; repeat after a moment"
-        elif state.leader == self.node_id and not self._has_roles:
-            address = ""
-            message = "this node has just started and is not registered yet; repeat after a moment"
+        elif state.leader == self.node_id:
+            address = ""  # the asker's own: to refresh and ask elsewhere would not help it
+            message = (
+                "this node is about to lead this partition; repeat after a moment"
+                if self._has_roles
+                else "this node has just started and is not registered yet; repeat after a moment"
+            )
         elif address:
             message = f"node {state.leader} at {address} leads this partition; ask it"
         else:

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -44,14 +44,14 @@ class Broker:
         self._builder = DeltaBuilder(EMPTY_IMAGE)
         self._offset = 0
 
-    def apply(self, *records: pb.MetadataRecord) -> None:
-        """Apply one batch of metadata records."""
+    def apply(self, *records: pb.MetadataRecord) -> Awaitable[None] | None:
+        """Apply one batch of metadata records; what it returns is as of the replicas."""
         for record in records:
             self._builder.replay(record, offset=self._offset, epoch=1)
             self._offset += 1
         delta = self._builder.build()
         self._builder = DeltaBuilder(delta.after)
-        self.replicas.apply(delta)
+        return self.replicas.apply(delta)
 
     async def append(
         self, value: bytes, *, topic: str = "t", acks: Acks = Acks.ALL, timeout_ms: int = 10_000

@@ -1,0 +1,138 @@
+"""A change of the metadata that concerns many partitions is taken in steps: others get the loop."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from quorumlog.broker.shell.replicas import PASSED_A_STEP, TAKEN_A_STEP
+from quorumlog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from quorumlog.proto import metadata_records_pb2 as pb
+from quorumlog.records import Record, encode_batch
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimNode
+from quorumlog.storage import Origin
+
+from .test_replicas import ME, OTHER, Broker, T, U, broker, simulate, topic
+
+STEPS = 5
+HELD = STEPS * TAKEN_A_STEP + 1
+
+
+def wide(count: int, *, replicas: Sequence[int] = (ME,)) -> list[pb.MetadataRecord]:
+    """The records of topic "t" with so many partitions, led by the first of the replicas."""
+    partitions = (
+        pb.PartitionRecord(
+            topic_id=T, partition=index, replicas=replicas, isr=replicas, leader=replicas[0]
+        )
+        for index in range(count)
+    )
+    return [
+        pb.MetadataRecord(topic=pb.TopicRecord(topic_id=T, name="t")),
+        *(pb.MetadataRecord(partition=each) for each in partitions),
+    ]
+
+
+def held(b: Broker, count: int) -> int:
+    """How many of topic t's partitions are held here."""
+    found = 0
+    for index in range(count):
+        try:
+            b.replicas.held("t", index)
+        except UnknownTopicOrPartition:
+            continue
+        found += 1
+    return found
+
+
+async def looks(applying: Awaitable[None] | None, look: Callable[[], int]) -> list[int]:
+    """What others see in each turn of the loop until the rest is applied."""
+    assert applying is not None, "all of it was taken in one step"
+    rest = asyncio.ensure_future(applying)
+    seen = [look()]
+    while not rest.done():
+        await asyncio.sleep(0)
+        seen.append(look())
+    await rest
+    return seen
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_many_partitions_are_taken_a_few_at_a_time_and_all_in_the_end(at_start: bool) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            if not at_start:
+                b.apply(*topic("u", U))
+            seen = await looks(b.apply(*wide(HELD)), lambda: held(b, HELD))
+            steps = [now - before for before, now in zip([0, *seen], seen, strict=False)]
+            assert max(steps) == TAKEN_A_STEP
+            assert seen[-1] == HELD
+
+    simulate(main)
+
+
+def test_many_partitions_are_dropped_a_few_at_a_time_and_no_sweep_comes_between() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await looks(b.apply(*wide(HELD)), lambda: 0)
+            last = b.replicas.replica_of("t", HELD - 1)
+            log = await last.opened()
+            batch = encode_batch([Record(0, 1, None, b"v")])
+            await b.directory.append(log, batch, leader_epoch=0, origin=Origin.CLIENT, flush=False)
+            removed = pb.MetadataRecord(remove_topic=pb.RemoveTopicRecord(topic_id=T))
+            applying = b.apply(removed)
+            await b.replicas.sweep()
+            assert not last.is_given_up
+            assert log.name in b.directory.log_names(), "its replica still has it open"
+            seen = await looks(applying, lambda: held(b, HELD))
+            assert seen[0] >= HELD - TAKEN_A_STEP
+            assert seen[-1] == 0
+            await b.replicas.close()
+            assert log.name not in b.directory.log_names()
+
+    simulate(main)
+
+
+def test_who_asks_for_what_is_not_taken_yet_is_told_to_repeat_here() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            applying = b.apply(*wide(HELD))
+            with pytest.raises(NotLeaderOrFollower, match="about to lead") as refused:
+                b.replicas.replica_of("t", HELD - 1)
+            assert refused.value.leader_address == ""
+            await looks(applying, lambda: 0)
+            b.replicas.replica_of("t", HELD - 1)
+
+    simulate(main)
+
+
+def test_partitions_of_other_nodes_alone_are_passed_over_in_longer_steps() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("u", U))  # what comes first is a whole image, of which it takes its own
+            count = 2 * PASSED_A_STEP + 1
+            seen = await looks(b.apply(*wide(count, replicas=(OTHER,))), lambda: 0)
+            assert len(seen) <= 5
+
+    simulate(main)
+
+
+def test_a_small_change_is_taken_at_once() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            assert b.apply(*wide(TAKEN_A_STEP - 1)) is None
+            b.replicas.replica_of("t", TAKEN_A_STEP - 2)
+
+    simulate(main)
+
+
+def test_a_manager_that_closes_takes_nothing_more() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            applying = b.apply(*wide(HELD))
+            assert applying is not None
+            await b.replicas.close()
+            await applying
+            assert held(b, HELD) == TAKEN_A_STEP
+
+    simulate(main)
