@@ -47,7 +47,8 @@ class ReplicationOptions:
 
 def draw(entropy: SimEntropy) -> ReplicationOptions:
     """Draw a run; each class of faults is on or off for all of it."""
-    replication_factor = (1, 2, 3, 3, 3, 4)[entropy.below(6)]
+    replication_factor = (1, 2, 2, 3, 3, 3, 3, 4)[entropy.below(8)]
+    min_isr = 2 if entropy.chance(0.6) else 1 + entropy.below(replication_factor)
     brokers = max(2, replication_factor + entropy.below(3))
 
     def mean(low: int, high: int) -> int:
@@ -58,21 +59,21 @@ def draw(entropy: SimEntropy) -> ReplicationOptions:
         topics=1 + entropy.below(3),
         partitions=1 + entropy.below(4),
         replication_factor=replication_factor,
-        min_isr=1 + entropy.below(replication_factor),
-        fsync=entropy.chance(0.3),
+        min_isr=min(min_isr, replication_factor),
+        fsync=entropy.chance(0.4),
         lag_time_max_ms=entropy.spread(50, 5_000),
         session_timeout_ms=entropy.spread(200, 3_000),
         latency_us=(100, entropy.spread(200, 200_000)),
         metadata_us=(200, entropy.spread(500, 300_000)),
         flush_us=(100, entropy.spread(200, 200_000)),
         fetch_entries_max=entropy.spread(1, 50),
-        appends_per_s=entropy.spread(20, 2_000),
+        appends_per_s=entropy.spread(50, 2_000),
         loss=0.3 * entropy.uniform(0, 1) if entropy.chance(0.5) else 0.0,
         late=0.2 if entropy.chance(0.4) else 0.0,
         metadata_stall=0.1 if entropy.chance(0.4) else 0.0,
         crash_every_ms=mean(100, 3_000),
         power_every_ms=mean(200, 3_000),
-        strike_every_ms=mean(100, 2_000),
+        strike_every_ms=mean(100, 1_000),
         stop_every_ms=mean(500, 8_000),
         pause_every_ms=mean(500, 5_000),
         move_every_ms=mean(300, 5_000),
