@@ -100,7 +100,9 @@ def _known(name: str) -> TopicConfig:
         raise InvalidConfig(f"a config's name has {len(name)} characters; give at most {TEXT_MAX}")
     row = CLUSTER_CONFIGS.get(name)
     if row is None and name in TOPIC_CONFIGS:
-        raise InvalidConfig(f"there is no cluster config {name!r}, but one of topics; set it for a topic")
+        raise InvalidConfig(
+            f"there is no cluster config {name!r}, but one of topics; set it for a topic"
+        )
     if row is None:
         near = nearest(name, CLUSTER_CONFIGS)
         hint = f"; did you mean {near}?" if near else f"; known are {', '.join(CLUSTER_CONFIGS)}"

@@ -292,6 +292,7 @@ class Node:
         replicas.attach(session)
         self._life.run(scope, "session", session.run, session.close)
         await session.unfenced.wait()
+        await producer_ids.stock()
         listener.announce(is_ready=True)
         self._life.opened(partial(self._leave, session, publisher))
         self._life.opened(partial(_say_closing, listener))  # the first thing that a stop does

@@ -6,18 +6,22 @@ ends is lost. Callers who find the block empty share one request for the next on
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Protocol
+from contextlib import asynccontextmanager, suppress
+from typing import Final, Protocol
 
 from ...errors import (
     BrokerIdNotRegistered,
     NotController,
+    QuorumlogError,
     StaleBrokerEpoch,
     TimedOut,
     UnknownServerError,
 )
 from ...proto import controller_pb2 as pb
 from ...runtime import Clock
+
+STOCK_TIMEOUT_MS: Final = 1_000
+"""A start waits no longer for the first block."""
 
 
 class ControllerRelay(Protocol):
@@ -43,6 +47,15 @@ class ProducerIds:
     def attach(self, relay: ControllerRelay) -> None:
         """Take blocks through this session from now on; it comes later than the front doors."""
         self._relay = relay
+
+    async def stock(self, *, timeout_ms: int = STOCK_TIMEOUT_MS) -> None:
+        """Take a block before anybody asks, so that producers may begin while no controller lives;
+        what fails now is tried again by who needs an id."""
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        with suppress(QuorumlogError):
+            async with self._turn(deadline_ms):
+                if self._next == self._end:
+                    await self._take_block(timeout_ms)
 
     async def take(self, *, timeout_ms: int) -> int:
         """Return an id that nobody had before; raises NotController, TimedOut, Stopping, Lost."""

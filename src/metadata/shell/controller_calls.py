@@ -2,13 +2,19 @@
 leads as far as is known."""
 
 import asyncio
+from typing import TypeVar
+
+from google.protobuf.message import Message
 
 from ...errors import Lost, NotController, NotSent, Stopping, TimedOut
 from ...ids import NO_NODE, ClusterId, NodeId, Offset
 from ...proto import controller_pb2 as pb
-from ...runtime import Channel, Runtime
+from ...runtime import Channel, Method, Runtime
 from ...services import CONTROLLER_ALTER_PARTITIONS, CONTROLLER_RELAY
 from .controllers import Controllers
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
 
 
 class ControllerCalls:
@@ -32,6 +38,7 @@ class ControllerCalls:
         self._backoff_ms = (backoff_ms_min, backoff_ms_max)
         self._entropy = runtime.entropy.stream(f"metadata.calls.{runtime.clock.now_ms()}")
         self._channels: dict[str, Channel] = {}  # by address; as many as there were voters
+        self._under_way: dict[asyncio.Timeout, NodeId] = {}  # calls, by whom they are made to
         self._closed = asyncio.Event()
 
     def channel(self, address: str) -> Channel:
@@ -40,6 +47,13 @@ class ControllerCalls:
         if channel is None:
             channel = self._channels[address] = self._runtime.network.channel(address)
         return channel
+
+    def leader_changed(self, leader_id: NodeId | None) -> None:
+        """Another controller leads: leave calls to the one before, which may hang (R28)."""
+        now = asyncio.get_running_loop().time()
+        for bound, asked in self._under_way.items():
+            if leader_id not in (None, asked):
+                bound.reschedule(now)
 
     async def relay(
         self, request: pb.RelayRequest, *, timeout_ms: int, repeatable: bool
@@ -55,19 +69,16 @@ class ControllerCalls:
             if self._closed.is_set():
                 raise Stopping("the broker is stopping")
             if left_ms <= 0:
-                raise TimedOut(
-                    f"no active controller answered within {timeout_ms} ms: a majority of the "
-                    "voters must be up; see `quorumlog quorum status`, repeat"
-                )
+                raise _unanswered(timeout_ms)
             asked, address = self._controllers.choose()
             try:
-                return await self.channel(address).call(
-                    CONTROLLER_RELAY, request, timeout_ms=left_ms
-                )
+                return await self._call(asked, address, CONTROLLER_RELAY, request, left_ms)
             except NotController as error:
                 self._controllers.failed(asked, hint=error.leader_id)
             except NotSent:
                 self._controllers.failed(asked)
+            except TimedOut as error:
+                raise _unanswered(timeout_ms) from error
             except Lost:
                 self._controllers.failed(asked)
                 if not repeatable:
@@ -86,8 +97,8 @@ class ControllerCalls:
         request.broker_epoch = broker_epoch
         asked, address = self._controllers.choose()
         try:
-            return await self.channel(address).call(
-                CONTROLLER_ALTER_PARTITIONS, request, timeout_ms=timeout_ms
+            return await self._call(
+                asked, address, CONTROLLER_ALTER_PARTITIONS, request, timeout_ms
             )
         except NotController as error:
             self._controllers.failed(asked, hint=error.leader_id)
@@ -95,6 +106,20 @@ class ControllerCalls:
         except Lost:
             self._controllers.failed(asked, hint=NO_NODE)
             raise
+
+    async def _call(
+        self, asked: NodeId, address: str, method: Method[Q, R], request: Q, timeout_ms: int
+    ) -> R:
+        """Call one controller; raises Lost also when another one leads before it has answered."""
+        try:
+            async with asyncio.timeout(None) as bound:
+                self._under_way[bound] = asked
+                try:
+                    return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
+                finally:
+                    del self._under_way[bound]
+        except TimeoutError:
+            raise Lost(f"controller {asked} led no more before it had answered") from None
 
     async def pause(self, attempt: int) -> None:
         """Wait before the next attempt, ever longer up to a bound, or until close()."""
@@ -110,3 +135,10 @@ class ControllerCalls:
     def close(self) -> None:
         """No more attempts."""
         self._closed.set()
+
+
+def _unanswered(timeout_ms: int) -> TimedOut:
+    return TimedOut(
+        f"no active controller answered within {timeout_ms} ms: a majority of the voters must be"
+        " up; see `quorumlog quorum status`, repeat"
+    )
