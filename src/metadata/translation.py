@@ -109,7 +109,7 @@ def response_of(  # noqa: C901 (a dispatch)
         case PartitionOutcomes(outcomes=outcomes):
             is_election = request.WhichOneof("command") == "elect_leaders"
             results = answer.elect_leaders if is_election else answer.alter_reassignments
-            results.results.extend(_outcome(each) for each in outcomes)
+            results.results.extend(describe_outcome(each) for each in outcomes)
             results.metadata_offset = offset
         case FeaturesUpdated(levels=levels):
             answer.update_features.features.extend(_feature(*each) for each in levels)
@@ -165,7 +165,8 @@ def _feature(name: str, level: int, low: int, high: int) -> admin_pb2.FeatureDes
     )
 
 
-def _outcome(outcome: PartitionOutcome) -> admin_pb2.PartitionOutcome:
+def describe_outcome(outcome: PartitionOutcome) -> admin_pb2.PartitionOutcome:
+    """Return what became of a partition as admin clients see it."""
     described = admin_pb2.PartitionOutcome(topic=outcome.topic, partition=outcome.partition)
     if outcome.error is not None:
         described.error.CopyFrom(encode_error(outcome.error))

@@ -1,15 +1,20 @@
 """The answer to a relayed command, put together in steps where it describes many partitions."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
+from google.protobuf.message import Message
 from immutables import Map
 
 from ...ids import Offset
 from ...proto import controller_pb2 as pb
-from ..commands import PartitionsCreated, Reply, TopicCreated
-from ..translation import describe_partition, response_of
+from ..commands import PartitionOutcomes, PartitionsCreated, Reply, TopicCreated
+from ..translation import describe_outcome, describe_partition, response_of
+
+_Entry = TypeVar("_Entry")
 
 PARTITIONS_AT_ONCE: Final = 250
 """Partitions that are described in one step of the loop, a few milliseconds."""
@@ -19,21 +24,27 @@ async def answer(
     reply: Reply, *, request: pb.RelayRequest, offset: Offset, applied: bool
 ) -> pb.RelayResponse:
     """Return what `response_of` does; others have their turn meanwhile."""
-    if (
-        not isinstance(reply, TopicCreated | PartitionsCreated)
-        or len(reply.topic.partitions) <= PARTITIONS_AT_ONCE
-    ):
-        return response_of(reply, request=request, offset=offset, applied=applied)
-    topic = reply.topic
-    bare = replace(reply, topic=replace(topic, partitions=Map()))
-    response = response_of(bare, request=request, offset=offset, applied=applied)
-    created = isinstance(reply, TopicCreated)
-    described = response.create_topic.topic if created else response.create_partitions.topic
-    entries = topic.sorted_partitions()
-    for start in range(0, len(entries), PARTITIONS_AT_ONCE):
-        await asyncio.sleep(0)
-        described.partitions.extend(
-            describe_partition(topic, *entry)
-            for entry in entries[start : start + PARTITIONS_AT_ONCE]
-        )
+    told = partial(response_of, request=request, offset=offset, applied=applied)
+    match reply:
+        case TopicCreated(topic=topic) | PartitionsCreated(topic=topic):
+            response = told(replace(reply, topic=replace(topic, partitions=Map())))
+            created = isinstance(reply, TopicCreated)
+            described = response.create_topic.topic if created else response.create_partitions.topic
+            entries = topic.sorted_partitions()
+            await _add(described.partitions, entries, lambda each: describe_partition(topic, *each))
+        case PartitionOutcomes(outcomes=outcomes):
+            response = told(replace(reply, outcomes=()))
+            elected = request.WhichOneof("command") == "elect_leaders"
+            results = response.elect_leaders if elected else response.alter_reassignments
+            await _add(results.results, outcomes, describe_outcome)
+        case _:
+            response = told(reply)
     return response
+
+
+async def _add(into: Any, entries: Sequence[_Entry], describe: Callable[[_Entry], Message]) -> None:
+    """Add what is said of each entry to a repeated field."""
+    for start in range(0, len(entries), PARTITIONS_AT_ONCE):
+        if start:
+            await asyncio.sleep(0)
+        into.extend(map(describe, entries[start : start + PARTITIONS_AT_ONCE]))
