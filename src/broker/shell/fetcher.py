@@ -112,6 +112,11 @@ class Fetcher:
     def __len__(self) -> int:
         return len(self._followed)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether it brings an answer into the logs, and so waits for none."""
+        return self._stream is not None and self._answer is None
+
     # --- what is followed ---------------------------------------------------------------------
 
     def follow(self, replica: Replica) -> None:
@@ -241,7 +246,7 @@ class Fetcher:
                 pb.FollowResponse,
                 is_stranger=False,
                 take=self._answered,
-                ended=self._ended,
+                ended=lambda error: self._ended(stream, error),
             )
             made.append(stream)
             return stream
@@ -261,6 +266,8 @@ class Fetcher:
         looks so."""
         stream, config = self._stream, self._config
         assert stream is not None, "asked without a stream"
+        if stream.ending is not None:  # since then the answer before was written
+            raise stream.ending
         answer = self._answer = asyncio.get_running_loop().create_future()
         while len(self._changed) > PARTITIONS_A_REQUEST:
             stream.send(self._request())
@@ -288,9 +295,9 @@ class Fetcher:
             raise InvalidRequest("an answer came before its request")
         answer.set_result((response, records))
 
-    def _ended(self, error: QuorumlogError) -> None:
-        """The stream is over."""
-        if self._answer is not None and not self._answer.done():
+    def _ended(self, stream: FollowStream[pb.FollowResponse], error: QuorumlogError) -> None:
+        """A stream is over; whoever waits for an answer on a later one is not told."""
+        if stream is self._stream and self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
 
     def _tell_soon(self) -> None:
@@ -416,6 +423,11 @@ class Fetchers:
         """Follow it no more, wherever it was followed."""
         for fetcher in self._fetchers.values():
             fetcher.forget(replica)
+
+    def of(self, leader_id: NodeId) -> Fetcher:
+        """The one of a leading broker, for whoever looks; raises KeyError where nothing is, or was,
+        followed from it."""
+        return self._fetchers[leader_id]
 
     def broker_changed(self, node_id: NodeId) -> None:
         """The image says something new of a broker."""

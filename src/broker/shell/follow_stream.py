@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Message)
 class FollowStream(Generic[M]):
     """One side of a stream; the protocol of its connection. M is what it receives."""
 
-    __slots__ = ("_connection", "_ended", "_is_over", "_reader", "_take")
+    __slots__ = ("_connection", "_ended", "_reader", "_take", "ending")
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class FollowStream(Generic[M]):
         self._reader = FrameReader(incoming, is_stranger=is_stranger)
         self._take = take
         self._ended = ended
-        self._is_over = False
+        self.ending: QuorumlogError | None = None  # why it is over, None: it is not
 
     @property
     def peer(self) -> str:
@@ -50,13 +50,13 @@ class FollowStream(Generic[M]):
     @property
     def is_over(self) -> bool:
         """Whether nothing is heard and nothing is sent any more."""
-        return self._is_over
+        return self.ending is not None
 
     def send(self, message: Message, records: Sequence[Buffer] = ()) -> None:
         """Send a message with records behind it; never waits. Raises MessageTooLarge with the
         stream as good as before."""
         parts = encode_frame(message, records)
-        if not self._is_over:
+        if not self.is_over:
             self._connection.write(parts)
 
     def recycle(self, records: memoryview) -> None:
@@ -65,7 +65,7 @@ class FollowStream(Generic[M]):
 
     def refuse(self, error: QuorumlogError) -> None:
         """End the stream and tell the other side why, which closes it then."""
-        if not self._is_over:
+        if not self.is_over:
             self._connection.write(encode_frame(encode_error(error), kind=FrameKind.ERROR))
             self._tell(error)
 
@@ -87,7 +87,7 @@ class FollowStream(Generic[M]):
 
     def received(self, count: int) -> None:
         """Hand on the frames that are complete."""
-        if self._is_over:
+        if self.is_over:
             return  # until the other side has read why
         try:
             for frame in self._reader.received(count):
@@ -114,6 +114,6 @@ class FollowStream(Generic[M]):
             self._tell(StreamBroken(f"{self.peer} closed the connection"))
 
     def _tell(self, error: QuorumlogError) -> None:
-        if not self._is_over:
-            self._is_over = True
+        if self.ending is None:
+            self.ending = error
             asyncio.get_running_loop().call_soon(self._ended, error)

@@ -59,7 +59,7 @@ class Replication:
         self._shared: dict[Replica, None] = {}  # led here, with other replicas, and open
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
-        self._fetchers = Fetchers(
+        self.fetchers = Fetchers(
             runtime,
             scope,
             directory,
@@ -73,7 +73,7 @@ class Replication:
             clock=runtime.clock,
             scope=scope,
             directory=directory,
-            follow=self._fetchers.follow,
+            follow=self.fetchers.follow,
             forget=self._forget,
             look_at_isr=self.look_at_isr,
             failed=self._failed,
@@ -102,7 +102,7 @@ class Replication:
         """Take in what is configured for the cluster."""
         configs = delta.after.cluster_configs
         if configs is not delta.before.cluster_configs:
-            self._fetchers.throttle.set_rate(int(configs.get("replication.throttled.rate", "-1")))
+            self.fetchers.throttle.set_rate(int(configs.get("replication.throttled.rate", "-1")))
 
     def brokers_changed(self, delta: ImageDelta) -> None:
         """Take in what the image says of the brokers."""
@@ -113,14 +113,14 @@ class Replication:
                 self._addresses.pop(broker.id, None)
             else:
                 self._addresses[broker.id] = after.replica_address or after.grpc_address
-            self._fetchers.broker_changed(broker.id)
+            self.fetchers.broker_changed(broker.id)
             session = self._sessions.get(broker.id)
             if session is not None:
                 session.reconsider()
 
     async def close(self) -> None:
         """End what runs."""
-        await self._fetchers.close()
+        await self.fetchers.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -179,7 +179,7 @@ class Replication:
             self._isr.look(replica)
 
     def _forget(self, replica: Replica) -> None:
-        self._fetchers.forget(replica)
+        self.fetchers.forget(replica)
         if not replica.partition.is_leader:
             self._shared.pop(replica, None)
 
