@@ -248,7 +248,8 @@ class FollowSession:
             self.end(error)
         except QuorumlogError as error:
             each.error = error
-            self.note(each)
+            if not each.is_under_way:  # or it was told so, and asks again in its time
+                self.note(each)
         else:
             self._look(each, replica)
 

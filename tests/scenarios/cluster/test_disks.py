@@ -1,0 +1,189 @@
+"""Disks that come back empty, are full, or fail: the one is given up with a reason, the rest goes
+on, and nothing acknowledged is lost."""
+
+import errno
+from typing import Final
+
+import pytest
+from tests.scenarios.cluster.setting import PLACE, asked, in_sync, is_fenced, plan, started
+
+from quorumlog.simulation.cluster.machines import DATA, ClusterNode
+from quorumlog.simulation.cluster.stage import Stage
+
+pytestmark = pytest.mark.slow
+
+ROOM: Final = 400  # bytes left on a disk that is about to be full
+
+
+def fill(node: ClusterNode) -> None:
+    """Leave next to no room on a node's disk."""
+    disk = node.sim.device.disk
+    disk.capacity_bytes = disk.used_bytes() + ROOM
+
+
+def spoil(stage: Stage, node: ClusterNode, operation: str) -> None:
+    """Have every operation of a kind on a node's partitions fail from now on."""
+    stage.cluster.note_damage(node)
+    node.excuse = "sync"
+    node.sim.device.fail(operation, errno.EIO, path_part=f"{DATA}/t-", times=1 << 30)
+
+
+def repair(stage: Stage, node: ClusterNode) -> None:
+    """Give a node another disk, as its old one is not to be trusted."""
+    node.sim.device.faults.clear()
+    if node.sim.alive:
+        stage.take_down(node)
+    node.excuse = ""
+    stage.cluster.wipe(node)
+    stage.bring_up(node)
+
+
+# --- empty ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_leader_that_is_back_at_once_with_an_empty_disk_leads_nothing_and_is_refilled(
+    seed: int,
+) -> None:
+    """It comes back before anybody has missed it, under a new directory id."""
+    with started(seed=seed, session_timeout_ms=20_000) as stage:
+        written = stage.produce(PLACE, 20)
+        writing = stage.begin_to_produce(PLACE, 20)
+        stage.run(30)
+        wiped = stage.leader(PLACE)
+        stage.take_down(wiped)
+        stage.cluster.note_damage(wiped)
+        stage.cluster.wipe(wiped)
+        stage.bring_up(wiped)
+        stage.run(2_000)
+        steps = stage.watch.steps
+        stage.run(1_000)
+        assert stage.watch.steps - steps < 3_000, "whoever follows it asks again in its time"
+        stage.until(lambda: stage.partition(PLACE).leader not in (-1, wiped.node_id), "replaced")
+        stage.until(writing.done, "the others go on")
+        written += writing.result()
+        stage.until(lambda: in_sync(stage, wiped), "it is refilled")
+        assert [value for _, value in stage.finish()[PLACE]] == written
+        assert len(stage.logs(PLACE)[wiped.name]) > 0
+
+
+def test_two_brokers_lose_their_disks_one_after_the_other_and_nothing_is_lost() -> None:
+    with started(is_combined=False) as stage:
+        written = stage.produce(PLACE, 20)
+        for _ in range(2):
+            wiped = stage.leader(PLACE)
+            stage.take_down(wiped)
+            stage.cluster.note_damage(wiped)
+            stage.cluster.wipe(wiped)
+            stage.bring_up(wiped)
+            stage.until(lambda: not in_sync(stage, wiped), "it is out")  # noqa: B023
+            written += stage.produce(PLACE, 3)
+            stage.until(lambda: len(stage.partition(PLACE).isr) == 3, "it is refilled")
+        assert [value for _, value in stage.finish()[PLACE]] == written
+
+
+def test_the_only_one_that_has_a_record_does_not_come_back_as_leader_without_its_disk() -> None:
+    """Everybody else has left the ISR: nobody leads rather than one who has nothing, until a
+    broker with the records is back."""
+    with started(plan(replication=2, min_isr=1, flush_policy="fsync"), brokers=3) as stage:
+        written = stage.produce(PLACE, 5)
+        (other,) = stage.followers(PLACE)
+        stage.take_down(other)
+        stage.until(lambda: not in_sync(stage, other), "it has left")
+        stage.produce(PLACE, 1)  # that the other one does not have
+        wiped = stage.leader(PLACE)
+        stage.take_down(wiped)
+        stage.cluster.note_damage(wiped)
+        stage.cluster.wipe(wiped)
+        stage.bring_up(wiped)
+        stage.until(lambda: wiped.is_ready, "it is back with nothing")
+        stage.run(5_000)
+        assert stage.partition(PLACE).leader < 0
+        stage.bring_up(other)
+        stage.until(lambda: other.is_ready, "the other one is back")
+        stage.run(5_000)
+        assert stage.partition(PLACE).leader < 0, "nobody may lead without somebody's word"
+        assert written
+
+
+# --- full -------------------------------------------------------------------------------------
+
+
+def test_a_follower_whose_disk_is_full_leaves_the_isr_and_comes_back_when_there_is_room() -> None:
+    with started() as stage:
+        written = stage.produce(PLACE, 3)
+        full = stage.followers(PLACE)[0]
+        full.excuse = "full"
+        fill(full)
+        written += stage.produce(PLACE, 20)
+        assert not in_sync(stage, full)
+        written += stage.produce(PLACE, 5)
+        assert full.sim.alive, full.ends
+        full.sim.device.disk.capacity_bytes = None
+        stage.until(lambda: in_sync(stage, full), "it is in sync again")
+        assert [value for _, value in stage.finish()[PLACE]] == written
+
+
+def test_a_leader_whose_disk_is_full_says_so_and_goes_on_when_there_is_room() -> None:
+    with started() as stage:
+        written = stage.produce(PLACE, 3)
+        full = stage.leader(PLACE)
+        full.excuse = "full"
+        fill(full)
+        writing = stage.begin_to_produce(PLACE, 20)
+        stage.run(10_000)
+        assert stage.read(PLACE)[:3] == written
+        full.sim.device.disk.capacity_bytes = None
+        stage.until(writing.done, "it is written")
+        written += writing.result()
+        assert [value for _, value in stage.finish()[PLACE]] == written
+
+
+# --- broken -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_broker_whose_partitions_disk_fails_ends_for_that_and_the_others_take_over(
+    operation: str, role: str
+) -> None:
+    policy = "fsync" if operation == "sync" else "replicated"
+    with started(plan(partitions=3, flush_policy=policy)) as stage:
+        written = stage.produce(PLACE, 5)
+        broken = stage.leader(PLACE) if role == "leader" else stage.followers(PLACE)[0]
+        spoil(stage, broken, operation)
+        begun_ms = stage.world.now_ms()
+        written += stage.produce(PLACE, 5)
+        assert stage.world.now_ms() - begun_ms < 15_000
+        stage.until(lambda: bool(broken.ends), "it has ended")
+        assert broken.ends["stopped"] >= 1, broken.ends
+        for index in range(3):
+            stage.produce(("t", index), 2)
+        repair(stage, broken)
+        stage.until(lambda: in_sync(stage, broken), "another disk is filled")
+        stored = stage.finish()[PLACE]
+        assert [value for _, value in stored][:10] == written
+
+
+def test_a_broken_disk_gives_up_the_one_partition_that_nobody_else_has() -> None:
+    """Its node goes on with the others: nobody could take over."""
+    with started(plan(partitions=3, replication=1, min_isr=1, flush_policy="fsync")) as stage:
+        for index in range(3):
+            stage.produce(("t", index), 2)
+        broken = stage.leader(PLACE)
+        broken.excuse = "sync"
+        broken.sim.device.fail("sync", errno.EIO, path_part=f"{DATA}/t-0", times=1 << 30)
+
+        async def once() -> None:
+            async with stage.client().producer(linger_ms=0, delivery_timeout_ms=2_000) as producer:
+                await producer.send_and_wait("t", b"x", partition=0)
+
+        with pytest.raises(Exception, match="t-0") as caught:
+            stage.do(lambda runtime: once())
+        assert type(caught.value).__name__ in ("StorageError", "TimedOut"), repr(caught.value)
+        assert broken.sim.alive
+        asked(stage, lambda admin: admin.describe_topic("t"))
+        assert not is_fenced(stage, broken)
+        for index in (1, 2):
+            stage.produce(("t", index), 2)
+            assert len(stage.read(("t", index))) == 4
