@@ -42,6 +42,7 @@ class Fault(StrEnum):
     STOP = "stop"  # in order, as by SIGTERM
     PAUSE = "pause"  # nothing of a process runs for a while
     ALL = "all"  # every process dies at once
+    MOST = "most"  # all brokers but one die, one after the other
     WIPE = "wipe"  # a disk is lost
     SLOW = "slow"  # a machine's device is slow
     FULL = "full"  # no space is left
@@ -93,6 +94,7 @@ class Nemesis:
         self._entropy = entropy
         self._clients = clients  # names of the machines that clients run on
         self._due: list[tuple[int, int, Callable[[], None]]] = []  # (at, order, undo)
+        self._condemned: list[tuple[int, ClusterNode]] = []  # who dies when
         self._sequence = 0
         self._next_ms = 0
         self._look_ms = 0
@@ -102,6 +104,10 @@ class Nemesis:
         now_ms, storm = self._world.now_ms(), self._storm
         while self._due and self._due[0][0] <= now_ms:
             heapq.heappop(self._due)[2]()
+        for at_ms, node in list(self._condemned):
+            if at_ms <= now_ms:
+                self._condemned.remove((at_ms, node))
+                self._cluster.kill(node, power=False, down_ms=2_000 + self._span_ms())
         if storm.faults and now_ms >= self._next_ms:
             fault = storm.faults[self._entropy.below(len(storm.faults))]
             if self._do(fault):
@@ -112,6 +118,7 @@ class Nemesis:
         """Undo everything; of the nodes only those spared are healed."""
         while self._due:
             heapq.heappop(self._due)[2]()
+        self._condemned.clear()
         self._world.fabric.barriers.open_all()
         for node in spared:
             node.sim.crash_at(None)
@@ -170,7 +177,9 @@ class Nemesis:
     def _do(self, fault: Fault) -> bool:
         """Do it; whether it came about."""
         match fault:
-            case Fault.CRASH | Fault.POWER | Fault.MIDWAY | Fault.STOP | Fault.PAUSE | Fault.ALL:
+            case Fault.ALL | Fault.MOST:
+                return self._hurt_many(fault)
+            case Fault.CRASH | Fault.POWER | Fault.MIDWAY | Fault.STOP | Fault.PAUSE:
                 return self._hurt_process(fault)
             case Fault.SLOW | Fault.FULL | Fault.SYNC | Fault.WRITE:
                 return self._hurt_device(fault)
@@ -193,12 +202,22 @@ class Nemesis:
 
     # --- processes ---
 
-    def _hurt_process(self, fault: Fault) -> bool:
+    def _hurt_many(self, fault: Fault) -> bool:
         cluster, entropy = self._cluster, self._entropy
         if fault is Fault.ALL:
-            for one in cluster.nodes:
-                cluster.kill(one, power=False, down_ms=self._span_ms())
+            for node in cluster.nodes:
+                cluster.kill(node, power=False, down_ms=self._span_ms())
             return True
+        brokers = list(cluster.brokers)
+        brokers.pop(entropy.below(len(brokers)))
+        after_ms = 0
+        for node in brokers:
+            self._condemned.append((self._world.now_ms() + after_ms, node))
+            after_ms += entropy.spread(50, 4_000)
+        return True
+
+    def _hurt_process(self, fault: Fault) -> bool:
+        cluster, entropy = self._cluster, self._entropy
         node = self._somebody()
         if not node.is_up:
             return False
