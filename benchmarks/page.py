@@ -1,6 +1,6 @@
 """Writes docs/benchmarks.md from what the benchmarks stored in benchmarks/results.
 
-Run: python benchmarks/page.py (after the others; `make bench` does). A benchmark that has not run
+Run: python -m benchmarks.page (after the others; `make bench` does). A benchmark that has not run
 on this machine keeps its place, with the command that fills it.
 """
 
@@ -10,13 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from benchmarks.metadata.words import COSTS, ROLLING
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 STORAGE = "storage_"  # what the results of benchmarks/storage begin with
 RAFT = "raft"  # and those of benchmarks/raft
 CLUSTER = "cluster_"  # and those of benchmarks/cluster
-METADATA = "metadata"  # and that of benchmarks/metadata
+METADATA = {
+    "metadata": "python -m benchmarks.metadata",
+    "metadata_sweep": "python -m benchmarks.metadata --sweep",
+    "metadata_rolling": "python -m benchmarks.metadata.rolling",
+}
 
 Result: TypeAlias = dict[str, Any]
 
@@ -46,8 +52,8 @@ class Section:
             return f"python -m benchmarks.storage.{self.name.removeprefix(STORAGE)}"
         if self.name.startswith(RAFT):
             return f"python -m benchmarks.{self.name.replace('_', '.')}"
-        if self.name == METADATA:
-            return "python -m benchmarks.metadata"
+        if self.name in METADATA:
+            return METADATA[self.name]
         if self.name.startswith(CLUSTER):
             return f"python -m benchmarks.cluster --only {self.name.removeprefix(CLUSTER)}"
         return f"python benchmarks/{self.name}.py"
@@ -261,33 +267,34 @@ def cluster_scale(result: Result) -> Iterator[str]:
         yield line(f"memory of a replica {what}", f"{result[f'bytes_{name}_replica']:,} bytes", "")
 
 
-METADATA_ROWS = {
-    "topics": "topics",
-    "brokers": "brokers",
-    "image_mib": "image, MiB",
-    "bytes_a_partition": "image, bytes a partition",
-    "load_s": "controller started on a snapshot, s",
-    "write_s": "snapshot written, s",
-    "snapshot_mib": "snapshot, MiB",
-    "replicas_changed": "replicas of a broker that falls",
-    "leaders_moved": "of them it leads",
-    "moved_s": "all of them moved and committed, s",
-    "moved_stall_ms": "longest stall of the loop meanwhile, ms",
-    "config_us": "a topic's config set, µs",
-    "move_us": "a partition's replicas changed, µs",
-    "create_us": "a topic created, µs",
-    "delete_us": "a topic deleted, µs",
-}
-
-
 def metadata(result: Result) -> Iterator[str]:
     """A column a size."""
     yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
     yield ""
     rows = result["rows"]
     yield from head("partitions", *(f"{row['partitions']:,}" for row in rows))
-    for name, what in METADATA_ROWS.items():
+    for name, what in COSTS.items():
         yield line(what, *(f"{row[name]:,}" for row in rows))
+
+
+def metadata_sweep(result: Result) -> Iterator[str]:
+    """A picture an axis."""
+    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    for axis in result["sweeps"]:
+        yield ""
+        yield f"![What {axis} cost](pictures/metadata_{axis}.svg)"
+
+
+def metadata_rolling(result: Result) -> Iterator[str]:
+    """A column a phase, then what playing it took."""
+    yield from head(f"{result['failures']} brokers", *(each["name"] for each in result["phases"]))
+    for name, what in ROLLING.items():
+        yield line(what, *(f"{phase[name]:,}" for phase in result["phases"]))
+    yield ""
+    yield (
+        f"{result['events']:,} events took {result['cpu_s']:,.0f} s of one core of {result['cpu']}"
+        f" and {result['memory_mib']:,} MiB."
+    )
 
 
 def raft_failover(result: Result) -> Iterator[str]:
@@ -499,6 +506,28 @@ SECTIONS = (
             "everybody else waiting."
         ),
         rows=metadata,
+    ),
+    Section(
+        title="What partitions, topics and brokers cost",
+        name="metadata_sweep",
+        about=(
+            "The same controller, in seconds of processor: one size grows and the others stay, with"
+            " 20 brokers, ten partitions a topic, and 20,000 partitions where others grow. Both"
+            " axes are logarithmic: a level curve is a cost that does not grow with the cluster."
+        ),
+        rows=metadata_sweep,
+    ),
+    Section(
+        title="Brokers that fail among 100,000 partitions",
+        name="metadata_rolling",
+        about=(
+            "A simulation: the product's own decisions of the controller and of all 300,000"
+            " replicas on 100 brokers, over modelled logs, messages and time, with every invariant"
+            " checked. Ten brokers crash and come back one after the other, then ten at once, while"
+            " clients append to one partition in twenty. A broker is fenced at a random time"
+            " within a second of its crash, and back after five."
+        ),
+        rows=metadata_rolling,
     ),
     Section(
         title="Start",

@@ -7,7 +7,8 @@ one broker that falls while it leads its share: from the command to its commit, 
 moved. *Stall* is the longest that the loop kept everybody else waiting meanwhile, looked at every
 millisecond. Commands are decided, appended, committed and replayed one at a time: the median.
 
-Run: python -m benchmarks.metadata [--partitions 1000 10000 100000] [--a-topic 10]
+Run: python -m benchmarks.metadata [--partitions 1000 10000 100000] [--a-topic 10] [--sweep]
+`--sweep` measures what each of partitions, topics and brokers costs instead, see `sweep`.
 Goals, at 1,000,000 partitions of three replicas: 1.5 GiB of image, 15 s for a snapshot written or
 loaded, 2 s for a broker that leads 50,000, no stall above 50 ms while it falls, and the same
 microseconds a command at every size.
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.metadata import sweep
 from benchmarks.metadata.cases import measure
 from benchmarks.metadata.subject import Shape
 from benchmarks.raft.result import machine
@@ -42,7 +44,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.metadata")
     parser.add_argument("--partitions", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--a-topic", type=int, default=10)
+    parser.add_argument("--sweep", action="store_true", help="partitions, topics, brokers apart")
     options = parser.parse_args(arguments)
+    if options.sweep:
+        sweep.main()
+        return 0
     rows: list[dict[str, Any]] = []
     spawned = multiprocessing.get_context("spawn")
     for partitions in options.partitions:

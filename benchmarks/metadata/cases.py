@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.metadata.subject import (
+    Clock,
     Shape,
     Started,
     resident_bytes,
@@ -36,18 +37,19 @@ REPEATS = 50
 FALLS = NodeId(0)
 
 
-def measure(shape: Shape) -> dict[str, Any]:
-    """Return the row of one size; in a process that has done nothing else."""
+def measure(shape: Shape, clock: Clock = perf_counter) -> dict[str, Any]:
+    """Return the row of one size, in seconds of this clock; in a process that has done nothing
+    else."""
     with tempfile.TemporaryDirectory(prefix="quorumlog-metadata-") as folder, short_collections():
-        row: dict[str, Any] = real.run(lambda runtime: _measure(runtime, folder, shape))
+        row: dict[str, Any] = real.run(lambda runtime: _measure(runtime, folder, shape, clock))
     return row
 
 
-async def _measure(runtime: Runtime, folder: str, shape: Shape) -> dict[str, Any]:
+async def _measure(runtime: Runtime, folder: str, shape: Shape, clock: Clock) -> dict[str, Any]:
     for _ in values_of(Shape(partitions=10), ""):
         pass  # what is imported and compiled at first use is not of the image
     before = resident_bytes()
-    async with started(runtime, f"{folder}/data", shape) as node:
+    async with started(runtime, f"{folder}/data", shape, clock) as node:
         image_bytes = resident_bytes() - before
         row: dict[str, Any] = {
             "partitions": shape.partitions,
@@ -55,35 +57,35 @@ async def _measure(runtime: Runtime, folder: str, shape: Shape) -> dict[str, Any
             "brokers": shape.brokers,
             "image_mib": round(image_bytes / 2**20, 1),
             "bytes_a_partition": round(image_bytes / shape.partitions),
-            "load_s": round(node.load_s, 2),
+            "load_s": round(node.load_s, 3),
             "load_stall_ms": round(node.load_stall_s * 1000, 1),
-            **_snapshot(node, Path(folder)),
-            **await _commands(node),
-            **await _fall(node),
+            **_snapshot(node, Path(folder), clock),
+            **await _commands(node, clock),
+            **await _fall(node, clock),
         }
     return row
 
 
-def _snapshot(node: Started, folder: Path) -> dict[str, float]:
+def _snapshot(node: Started, folder: Path, clock: Clock) -> dict[str, float]:
     """The committed state into a file, slice by slice."""
-    begun, longest = perf_counter(), 0.0
+    begun, longest = clock(), 0.0
     with (folder / "snapshot").open("wb") as file:
         parts = image_slices(node.publisher.committed_image)
         while True:
-            step = perf_counter()
+            step = clock()
             part = next(parts, None)
             if part is None:
                 break
             file.write(b"".join(part))
-            longest = max(longest, perf_counter() - step)
+            longest = max(longest, clock() - step)
     return {
-        "write_s": round(perf_counter() - begun, 2),
+        "write_s": round(clock() - begun, 3),
         "write_step_ms": round(longest * 1000, 1),
         "snapshot_mib": round((folder / "snapshot").stat().st_size / 2**20, 1),
     }
 
 
-async def _commands(node: Started) -> dict[str, int]:
+async def _commands(node: Started, clock: Clock) -> dict[str, int]:
     """Microseconds of each kind of command, committed."""
     image = node.publisher.committed_image
     name = image.topics_by_id[topic_id(0)].name
@@ -112,36 +114,36 @@ async def _commands(node: Started) -> dict[str, int]:
         "create_us": create,
         "delete_us": lambda: DeleteTopic(topic_id=made.pop()),
     }
-    return {kind: await _median_us(node, make) for kind, make in kinds.items()}
+    return {kind: await _median_us(node, make, clock) for kind, make in kinds.items()}
 
 
-async def _median_us(node: Started, make: Callable[[], Command]) -> int:
+async def _median_us(node: Started, make: Callable[[], Command], clock: Clock) -> int:
     times = []
     for _ in range(REPEATS):
         command = make()
-        begun = perf_counter()
+        begun = clock()
         await node.controller.submit(command)
-        times.append(perf_counter() - begun)
+        times.append(clock() - begun)
     return round(statistics.median(times) * 1e6)
 
 
-async def _fall(node: Started) -> dict[str, float]:
+async def _fall(node: Started, clock: Clock) -> dict[str, float]:
     """One broker falls: everything that it leads gets another leader."""
     image = node.publisher.committed_image
     leads = sum(1 for key in image.partitions_on(FALLS) if _leader(node, key) == FALLS)
     held = image.replica_count(FALLS)
     node.stalls.reset()
-    begun = perf_counter()
+    begun = clock()
     epoch = image.brokers[FALLS].epoch
     await node.controller.submit(FenceBroker(broker_id=FALLS, broker_epoch=epoch))
-    moved_s = perf_counter() - begun
+    moved_s = clock() - begun
     await asyncio.sleep(0.01)
     stall_s = node.stalls.longest_s
     assert not any(_leader(node, key) == FALLS for key in image.partitions_on(FALLS))
     return {
         "replicas_changed": held,
         "leaders_moved": leads,
-        "moved_s": round(moved_s, 2),
+        "moved_s": round(moved_s, 3),
         "moved_stall_ms": round(stall_s * 1000, 1),
     }
 

@@ -5,11 +5,12 @@ import gc
 import hashlib
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import TypeAlias
 
 from quorumlog.ids import ClusterId, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import MetadataImage
@@ -28,6 +29,9 @@ from quorumlog.storage.shell.directory import Directory
 
 CLUSTER = ClusterId("c" * 22)
 CONTROLLER = NodeId(1_000_000)
+Clock: TypeAlias = Callable[[], float]
+"""Seconds: of the wall, or of the processor."""
+
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -143,10 +147,12 @@ class Started:
 
 
 @asynccontextmanager
-async def started(runtime: Runtime, folder: str, shape: Shape) -> AsyncIterator[Started]:
+async def started(
+    runtime: Runtime, folder: str, shape: Shape, clock: Clock
+) -> AsyncIterator[Started]:
     """Run one controller alone, whose only snapshot holds a cluster of this shape."""
     await Directory.format(runtime, folder, cluster_id=CLUSTER, node_id=CONTROLLER)
-    async with _running(runtime, folder) as empty:  # makes the folder of the log
+    async with _running(runtime, folder, clock) as empty:  # makes the folder of the log
         voters = empty.voters
     # Who only listens is not told dead by a closed door.
     with socket.create_server(("127.0.0.1", 0)) as door:
@@ -154,7 +160,7 @@ async def started(runtime: Runtime, folder: str, shape: Shape) -> AsyncIterator[
         values = values_of(shape, address)
         _write_snapshot(Path(folder) / "__cluster_metadata-0", values, voters)
         gc.collect()
-        async with _running(runtime, folder) as running:
+        async with _running(runtime, folder, clock) as running:
             yield running
 
 
@@ -169,8 +175,8 @@ def _write_snapshot(folder: Path, values: Iterator[bytes], voters: VoterSet) -> 
 
 
 @asynccontextmanager
-async def _running(runtime: Runtime, folder: str) -> AsyncIterator[Started]:
-    stalls, begun = Stalls(), perf_counter()
+async def _running(runtime: Runtime, folder: str, clock: Clock) -> AsyncIterator[Started]:
+    stalls, begun = Stalls(), clock()
     config = ControllerShellConfig(session_timeout_ms=DAY_MS)
     async with runtime.tasks.scope("node") as scope:
         watching = scope.spawn(stalls.watch(), name="stalls")
@@ -194,7 +200,7 @@ async def _running(runtime: Runtime, folder: str) -> AsyncIterator[Started]:
         deciding = scope.spawn(controller.run(), name="controller")
         while not controller.is_active:  # noqa: ASYNC110 (nobody tells)
             await asyncio.sleep(0.001)
-        load_s, load_stall_s = perf_counter() - begun, stalls.longest_s
+        load_s, load_stall_s = clock() - begun, stalls.longest_s
         stalls.reset()
         yield Started(
             controller=controller,

@@ -1,0 +1,33 @@
+"""What the page of benchmarks calls the figures of this folder, in its order."""
+
+COSTS = {
+    "topics": "topics",
+    "brokers": "brokers",
+    "image_mib": "image, MiB",
+    "bytes_a_partition": "image, bytes a partition",
+    "load_s": "controller started on a snapshot, s",
+    "write_s": "snapshot written, s",
+    "snapshot_mib": "snapshot, MiB",
+    "replicas_changed": "replicas of a broker that falls",
+    "leaders_moved": "of them it leads",
+    "moved_s": "all of them moved and committed, s",
+    "moved_stall_ms": "longest stall of the loop meanwhile, ms",
+    "config_us": "a topic's config set, µs",
+    "move_us": "a partition's replicas changed, µs",
+    "create_us": "a topic created, µs",
+    "delete_us": "a topic deleted, µs",
+}
+
+ROLLING = {
+    "virtual_s": "virtual seconds",
+    "metadata_records": "records of metadata committed",
+    "leaders_moved": "leaderships moved, there and back",
+    "isr_shrunk": "in-sync sets shrunk",
+    "orphans_max": "partitions at once of which no replica was alive",
+    "gaps": "partitions whose leader crashed",
+    "gap_median_ms": "without a leader, median virtual ms",
+    "gap_p99_ms": "p99 virtual ms",
+    "gap_max_ms": "longest, virtual ms",
+    "acknowledged": "records acknowledged by all in-sync replicas",
+    "refused": "appends that found no leader",
+}
