@@ -25,17 +25,22 @@ LAPSE_MS: Final = 4_000  # of a session, with some room
 
 def without(stage: Stage, how: str, nodes: list[ClusterNode]) -> Callable[[], None]:
     """Take controllers away; returns what brings them back."""
-    if how == "killed":
+    for node in nodes:
+        match how:
+            case "killed":
+                stage.take_down(node)
+            case "stopped":
+                stage.cluster.pause(node)
+            case _:
+                stage.isolate(node)
+
+    def bring_back() -> None:
+        stage.mend()
         for node in nodes:
-            stage.take_down(node)
-        return lambda: [stage.bring_up(node) for node in nodes] and None  # type: ignore[func-returns-value]
-    if how == "stopped":
-        for node in nodes:
-            stage.cluster.pause(node)
-    else:
-        for node in nodes:
-            stage.isolate(node)
-    return stage.mend
+            if not node.sim.alive:
+                stage.bring_up(node)
+
+    return bring_back
 
 
 async def send(stage: Stage, acks: str, *, timeout_ms: int = 1_500) -> None:

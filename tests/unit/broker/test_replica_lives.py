@@ -118,9 +118,9 @@ def test_a_new_replica_begins_within_a_batch_where_the_leaders_log_does() -> Non
         sim.run_until(batch, virtual_ms=1_000)
         cluster.run(delete)
         move(cluster, 1, 3)
-        assert cluster.everywhere(1, 3) == values(*range(5, 10))
         log = cluster.replica(3, "t").log
         cluster.until(lambda: log.log_start_offset == 5)
+        assert cluster.everywhere(1, 3) == values(*range(5, 10))
         assert log.segment_bases == [0], "the batch came whole"
 
 
@@ -192,3 +192,27 @@ def test_a_move_is_paced_and_those_in_sync_are_not() -> None:
             cluster.append(1, "t", b"x" * 2_000)
         cluster.everywhere(1, 2, 3)
         assert sim.now_ms() - begun_ms < 5_000
+
+
+@pytest.mark.parametrize("rate", ["20000", "-1"])
+def test_who_was_paced_until_it_joined_is_not_held_up_by_what_it_owes(rate: str) -> None:
+    """Nor who is paced no more."""
+    with world() as sim:
+        cluster = started(sim, 1, 2)
+        sim.run_until(cluster.append(1, "t", b"x" * 400_000), virtual_ms=10_000)
+
+        async def pace(log: AsyncLog, rate: str) -> None:
+            await log.admin.alter_cluster_configs({"replication.throttled.rate": rate})
+
+        cluster.run(lambda log: pace(log, "20000"))
+        move(cluster, 1, 2, 3)
+        cluster.until(lambda: cluster.ends("t").get(3) == 1, virtual_ms=5_000)
+        if rate == "-1":
+            cluster.append(1, "t", b"x")
+            cluster.run(lambda log: pace(log, rate))
+        begun_ms = sim.now_ms()
+        cluster.until(lambda: cluster.isr("t") == {1, 2, 3})
+        task = cluster.append(1, "t", b"y", acks=Acks.ALL)
+        cluster.until(task.done)
+        task.result()
+        assert sim.now_ms() - begun_ms < 2_000, "it owes 20 s"
