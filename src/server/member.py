@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import InconsistentClusterId, QuorumlogError, TimedOut
+from ..errors import InconsistentClusterId, QuorumlogError, StaleMetadata, TimedOut
 from ..ids import ClusterId, NodeId
 from ..metadata.decision import ControllerConfig
 from ..metadata.shell import (
@@ -26,7 +26,7 @@ from .config import NodeConfig
 from .formatting import refuse_lost_metadata
 from .lifecycle import Lifecycle
 
-APPLY_TIMEOUT_MS: Final = 30_000  # of what was committed before the start
+APPLY_PATIENCE_MS: Final = 10_000  # of a start that applies its past, until it says so
 SOON_MS: Final = 1_000  # of a start that waits for the others, until it looks for what is wrong
 PATIENCE_MS: Final = 4_000  # after that, until it says that it waits
 METADATA_BATCH_BYTES: Final = 32 * 1024
@@ -141,7 +141,24 @@ async def join(
     if isinstance(machine, ControllerShell):
         life.run(scope, "controller", machine.run, machine.close)
     await _wait_for_quorum(runtime, config, raft, member.cluster_id)
-    await publisher.wait_applied(publisher.committed_image.offset, APPLY_TIMEOUT_MS)
+    await apply_past(publisher, config.node_id)
+
+
+async def apply_past(publisher: MetadataPublisher, node_id: int) -> None:
+    """Return once what was committed before the start is applied, however much that is; say now
+    and then that it takes its time."""
+    goal = publisher.committed_image.offset
+    while True:
+        try:
+            return await publisher.wait_applied(goal, APPLY_PATIENCE_MS)
+        except StaleMetadata:
+            _LOG.warning(
+                "node.applies_metadata node=%d applied=%d goal=%d: it starts once it knows what was"
+                " decided before",
+                node_id,
+                publisher.applied_offset,
+                goal,
+            )
 
 
 def _state_machine(

@@ -1,6 +1,8 @@
 """Brokers and controllers on machines of their own: who serves, who is fenced and when, who is
 refused."""
 
+import asyncio
+
 import pytest
 from tests.unit.server.sim_cluster import CLUSTER, Play, cluster
 
@@ -8,6 +10,7 @@ from quorumlog.clients import AsyncLog
 from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId, InvalidRequest
 from quorumlog.ids import NodeId
 from quorumlog.runtime import Runtime
+from quorumlog.server.node import Node
 from quorumlog.simulation.barriers import apart
 
 LONG_SESSION_MS = 30_000
@@ -129,6 +132,52 @@ def test_a_restarted_broker_is_another_registration_and_serves_again() -> None:
         assert after.directory_id == before.directory_id
         assert after.incarnation_id != before.incarnation_id
         assert after.features == before.features != ()
+
+
+@pytest.mark.slow
+def test_a_start_that_ends_before_the_broker_is_registered_leaves_no_clean_marker() -> None:
+    """What a power cut took from its log must be told when it registers: nobody else knows."""
+
+    async def client(runtime: Runtime) -> None:
+        async with AsyncLog.open(runtime, "n1:9094") as log:
+            await log.admin.create_topic("t", partitions=2, replication=2)
+            async with log.producer() as producer:
+                await producer.send("t", "a", partition=0)
+
+    async def start(runtime: Runtime) -> None:
+        node = Node(runtime, play[2].config)
+        lives.append((node, asyncio.ensure_future(node.start())))
+        await asyncio.wait([lives[0][1]])
+
+    async def give_up(_: Runtime) -> None:
+        lives[0][1].cancel()
+
+    lives: list[tuple[Node, asyncio.Future[object]]] = []
+    with cluster() as play:
+        play.ask(client)
+        play[2].sim.power_cut()
+        play[2].sim.spawn(start)
+        play.until(lambda: bool(lives) and lives[0][0].parts.session is not None)
+        cut = apart(["n2"], ["n101", "n102", "n103"])
+        play.world.fabric.barriers.close(cut)
+        play.world.run_for(2_000)  # its logs are recovered and open by then
+        session = lives[0][0].parts.session
+        assert session is not None
+        assert session.broker_epoch == -1
+        play[2].sim.attach(give_up, name="stop")
+        play.until(lambda: not play[2].sim.alive)
+        assert play[2].sim.exit_error is None
+        play.world.fabric.barriers.open(cut)
+        found = []
+        for _ in range(2):
+            play[2].start()
+            play.until(lambda: play[2].is_ready)
+            assert play[2].node is not None
+            assert play[2].node.parts.directory is not None
+            found.append(play[2].node.parts.directory.was_clean)
+            play[2].stop_in_order()
+            play.until(lambda: not play[2].sim.alive)
+        assert found == [False, True], "and one that was registered leaves it"
 
 
 def stranger(play: Play, node_id: int, **fields: object) -> BaseException | None:

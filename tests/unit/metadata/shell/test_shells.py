@@ -254,8 +254,12 @@ def test_a_broker_that_is_told_that_it_is_fenced_has_lapsed(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
             assert not session.is_lapsed()
-            stack.publisher.subscribe(lambda _: hold.wait())
             hold = asyncio.Event()
+
+            async def wait(_: ImageDelta) -> None:
+                await hold.wait()
+
+            stack.publisher.subscribe(wait)
             fence = FenceBroker(broker_id=ONE, broker_epoch=session.broker_epoch)
             await stack.controller.submit(fence)
             async with asyncio.timeout(10):

@@ -1,0 +1,28 @@
+"""A node that joins the quorum."""
+
+import asyncio
+
+from quorumlog.ids import TopicId
+from quorumlog.metadata.shell import MetadataPublisher
+from quorumlog.proto import metadata_records_pb2 as pb
+from quorumlog.runtime import Runtime
+from quorumlog.server.member import APPLY_PATIENCE_MS, apply_past
+from quorumlog.simulation import run
+
+
+def test_a_start_waits_for_its_past_however_long_that_takes() -> None:
+    async def main(runtime: Runtime) -> None:
+        publisher = MetadataPublisher()
+        begun_ms = runtime.clock.now_ms()
+        publisher.subscribe(lambda _: asyncio.sleep(10 * APPLY_PATIENCE_MS / 1000))
+        running = asyncio.ensure_future(publisher.run())
+        topic = pb.TopicRecord(topic_id=TopicId(b"t" * 16), name="t")
+        value = pb.MetadataRecord(topic=topic).SerializeToString()
+        publisher.committed(5, 1, [value])
+        await apply_past(publisher, 1)
+        assert publisher.applied_offset == 5
+        assert runtime.clock.now_ms() - begun_ms >= 10 * APPLY_PATIENCE_MS
+        publisher.close()
+        await running
+
+    run(main)
