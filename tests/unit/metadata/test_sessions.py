@@ -100,7 +100,8 @@ def test_fenced_session_is_forgotten_unless_it_came_back() -> None:
 
 def suspects_until(book: BrokerSessions, *, start_ms: int, end_ms: int) -> list[tuple[int, int]]:
     """Look as the shell does; return (time, broker) of every suspicion."""
-    found, now_ms = [], start_ms
+    found: list[tuple[int, int]] = []
+    now_ms = start_ms
     while now_ms <= end_ms:
         book.tick(now_ms)
         found.extend((now_ms, broker) for broker, _ in book.suspects(now_ms))
