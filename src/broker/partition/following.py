@@ -24,14 +24,15 @@ def divergence(
     leader_end_offset: int,
 ) -> tuple[Epoch, Offset] | None:
     """Where the leader's log parts from a follower's that ends at `log_end_offset` with a batch of
-    `last_epoch` (-1: it has none); None: it is a beginning of the leader's.
+    `last_epoch` (-1: it has none); None: it is a beginning of the leader's. A log without batches
+    parts only where it would go on beyond the leader's end.
 
     The rest is the leader's: its epochs, the newest of them and its log end. An epoch that is newer
     than all of the leader's, which an unclean election can bring, ends where its log ends.
     """
-    if last_epoch == NO_EPOCH:
+    if last_epoch == NO_EPOCH and log_end_offset <= leader_end_offset:
         return None
-    if last_epoch > latest_epoch:
+    if last_epoch == NO_EPOCH or last_epoch > latest_epoch:
         return Epoch(latest_epoch), Offset(leader_end_offset)
     epoch, end = end_offset_for(last_epoch)
     if epoch == last_epoch and end >= log_end_offset:
@@ -64,9 +65,10 @@ def follow(
     if answer.first_offset is None:
         return Nothing()
     if answer.first_offset < log_end_offset:
-        if log_start_offset == log_end_offset == answer.log_start_offset:
-            # The leader's log starts within a batch, which comes whole: the empty log begins with
-            # it, and its start moves to the leader's behind that.
+        if log_start_offset == log_end_offset:
+            # The leader's log starts within a batch, or before the start of the empty one here, and
+            # batches come whole: the empty log begins with it, and its start moves to the leader's
+            # behind that.
             return Reset(answer.first_offset)
         return Nothing(f"records from {answer.first_offset} on, the log ends at {log_end_offset}")
     return Append()

@@ -147,6 +147,11 @@ class Fetcher:
             self._stream.abort(f"broker {self.leader_id} is at {address} now")
         self._work.set()
 
+    def hurry(self) -> None:
+        """Ask at once for all that was to wait: the rate of moves is another one."""
+        for followed in self._followed.values():
+            followed.hurry()
+
     def close(self) -> None:
         """Follow nothing any more; the task of run() is to be cancelled."""
         self._is_closed = True
@@ -162,15 +167,6 @@ class Fetcher:
         self._changed[followed] = None
         self._tell_soon()
 
-    def _note_later(self, followed: Followed) -> None:
-        followed.is_paused = True
-        loop = asyncio.get_running_loop()
-        loop.call_later(followed.delay_ms / 1000, self._note_again, followed)
-
-    def _note_again(self, followed: Followed) -> None:
-        followed.is_paused = False
-        if self._followed.get((followed.topic_id, followed.index)) is followed:
-            self._note(followed)
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -369,7 +365,7 @@ class Fetcher:
         if self._followed.get((followed.topic_id, followed.index)) is followed:
             self._changed[followed] = None  # what it has is told in any case
             if followed.delay_ms:
-                self._note_later(followed)
+                followed.pause()
 
 
 class Fetchers:
@@ -418,6 +414,12 @@ class Fetchers:
             task = self._scope.spawn(fetcher.run(), name=f"broker.fetcher.{leader_id}")
             self._running.append(task)
         fetcher.follow(replica)
+
+    def set_rate(self, bytes_per_second: int) -> None:
+        """Have moves keep to a rate from now on, -1: to none."""
+        if self.throttle.set_rate(bytes_per_second):
+            for fetcher in self._fetchers.values():
+                fetcher.hurry()
 
     def forget(self, replica: Replica) -> None:
         """Follow it no more, wherever it was followed."""

@@ -35,11 +35,11 @@ class Followed:
         "_changed",
         "_directory",
         "_moves_start",
+        "_pause",
         "_said",
         "delay_ms",
         "epoch",
         "index",
-        "is_paused",
         "replica",
         "taken_bytes",
         "topic_id",
@@ -48,25 +48,43 @@ class Followed:
     def __init__(
         self, replica: Replica, directory: Directory, changed: Callable[["Followed"], None]
     ) -> None:
-        """`changed` is told when the log moved otherwise than by an answer."""
+        """`changed` is told when the log moved otherwise than by an answer, or a pause is over."""
         self.replica = replica
         self.topic_id = replica.topic_id
         self.index = replica.partition.index
         self.epoch = replica.partition.leader_epoch  # that it is followed in
         self.taken_bytes = 0  # of the last answer
         self.delay_ms = 0  # until it is to be asked for again; 0: at once
-        self.is_paused = False  # it is asked for again later; what it acknowledges is told
+        # It is asked for again later; what it acknowledges is told.
+        self._pause: asyncio.TimerHandle | None = None
         self._backoff_ms = 0
         self._directory = directory
         self._changed = changed
         self._moves_start = False  # the log's start is being moved to the leader's
         self._said = ""  # the last complaint, which is logged once
         replica.on_moved = self._moved
+        replica.on_joined = self.hurry
 
     def forget(self) -> None:
         """The replica is followed here no more."""
+        if self._pause is not None:
+            self._pause.cancel()
         if self.replica.on_moved == self._moved:
-            self.replica.on_moved = None
+            self.replica.on_moved = self.replica.on_joined = None
+
+    def pause(self) -> None:
+        """Ask for more only after `delay_ms`."""
+        if self._pause is not None:
+            self._pause.cancel()
+        loop = asyncio.get_running_loop()
+        self._pause = loop.call_later(self.delay_ms / 1000, self.hurry)
+
+    def hurry(self) -> None:
+        """Ask for more now, if that was to wait."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+            self._changed(self)
 
     def fill(self, part: pb.FollowPartition, max_bytes: int) -> None:
         """Say what the log has, and how much is wanted of it."""
@@ -79,7 +97,7 @@ class Followed:
         part.last_epoch = log.latest_epoch
         part.leader_epoch = self.epoch
         part.high_watermark = partition.high_watermark
-        part.max_bytes = -1 if self.is_paused else max_bytes
+        part.max_bytes = -1 if self._pause is not None else max_bytes
 
     def take(self, result: pb.FollowResult, records: Buffer) -> Awaitable[None] | None:
         """Do what an answer demands; None: done already. Sets `delay_ms` where it failed."""

@@ -21,11 +21,13 @@ class MovingThrottle:
         self._bytes_per_second = -1
         self._throttle: Throttle | None = None  # None: no bound
 
-    def set_rate(self, bytes_per_second: int) -> None:
-        """Keep to another rate from now on; -1: none."""
-        if bytes_per_second != self._bytes_per_second:
-            self._bytes_per_second = bytes_per_second
-            self._throttle = Throttle(max(1, bytes_per_second)) if bytes_per_second >= 0 else None
+    def set_rate(self, bytes_per_second: int) -> bool:
+        """Keep to a rate from now on, -1: to none; returns whether it is another one."""
+        if bytes_per_second == self._bytes_per_second:
+            return False
+        self._bytes_per_second = bytes_per_second
+        self._throttle = Throttle(max(1, bytes_per_second)) if bytes_per_second >= 0 else None
+        return True
 
     def asked_bytes(self, wanted: int) -> int:
         """How much of one partition to ask for at once, of what is wanted."""

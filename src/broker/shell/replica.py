@@ -80,6 +80,7 @@ class Replica:
         self.watchers: dict[Watcher, None] = {}
         self.is_moving_in = False  # a reassignment adds it here, and it is not in sync yet
         self.on_moved: Callable[[], None] | None = None  # as a follower: the log's ends moved
+        self.on_joined: Callable[[], None] | None = None  # ... it is not moving in any more
         self.figures = around.figures
         self._around = around
         self._directory = around.directory
@@ -191,6 +192,8 @@ class Replica:
         )
         _wake(self.partition.become_follower(follower, error))
         if is_same:
+            if self.on_joined is not None and not self.is_moving_in:
+                self.on_joined()
             return
         self._around.forget(self)
         self._role_changed()

@@ -102,7 +102,7 @@ class Replication:
         """Take in what is configured for the cluster."""
         configs = delta.after.cluster_configs
         if configs is not delta.before.cluster_configs:
-            self.fetchers.throttle.set_rate(int(configs.get("replication.throttled.rate", "-1")))
+            self.fetchers.set_rate(int(configs.get("replication.throttled.rate", "-1")))
 
     def brokers_changed(self, delta: ImageDelta) -> None:
         """Take in what the image says of the brokers."""

@@ -79,8 +79,20 @@ def test_a_beginning_of_the_leaders_log_does_not_part_from_it() -> None:
     assert parts(1, 5, leader=[(1, 0), (3, 5)], leader_end=20) is None
 
 
-def test_a_log_without_batches_never_parts() -> None:
+def test_a_log_without_batches_never_parts_before_the_leaders_end() -> None:
     assert parts(-1, 7, leader=[(1, 0)], leader_end=20) is None
+
+
+@pytest.mark.parametrize("leader", [[(1, 0)], []])
+def test_an_empty_log_that_goes_on_beyond_the_leaders_end_begins_anew(
+    leader: list[tuple[int, int]],
+) -> None:
+    """Else it would lack what the leader gets meanwhile, and pass for level with it: an unclean
+    election brings a shorter leader, and what was longer may have been deleted up to its end."""
+    diverging = parts(-1, 100, leader=leader, leader_end=50)
+    assert diverging is not None
+    step = take(answer(diverging=diverging, start=10), epochs=[], start=100, end=100)
+    assert step == Reset(Offset(10))
 
 
 def test_records_beyond_the_end_of_an_epoch_part_there() -> None:
@@ -146,7 +158,9 @@ def test_an_empty_log_begins_with_the_batch_that_the_leaders_start_is_in() -> No
     """Records are deleted up to an offset, and batches travel whole."""
     assert take(answer(first=10, start=12), epochs=[], start=12, end=12) == Reset(Offset(10))
     step = take(answer(first=10, start=11), epochs=[], start=12, end=12)
-    assert isinstance(step, Nothing), "its start is another one"
+    assert step == Reset(Offset(10)), "the leader was not told of the last deletion"
+    step = take(answer(first=10, start=11), epochs=[(1, 11)], start=11, end=12)
+    assert isinstance(step, Nothing), "it is not empty"
 
 
 @pytest.mark.parametrize("epoch", [4, 6])

@@ -118,8 +118,9 @@ def test_a_new_replica_begins_within_a_batch_where_the_leaders_log_does() -> Non
         sim.run_until(batch, virtual_ms=1_000)
         cluster.run(delete)
         move(cluster, 1, 3)
+        cluster.until(lambda: cluster.replica(3, "t").is_open)
         log = cluster.replica(3, "t").log
-        cluster.until(lambda: log.log_start_offset == 5)
+        cluster.until(lambda: (log.log_start_offset, log.log_end_offset) == (5, 10))
         assert cluster.everywhere(1, 3) == values(*range(5, 10))
         assert log.segment_bases == [0], "the batch came whole"
 
