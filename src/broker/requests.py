@@ -47,6 +47,7 @@ class FetchSpec:
     max_bytes: int  # one batch comes even if larger
     leader_epoch: int | None  # None: not checked
     topic_id: bytes = b""  # empty: not checked
+    rack: str = ""  # that the reader is in; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class FetchOutcome:
     records: bytes  # empty when there is nothing new
     next_offset: int  # where to go on; the offset asked for when `records` is empty
     error: QuorumlogError | None = None
+    preferred_replica: int | None = None  # the node in the reader's rack, to read from instead
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,7 @@ class ConsumerConfig:
     prefetch_total_bytes_max: int = 64 * MIB
     poll_records_max: int = 500  # max.poll.records: records of one poll()
     on_out_of_range: str = "raise"  # auto.offset.reset, when the position is gone
+    rack: str = ""  # client.rack: the failure zone to read in, where a replica in sync is there
 
     def __post_init__(self) -> None:
         _one_of("on_out_of_range", self.on_out_of_range, OUT_OF_RANGE)
@@ -186,6 +187,7 @@ class ConsumerSettings(TypedDict, total=False):
     prefetch_total_bytes_max: int
     poll_records_max: int
     on_out_of_range: str
+    rack: str
 
 
 ConfigT = TypeVar("ConfigT", ClientConfig, ProducerConfig, ConsumerConfig)

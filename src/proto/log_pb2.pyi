@@ -170,20 +170,22 @@ class FetchRequest(_message.Message):
     def __init__(self, max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping[str, object]]]] = ..., min_metadata_offset: _Optional[int] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
-    __slots__ = ("topic", "partition", "offset", "max_bytes", "leader_epoch", "topic_id")
+    __slots__ = ("topic", "partition", "offset", "max_bytes", "leader_epoch", "topic_id", "rack")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     offset: int
     max_bytes: int
     leader_epoch: int
     topic_id: bytes
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
+    rack: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("results", "metadata_offset")
@@ -194,7 +196,7 @@ class FetchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[FetchResult, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class FetchResult(_message.Message):
-    __slots__ = ("topic", "partition", "high_watermark", "last_stable_offset", "log_start_offset", "records", "error")
+    __slots__ = ("topic", "partition", "high_watermark", "last_stable_offset", "log_start_offset", "records", "error", "preferred_replica")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +204,7 @@ class FetchResult(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_REPLICA_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     high_watermark: int
@@ -209,7 +212,8 @@ class FetchResult(_message.Message):
     log_start_offset: int
     records: bytes
     error: _errors_pb2.Error
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+    preferred_replica: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., preferred_replica: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("topic", "partition", "offset", "end_offset", "max_bytes", "isolation", "decoded", "start_time_ms", "topic_id")

@@ -109,6 +109,19 @@ class Leadership:
                 end = min(end, self.end_of(remote))
         return Offset(end)
 
+    def nearest(self, rack: str, offset: int) -> NodeId | None:
+        """Return the in-sync follower in `rack` that has `offset` and most behind it."""
+        near = [
+            (remote.log_end_offset, node)
+            for node in self.state.isr
+            if (facts := self.brokers(node)) is not None
+            and (remote := self.remotes.get(node)) is not None
+            and (facts.is_active and facts.rack == rack)
+            and remote.broker_epoch == facts.broker_epoch
+            and remote.log_start_offset <= offset <= remote.log_end_offset
+        ]
+        return max(near, key=lambda each: each[0])[1] if near else None
+
     # --- fetches -------------------------------------------------------------------------------
 
     def fetched(self, follower: NodeId, fetch: FollowerFetch, now_ms: int) -> None:

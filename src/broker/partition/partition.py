@@ -195,6 +195,22 @@ class Partition:
             )
         return self.leadership.state
 
+    def check_readable(self, leader_epoch: int | None) -> None:
+        """Say that consumers may read here below the high watermark, from the leader or from who
+        follows one (KIP-392); raises what `check_leader` raises."""
+        if self.followed == NO_NODE:
+            self.check_leader(leader_epoch)
+        else:
+            self.check_epoch(leader_epoch)
+
+    def preferred_replica(self, rack: str, offset: int) -> NodeId | None:
+        """Return the replica that a reader in `rack` shall read `offset` from instead of this
+        leader; None: from this node."""
+        own = self.brokers(self.node_id)
+        if not rack or self.leadership is None or (own is not None and own.rack == rack):
+            return None
+        return self.leadership.nearest(rack, offset)
+
     def admit(self, acks: Acks, leader_epoch: int | None, *, lapsed: bool = False) -> LeaderState:
         """Say that an append may begin; raises what `check_leader` raises, NotEnoughReplicas or
         Overloaded, and then nothing may be stored.

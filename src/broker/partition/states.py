@@ -23,6 +23,7 @@ class BrokerFacts:
 
     broker_epoch: Offset
     is_active: bool  # neither fenced nor stopping
+    rack: str = ""  # its failure zone; empty: none
 
 
 BrokerOf: TypeAlias = Callable[[NodeId], BrokerFacts | None]

@@ -3,13 +3,17 @@
 A fetch plans ranges over all its partitions without waiting, and reads them when they are enough or
 its time is up; otherwise it hands the ranges back and sleeps until one of its partitions moves. No
 record is looked at: what leaves are the stored bytes.
+
+A follower serves consumers too, below its own high watermark; a leader sends readers to one that is
+in their rack (KIP-392).
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...errors import OffsetOutOfRange, Overloaded, QuorumlogError
+from ...errors import OffsetNotAvailable, OffsetOutOfRange, Overloaded, QuorumlogError
+from ...ids import NodeId
 from ...metrics import LATENCY_MS, Histogram
 from ...runtime import Clock
 from ...storage import Range
@@ -38,6 +42,7 @@ class _Part:
     replica: Replica | None = None
     range: Range | None = None
     error: QuorumlogError | None = None
+    preferred: NodeId | None = None  # to read from instead
 
 
 class ReadFigures:
@@ -85,9 +90,9 @@ class Reads:
     ) -> list[FetchOutcome]:
         """Return what each partition has below its high watermark, in the order of `specs`.
 
-        Answers at once when `min_bytes` are there, when a partition fails, or when `max_wait_ms` is
-        0. `max_bytes` bounds the sum; the first batch comes even if larger. Raises Overloaded when
-        it would have to wait and too many do.
+        Answers at once when `min_bytes` are there, when a partition fails or is to be read
+        elsewhere, or when `max_wait_ms` is 0. `max_bytes` bounds the sum; the first batch comes
+        even if larger. Raises Overloaded when it would have to wait and too many do.
         """
         began_ms, waited = self._clock.now_ms(), False
         deadline_ms = began_ms + max_wait_ms
@@ -95,7 +100,7 @@ class Reads:
             parts = await self._open_all(specs)
             size = _plan(parts, max_bytes)
             left_ms = deadline_ms - self._clock.now_ms()
-            failed = any(part.error is not None for part in parts)
+            failed = any(part.error is not None or part.preferred is not None for part in parts)
             if size >= max(1, min_bytes) or failed or left_ms <= 0 or self._stopping:
                 outcomes = await self._read_all(parts)
                 took_ms = self._clock.now_ms() - began_ms
@@ -176,6 +181,7 @@ class Reads:
                 log.log_start_offset,
                 records,
                 next_offset,
+                preferred_replica=part.preferred,
             )
         except QuorumlogError as error:
             return FetchOutcome(spec, -1, -1, -1, b"", spec.offset, error)
@@ -210,8 +216,10 @@ def _plan(parts: Sequence[_Part], max_bytes: int) -> int:
         if replica is None:
             continue
         try:
-            replica.partition.check_leader(spec.leader_epoch)
-            part.range = _range(replica, spec, max_bytes - size, first=size == 0)
+            replica.partition.check_readable(spec.leader_epoch)
+            part.preferred = replica.partition.preferred_replica(spec.rack, spec.offset)
+            if part.preferred is None:
+                part.range = _range(replica, spec, max_bytes - size, first=size == 0)
         except QuorumlogError as error:
             part.error = error
         if part.range is not None:
@@ -225,6 +233,12 @@ def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Rang
         raise OffsetOutOfRange(
             f"offset {spec.offset} is outside [{log.log_start_offset}, {log.log_end_offset}]; "
             "ask ListOffsets for the earliest or latest",
+            topic=spec.topic,
+            partition=spec.partition,
+        )
+    if spec.offset > high_watermark and not replica.partition.is_leader:
+        raise OffsetNotAvailable(
+            f"this replica knows of no commit behind {high_watermark} yet; ask the leader",
             topic=spec.topic,
             partition=spec.partition,
         )

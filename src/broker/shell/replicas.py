@@ -212,7 +212,7 @@ class ReplicaManager:
 
     def _facts_of(self, node_id: NodeId) -> BrokerFacts | None:
         broker = self._image.broker(node_id)
-        return None if broker is None else BrokerFacts(broker.epoch, broker.is_active)
+        return None if broker is None else BrokerFacts(broker.epoch, broker.is_active, broker.rack)
 
     def _remove(self, topic: TopicImage, index: int, state: PartitionImage | None) -> int:
         """The topic was deleted (no state), or its partition is held by other nodes now; returns

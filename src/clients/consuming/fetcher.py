@@ -197,6 +197,8 @@ class Fetcher:
             leader = self._connection.leader_now(reader.topic, reader.partition)
             has_moved = leader is not None and leader.address != call.address
             if has_moved and call in self._calls and call.task is not None:
+                for each, _ in call.parts:
+                    each.nearby.leave(self._clock.now_ms())
                 call.task.cancel()
                 return
 
@@ -216,10 +218,11 @@ class Fetcher:
                 plan.wake_ms = now_ms  # decided: look again
             elif reader.is_unlocated:
                 plan.unlocated.setdefault(leader.address, []).append(reader)
-            elif reader.is_behind and self._config.fetch_bytes_min <= 1:
-                plan.reads.setdefault(leader.address, []).append((reader, leader))
             else:
-                plan.watches.setdefault(leader.address, []).append((reader, leader))
+                source = reader.nearby.source(leader, now_ms)
+                is_read = reader.is_behind and self._config.fetch_bytes_min <= 1
+                calls = plan.reads if is_read else plan.watches
+                calls.setdefault(source.address, []).append((reader, source))
             reader.is_gone = reader.is_gone and leader is None
         return plan
 
@@ -396,6 +399,7 @@ class Fetcher:
                     max_bytes=min(self._config.partition_bytes_max, call.room),
                     leader_epoch=leader.epoch,
                     topic_id=leader.topic_id,
+                    rack=reader.nearby.rack_told(self._config.rack, call.began_ms),
                 )
                 for (reader, _), leader in zip(call.parts, leaders, strict=True)
             ],
@@ -436,7 +440,7 @@ class Fetcher:
     def _take(self, call: _Call, response: log_pb2.FetchResponse) -> None:
         answers = [result.records for result in response.results]  # each access copies
         size = sum(map(len, answers))
-        now_ms = self._clock.now_ms()
+        now_ms, address_of = self._clock.now_ms(), self._connection.topology.address_of
         is_early = not size and call.is_watch and now_ms - call.began_ms < EARLY_ANSWER_MS
         self.fetches += 1
         self.fetched_bytes += size
@@ -450,6 +454,8 @@ class Fetcher:
             reader.well()
             reader.resets = 0
             self._arrived(reader, result, records)
+            if result.HasField("preferred_replica"):
+                reader.nearby.named(address_of(result.preferred_replica), now_ms)
             # An empty answer says that nothing can be read now, whatever the high watermark says.
             reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
             if is_early:
@@ -482,7 +488,7 @@ class Fetcher:
     # --- what goes wrong ---------------------------------------------------------------------
 
     def _refused(self, reader: PartitionReader, error: QuorumlogError, now_ms: int) -> None:
-        if isinstance(error, OffsetOutOfRange):
+        if isinstance(error, OffsetOutOfRange) and not reader.nearby.is_away:
             self._out_of_range(reader, error, now_ms)
         else:
             self._failed(reader, reader.generation, error)
@@ -545,6 +551,8 @@ class Fetcher:
             return
         now_ms = self._clock.now_ms()
         self.failures += 1
+        if reader.nearby.leave(now_ms):
+            return  # the leader is asked at once: it is the one to believe
         reader.failed(error, now_ms=now_ms)
         if not error.retriable:
             self._tell(reader, error)

@@ -17,6 +17,7 @@ from ...records.batch import iterate_batches
 from ...records.codec import decode_all, decode_as
 from ...runtime import Buffer
 from ..offsets import Place, Position
+from .nearby import Nearby
 from .record import ConsumerRecord
 
 PART_OFFSETS: Final = 10_000  # decoded at a time, about: records take many times their bytes
@@ -58,6 +59,7 @@ class PartitionReader:
         "is_gone",
         "is_paused",
         "log_start_offset",
+        "nearby",
         "partition",
         "position",
         "records",
@@ -100,6 +102,7 @@ class PartitionReader:
         self.failure: QuorumlogError | None = None  # the newest of them
         self.resets = 0  # in a row: the offset that was found is out of range, too
         self.retry_ms = 0  # not fetched before, on now_ms()
+        self.nearby = Nearby()
         self.error: QuorumlogError | None = None  # raised by the next poll
 
     @classmethod

@@ -380,6 +380,7 @@ class LogService:
         check.check_partition(part.topic, part.partition)
         check.check_offset("offset", part.offset)
         check.check_topic_id(part.topic_id)
+        check.check_rack(part.rack)
         return FetchSpec(
             topic=part.topic,
             partition=part.partition,
@@ -392,6 +393,7 @@ class LogService:
             ),
             leader_epoch=part.leader_epoch if part.HasField("leader_epoch") else None,
             topic_id=part.topic_id,
+            rack=part.rack,
         )
 
     async def subscribe(self, stream: SubscribeStream, context: CallContext) -> None:

@@ -31,6 +31,8 @@ def fill_fetch_result(result: log_pb2.FetchResult, outcome: FetchOutcome) -> Non
     result.high_watermark = outcome.high_watermark
     result.last_stable_offset = outcome.last_stable_offset
     result.log_start_offset = outcome.log_start_offset
+    if outcome.preferred_replica is not None:
+        result.preferred_replica = outcome.preferred_replica
     if outcome.error is not None:
         fill_error(result.error, outcome.error, spec.topic, spec.partition)
 

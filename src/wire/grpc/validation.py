@@ -23,6 +23,7 @@ REPLICAS_MAX: Final = 100  # of one partition
 FEATURES_MAX: Final = 100  # in one request
 ANSWER_MS: Final = 50  # what an answer may take on its way: long polls end that much earlier
 TOPIC_ID_SIZE: Final = 16
+RACK_CHARS_MAX: Final = 255
 RECORDS_MAX: Final = 10_000  # in one Publish: building the batch must not stall the loop
 
 _ACKS: Final[dict[int, Acks]] = {
@@ -64,6 +65,15 @@ def check_topic_id(topic_id: bytes) -> None:
     """Raise InvalidRequest unless it is an id, or empty."""
     if topic_id and len(topic_id) != TOPIC_ID_SIZE:
         raise InvalidRequest(f"topic_id has {len(topic_id)} bytes; give {TOPIC_ID_SIZE}, or none")
+
+
+def check_rack(rack: str) -> None:
+    """Raise InvalidRequest for a name that no broker's rack could have."""
+    if len(rack) > RACK_CHARS_MAX:
+        raise InvalidRequest(
+            f"rack has {len(rack)} characters, the limit is {RACK_CHARS_MAX}; give the name of a "
+            "failure zone, or none"
+        )
 
 
 def check_places(field: str, parts: Iterable[HasPlace]) -> None:

@@ -123,9 +123,16 @@ class Play:
 
 @contextmanager
 def cluster(
-    *, seed: int = 1, controllers: int = 3, brokers: int = 2, combined: bool = False, **fields: Any
+    *,
+    seed: int = 1,
+    controllers: int = 3,
+    brokers: int = 2,
+    combined: bool = False,
+    racks: str = "",
+    **fields: Any,
 ) -> Iterator[Play]:
-    """Controllers 101.. and brokers 1.., or nodes 1.. that are both; all of them ready."""
+    """Controllers 101.. and brokers 1.., or nodes 1.. that are both, with a letter of `racks` each;
+    all of them ready."""
     roles: dict[int, tuple[str, ...]] = {}
     if combined:
         roles = {number: ("controller", "broker") for number in range(1, brokers + 1)}
@@ -140,11 +147,13 @@ def cluster(
     with SimWorld(seed) as world:
         play = Play(world, {})
         for number, held in roles.items():
-            named = (
+            named: dict[str, Any] = (
                 {"controller_voters": voters}
                 if "controller" in held
                 else {"controller_bootstrap": ("n101:9093", "n102:9093")}
             )
+            if racks and "broker" in held:
+                named["rack"] = racks[number - 1]
             play.add(number, f"n{number}", roles=held, **named, **fields)
         for machine in list(play.machines.values()):
             machine.start()

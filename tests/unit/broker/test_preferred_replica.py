@@ -1,0 +1,70 @@
+"""Whom a leader names to readers in another rack, and what a follower serves (KIP-392)."""
+
+import pytest
+from tests.unit.broker.test_partition_isr import ME, OTHER, THIRD, Leader
+
+from quorumlog.broker.partition import BrokerFacts, FollowerState
+from quorumlog.errors import FencedLeaderEpoch, NotLeaderOrFollower
+from quorumlog.ids import NO_NODE, Epoch, NodeId, Offset
+
+
+def leader_in_racks(mine: str, other: str, third: str) -> Leader:
+    leader = Leader(isr=(ME, OTHER, THIRD), end=9)
+    racks = {ME: mine, OTHER: other, THIRD: third}
+    leader.facts = {n: BrokerFacts(Offset(n), True, rack) for n, rack in racks.items()}
+    leader.fetch(OTHER, 7)
+    leader.fetch(THIRD, 9)
+    return leader
+
+
+@pytest.mark.parametrize(
+    ("racks", "offset", "found"),
+    [
+        (("a", "b", "c"), 7, OTHER),
+        (("a", "b", "c"), 8, None),  # it does not have that
+        (("a", "b", "b"), 7, THIRD),  # it has more
+        (("b", "b", "b"), 7, None),  # the leader is as near
+        (("a", "a", "c"), 7, None),  # nobody is there
+    ],
+)
+def test_a_leader_names_the_replica_in_the_readers_rack_that_has_most(
+    racks: tuple[str, str, str], offset: int, found: NodeId | None
+) -> None:
+    assert leader_in_racks(*racks).partition.preferred_replica("b", offset) == found
+
+
+def test_a_reader_without_a_rack_is_sent_nowhere() -> None:
+    assert leader_in_racks("a", "", "").partition.preferred_replica("", 0) is None
+
+
+def test_who_is_fenced_or_was_registered_anew_is_not_named() -> None:
+    leader = leader_in_racks("a", "b", "c")
+    for facts in (BrokerFacts(Offset(OTHER), False, "b"), BrokerFacts(Offset(99), True, "b")):
+        leader.facts[OTHER] = facts
+        assert leader.partition.preferred_replica("b", 0) is None
+
+
+def test_who_is_not_in_sync_is_not_named() -> None:
+    leader = Leader(isr=(ME, THIRD), end=9)
+    leader.facts[OTHER] = BrokerFacts(Offset(OTHER), True, "b")
+    leader.fetch(OTHER, 9)
+    assert leader.partition.preferred_replica("b", 0) is None
+
+
+def test_who_follows_a_leader_may_be_read_and_who_follows_nobody_may_not() -> None:
+    partition = Leader().partition
+    elsewhere = NotLeaderOrFollower("another one leads")
+
+    def follow(leader: NodeId, epoch: int) -> None:
+        state = FollowerState(leader_id=leader, leader_epoch=Epoch(epoch), partition_epoch=epoch)
+        partition.become_follower(state, elsewhere)
+
+    follow(OTHER, 2)
+    partition.check_readable(2)
+    partition.check_readable(None)
+    assert partition.preferred_replica("b", 0) is None, "only a leader knows who is where"
+    with pytest.raises(FencedLeaderEpoch):
+        partition.check_readable(1)
+    follow(NO_NODE, 3)
+    with pytest.raises(NotLeaderOrFollower, match="another one leads"):
+        partition.check_readable(3)

@@ -1,0 +1,47 @@
+"""Which replica a consumer reads, when the leader has named one in its rack (KIP-392)."""
+
+from dataclasses import replace
+
+from quorumlog.clients.consuming.nearby import LEADER_MS, STAY_MS, Nearby
+from quorumlog.clients.topology import Leader
+from quorumlog.ids import Epoch
+
+LEADER = Leader("leader:1", Epoch(4), b"t" * 16)
+
+
+def at_follower() -> Nearby:
+    nearby = Nearby()
+    assert nearby.source(LEADER, 0) == LEADER
+    assert nearby.rack_told("a", 0) == "a"
+    nearby.named("near:1", 0)
+    assert nearby.source(LEADER, 0) == replace(LEADER, address="near:1"), "fenced by its epoch"
+    return nearby
+
+
+def test_the_replica_that_was_named_is_read_until_the_leader_is_asked_again() -> None:
+    nearby = at_follower()
+    assert nearby.source(LEADER, STAY_MS - 1).address == "near:1"
+    assert nearby.source(LEADER, STAY_MS) == LEADER
+    assert nearby.rack_told("a", STAY_MS) == "a", "it may name one again"
+
+
+def test_another_leader_is_asked_first() -> None:
+    nearby = at_follower()
+    later = replace(LEADER, epoch=Epoch(5))
+    assert nearby.source(later, 1) == later
+
+
+def test_after_a_refusal_the_leader_alone_is_read_for_a_while() -> None:
+    nearby = at_follower()
+    assert nearby.leave(10)
+    assert not nearby.leave(10), "the leader has no other one to go back to"
+    assert nearby.source(LEADER, 10) == LEADER
+    assert nearby.rack_told("a", 10 + LEADER_MS - 1) == ""
+    assert nearby.rack_told("a", 10 + LEADER_MS) == "a"
+
+
+def test_a_replica_without_a_known_address_leaves_the_leader_to_be_read() -> None:
+    nearby = Nearby()
+    nearby.named(None, 0)
+    assert nearby.source(LEADER, 0) == LEADER
+    assert nearby.rack_told("a", 0) == "", "it would name that one again, and send no records"
