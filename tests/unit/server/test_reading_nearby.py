@@ -63,13 +63,11 @@ def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_witho
         rack = ""
 
         async def read(runtime: Runtime) -> list[int]:
-            found = []
             async with (
                 AsyncLog.open(runtime, f"n{leader}:9094") as log,
                 log.consumer("t", until_end=True, rack=rack) as consumer,
             ):
-                async for record in consumer:
-                    found.append(int(record.value or b""))
+                found = [int(record.value or b"") async for record in consumer]
             return found
 
         for rack, reader in (
