@@ -165,6 +165,22 @@ def test_a_broker_whose_partitions_disk_fails_ends_for_that_and_the_others_take_
         assert [value for _, value in stored][:10] == written
 
 
+def test_a_leader_whose_whole_directory_fails_ends_and_the_others_take_over() -> None:
+    """The metadata log with it."""
+    with started() as stage:
+        written = stage.produce(PLACE, 5)
+        broken = stage.leader(PLACE)
+        stage.cluster.note_damage(broken)
+        broken.excuse = "sync"
+        for operation in ("write", "sync"):
+            broken.sim.device.fail(operation, errno.EIO, path_part=DATA, times=1 << 30)
+        written += stage.produce(PLACE, 5)
+        stage.until(lambda: bool(broken.ends), "it has ended")
+        repair(stage, broken)
+        stage.until(lambda: in_sync(stage, broken), "another disk is filled")
+        assert [value for _, value in stage.finish()[PLACE]] == written
+
+
 def test_a_broken_disk_gives_up_the_one_partition_that_nobody_else_has() -> None:
     """Its node goes on with the others: nobody could take over."""
     with started(plan(partitions=3, replication=1, min_isr=1, flush_policy="fsync")) as stage:
