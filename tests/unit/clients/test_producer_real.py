@@ -16,7 +16,7 @@ import pytest
 import quorumlog
 from quorumlog.clients import AsyncLog, Delivered
 from quorumlog.errors import InvalidRequest, Lost, NotDelivered, QuorumlogError, TimedOut
-from quorumlog.proto import admin_pb2
+from quorumlog.proto import admin_pb2, transactions_pb2
 from quorumlog.runtime import Runtime, real
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
@@ -118,6 +118,11 @@ def test_bytes_that_are_no_message_are_a_lost_answer_and_then_a_time_out() -> No
             response.brokers.add(id=1, grpc_address=address)
             return response.SerializeToString()
 
+        async def init_producer_id(request: bytes, context: object) -> bytes:
+            response = transactions_pb2.InitProducerIdResponse()
+            response.producer.producer_id = 1
+            return response.SerializeToString()
+
         async def produce(requests: AsyncIterator[bytes], context: object) -> AsyncIterator[bytes]:
             async for _ in requests:
                 yield b"\xff\xff\xff"
@@ -132,6 +137,9 @@ def test_bytes_that_are_no_message_are_a_lost_answer_and_then_a_time_out() -> No
                         "DescribeCluster": unary(describe_cluster),
                         "DescribeTopics": unary(describe_topics),
                     },
+                ),
+                grpc.method_handlers_generic_handler(
+                    "quorumlog.v1.Transactions", {"InitProducerId": unary(init_producer_id)}
                 ),
                 grpc.method_handlers_generic_handler(
                     "quorumlog.v1.Log", {"Produce": grpc.stream_stream_rpc_method_handler(produce)}
