@@ -4,8 +4,8 @@ A fetch plans ranges over all its partitions without waiting, and reads them whe
 its time is up; otherwise it hands the ranges back and sleeps until one of its partitions moves. No
 record is looked at: what leaves are the stored bytes.
 
-A follower serves consumers too, below its own high watermark; a leader sends readers to one that is
-in their rack (KIP-392).
+A follower serves consumers that name a rack, below its own high watermark; a leader sends them to
+one that is in their rack (KIP-392).
 """
 
 import asyncio
@@ -216,8 +216,12 @@ def _plan(parts: Sequence[_Part], max_bytes: int) -> int:
         if replica is None:
             continue
         try:
-            replica.partition.check_readable(spec.leader_epoch)
-            part.preferred = replica.partition.preferred_replica(spec.rack, spec.offset)
+            partition = replica.partition
+            if spec.rack:
+                partition.check_readable(spec.leader_epoch)
+                part.preferred = partition.preferred_replica(spec.rack, spec.offset)
+            else:  # who does not ask for another replica believes this one to lead
+                partition.check_leader(spec.leader_epoch)
             if part.preferred is None:
                 part.range = _range(replica, spec, max_bytes - size, first=size == 0)
         except QuorumlogError as error:

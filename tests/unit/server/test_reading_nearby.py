@@ -133,18 +133,14 @@ def test_a_follower_refuses_what_it_does_not_have_or_know_to_be_committed() -> N
         assert parts.replicas is not None
         partition = parts.replicas.held("t", 0).partition
         assert partition.high_watermark == COUNT
-        offset = 0
+        offset, rack = 0, ""
 
         async def fetch(runtime: Runtime) -> str:
             channel = runtime.network.channel(f"n{follower}:9094")
             try:
-                answer = await channel.call(
-                    LOG_FETCH,
-                    log_pb2.FetchRequest(
-                        partitions=[log_pb2.FetchPartition(topic="t", partition=0, offset=offset)]
-                    ),
-                    timeout_ms=LONG_MS,
-                )
+                part = log_pb2.FetchPartition(topic="t", partition=0, offset=offset, rack=rack)
+                request = log_pb2.FetchRequest(partitions=[part])
+                answer = await channel.call(LOG_FETCH, request, timeout_ms=LONG_MS)
             finally:
                 await channel.close()
             (result,) = answer.results
@@ -153,6 +149,8 @@ def test_a_follower_refuses_what_it_does_not_have_or_know_to_be_committed() -> N
             assert result.records
             return "records"
 
+        assert ask(play, fetch) == "NotLeaderOrFollower", "who names no rack wants the leader"
+        rack = RACKS[follower - 1]
         assert ask(play, fetch) == "records"
         offset = COUNT + 1
         assert ask(play, fetch) == "OffsetOutOfRange"
