@@ -167,7 +167,6 @@ class Fetcher:
         self._changed[followed] = None
         self._tell_soon()
 
-
     # --- the loop -----------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -396,9 +395,6 @@ class Fetchers:
         """Follow where the partition says; its log is open."""
         leader_id = replica.partition.followed
         if leader_id == NO_NODE or self._is_closed:
-            return
-        if not replica.is_open:
-            asyncio.get_running_loop().call_later(1.0, replica.begin_open)
             return
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:

@@ -87,7 +87,7 @@ class FollowStream(Generic[M]):
 
     def received(self, count: int) -> None:
         """Hand on the frames that are complete."""
-        if self.is_over:
+        if self.ending is not None:
             return  # until the other side has read why
         try:
             for frame in self._reader.received(count):

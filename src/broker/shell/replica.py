@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ...errors import (
     CorruptionError,
@@ -34,6 +34,9 @@ from ..partition import FollowerState, LeaderState, Partition, Progress, Wait
 from .figures import ReplicationFigures
 
 _LOG = logging.getLogger("quorumlog.broker")
+
+OPEN_AGAIN_S: Final = 1.0
+"""After so long a log that others hold too is tried again; lone ones are when they are asked."""
 
 
 class Watcher(Protocol):
@@ -78,6 +81,9 @@ class Replica:
         self.partition = partition
         self.topic_id = topic_id
         self.watchers: dict[Watcher, None] = {}
+        # What is here counts for nothing: another node leads, and this one is neither in sync nor
+        # may be elected for what it has.
+        self.may_begin_anew = False
         self.is_moving_in = False  # a reassignment adds it here, and it is not in sync yet
         self.on_moved: Callable[[], None] | None = None  # as a follower: the log's ends moved
         self.on_joined: Callable[[], None] | None = None  # ... it is not moving in any more
@@ -93,6 +99,8 @@ class Replica:
         self._opened: asyncio.Event | None = None  # exists from the first request on
         self._turned: asyncio.Event | None = None  # exists while a role waits for the log
         self._lacking: QuorumlogError | None = None  # why the last attempt to open it failed
+        self._damage: CorruptionError | None = None  # of the log of a follower, which waits for it
+        self._is_put_aside = False  # the log is to be put aside before it is opened
         # Fetches that wait for records here, in order of arrival; woken by setting a result.
         self._fetches: dict[asyncio.Future[None], None] = {}
 
@@ -166,6 +174,9 @@ class Replica:
         """Take a change of the image: a new leadership, ISR or configuration."""
         self._role = leader
         self._configure(config)
+        self.may_begin_anew = False
+        if self._damage is not None and self._error is None:
+            self._fail(self._damage)
         if self._error is not None:
             return
         if not self.partition.is_leader:
@@ -191,6 +202,8 @@ class Replica:
             follower.leader_epoch,
         )
         _wake(self.partition.become_follower(follower, error))
+        if self._damage is not None:
+            self._begin_anew(self._damage)
         if is_same:
             if self.on_joined is not None and not self.is_moving_in:
                 self.on_joined()
@@ -263,21 +276,16 @@ class Replica:
         try:
             if self._after is not None:
                 await self._after.wait()
+            if self._is_put_aside:
+                await self._put_aside()
             await self._drop_stray()
             log = await self._directory.open_log(
                 self.partition.name, self._config, topic_id=self.topic_id
             )
             if self.flushes and log.flushed_end_offset < log.log_end_offset:
                 await self._directory.flush(log)  # what recovery found counts once it is durable
-        except (Overloaded, DiskFull) as error:  # that passes: the next request tries again
-            _LOG.warning("broker.not_opened log=%s error=%s", self.partition.name, error)
-            self._lacking, self._opened = error, None
-            if isinstance(self._role, FollowerState):
-                self._around.follow(self)  # which tries again, later
-        except (StorageError, CorruptionError) as error:
-            self._fail(error)
-        except Stopping as error:
-            self.give_up(error)
+        except (Overloaded, DiskFull, StorageError, CorruptionError, Stopping) as error:
+            self._not_opened(error)
         except asyncio.CancelledError:
             self.give_up(Stopping(f"{self.partition.name} was being opened when the node stopped"))
             raise
@@ -291,6 +299,39 @@ class Replica:
         finally:
             opened.set()
 
+    def _not_opened(self, error: QuorumlogError) -> None:
+        name = self.partition.name
+        if self._error is not None:
+            return
+        self._lacking = error
+        if isinstance(error, Overloaded | DiskFull):  # that passes: the next request tries again
+            _LOG.warning("broker.not_opened log=%s error=%s", name, error)
+            self._opened = None
+            if self.is_shared:  # the other replicas do not ask twice
+                asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self.begin_open)
+        elif isinstance(error, CorruptionError) and isinstance(self._role, FollowerState):
+            _LOG.error("broker.log_damaged log=%s error=%s", name, error)
+            self._begin_anew(error)
+        elif isinstance(error, Stopping):
+            self.give_up(error)
+        else:
+            self._fail(error)
+
+    def _begin_anew(self, damage: CorruptionError) -> None:
+        """Have the damaged log put aside and everything fetched again, but not before the metadata
+        say that nothing depends on what it has. Until then it lags, and so leaves the in-sync
+        replicas; where they would be too few without it, it stays as it is."""
+        self._damage = damage
+        if self.may_begin_anew:
+            self._damage, self._opened, self._is_put_aside = None, None, True
+            self.begin_open()
+
+    async def _put_aside(self) -> None:
+        if self.may_begin_anew:
+            kept = await self._directory.asides.put(self.partition.name)
+            _LOG.error("broker.log_put_aside log=%s kept=%s", self.partition.name, kept)
+        self._is_put_aside = False  # where it leads by now the damage shows again
+
     async def _drop_stray(self) -> None:
         """Remove what a deleted topic of this name left when the node died over its deletion
         (R29)."""
@@ -302,6 +343,8 @@ class Replica:
 
     def _check_opened(self) -> None:
         if self._log is None and self._error is None:
+            if self._damage is not None:
+                self.partition.check_leader(None)  # who leads is of more use
             assert self._lacking is not None, "an opening ends with a log or with an error"
             raise self._lacking.with_traceback(None)
 

@@ -46,6 +46,7 @@ SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
 PART_SUFFIX: Final = ".part"
 DELETED_FOLDER_SUFFIX: Final = "-delete"
+ASIDE_FOLDER_SUFFIX: Final = "-damaged"  # of logs that are kept for people alone
 
 LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, TEMPORARY_SUFFIX, PART_SUFFIX, CLEANED_SUFFIX)
 """Of what unfinished work left: the next open of the log removes it."""
@@ -104,6 +105,12 @@ def deleted_folder(name: str, token: str) -> str:
     """Return the name a log's folder gets before its files are unlinked; the token tells apart
     those whose beginnings are alike, for a long name is cut."""
     suffix = f".{token}{DELETED_FOLDER_SUFFIX}"
+    return name[: NAME_BYTES_MAX - len(suffix)] + suffix
+
+
+def aside_folder(name: str, token: str) -> str:
+    """Return the name a damaged log's folder gets when it is put aside: no log's name."""
+    suffix = f".{token}{ASIDE_FOLDER_SUFFIX}"
     return name[: NAME_BYTES_MAX - len(suffix)] + suffix
 
 

@@ -367,15 +367,21 @@ def replace_offsets(files: "Files", path: str, offsets: Mapping[str, Mapping[str
 
 
 def rename_away(
-    files: "Files", path: str, offsets: Mapping[str, Mapping[str, int]], old: str, new: str
+    files: "Files",
+    path: str,
+    offsets: Mapping[str, Mapping[str, int]],
+    old: str,
+    new: str,
+    *,
+    is_wanted: bool = False,
 ) -> None:
     """Rename a deleted log's folder, after its checkpoints forgot it: else they would speak of the
-    next log of its name. On a full disk its segments make room for them first: they go anyway, and
-    until the last step the folder says whose it was."""
+    next log of its name. On a full disk its segments make room for them first, unless they are
+    wanted: they go anyway, and until the last step the folder says whose it was."""
     try:
         replace_offsets(files, path, offsets)
     except OSError as error:
-        if error.errno not in OUT_OF_SPACE or not files.exists(old):
+        if is_wanted or error.errno not in OUT_OF_SPACE or not files.exists(old):
             raise
         _remove_segments(files, old)
         replace_offsets(files, path, offsets)

@@ -57,6 +57,7 @@ from ..reading.times import TimedOffset
 from ..segments.flushes import OUT_OF_SPACE, Flush, perform_flush
 from ..segments.index import IndexCache
 from ..segments.truncation import Cut
+from .asides import Asides
 from .channel import Appended, Channel, release_after
 from .checkpointing import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max
@@ -121,6 +122,7 @@ class Directory:
             changes=self._changes,
             interval_ms=config.checkpoint_interval_ms,
         )
+        self.asides = Asides(runtime, path, self._channels, self._writer, self._checkpoints)
         self.housekeeping = Housekeeping(
             runtime,
             scope,
@@ -208,8 +210,7 @@ class Directory:
         await self.housekeeping.stop()
         self._checkpoints.stop()
         self.space.stop()
-        channels = list(self._channels.values())
-        closed = [self._closing(channel) for channel in channels]
+        closed = [self._closing(channel) for channel in list(self._channels.values())]
         await asyncio.gather(*closed, return_exceptions=True)
         self._pool.close()  # what comes now may need their descriptors
         try:
@@ -575,8 +576,7 @@ class Directory:
         return self._small_files.get(name)
 
     async def store_file(self, name: str, content: bytes) -> None:
-        """Replace a small file atomically; returns once it is durable. Raises DiskFull,
-        StorageError; whether it was replaced is then unknown."""
+        """Replace a small file durably. Raises DiskFull, StorageError: it may be done then."""
         job = partial(replace_file, self._runtime.files, self.path, name, content)
 
         def end(_: None) -> None:  # also when the caller is gone
@@ -595,6 +595,6 @@ class Directory:
 
     def _channel(self, log: Log) -> Channel:
         channel = self._channels.get(log.name)
-        if channel is None or channel.log is not log:
-            raise StorageError(f"{log.name} is not open in {self.path}")
-        return channel
+        if channel is not None and channel.log is log:
+            return channel
+        raise StorageError(f"{log.name} is not open in {self.path}")

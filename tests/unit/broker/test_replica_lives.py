@@ -217,3 +217,59 @@ def test_who_was_paced_until_it_joined_is_not_held_up_by_what_it_owes(rate: str)
         cluster.until(task.done)
         task.result()
         assert sim.now_ms() - begun_ms < 2_000, "it owes 20 s"
+
+
+def is_aside(cluster: Cluster, number: int) -> bool:
+    folders = cluster.machine(number).device.disk.folder("/var/quorumlog").entries
+    return any(name.startswith("t-0.") and name.endswith("-damaged") for name in folders)
+
+
+def damage(cluster: Cluster, number: int) -> None:
+    """Take the last batches from a log that was flushed, while its node is down."""
+    body = cluster.machine(number).device.disk.file("/var/quorumlog/t-0/00000000000000000000.log")
+    del body.content[len(body.content) // 2 :]
+    del body.durable[len(body.content) :]
+    body.unsynced.clear()
+
+
+def test_a_followers_damaged_log_is_put_aside_and_fetched_anew() -> None:
+    with world() as sim:
+        cluster = started(sim, 1, 2, 3)
+        cluster.send(*values(*range(20)))
+        sim.run_for(3_000)  # a checkpoint says how far it was flushed
+        cluster.crash(3)
+        damage(cluster, 3)
+        cluster.send(*values(20))
+        cluster.start(3)
+        assert cluster.everywhere(1, 2, 3) == values(*range(21))
+        assert cluster.machine(3).alive
+        assert is_aside(cluster, 3), "it is kept for who wants to look at it"
+
+
+def test_a_damaged_log_that_may_be_needed_is_left_as_it_is() -> None:
+    """The others are too few without it: who is eligible to lead must not begin anew."""
+    with world() as sim:
+        cluster = started(sim, 1, 2, min_insync_replicas="2")
+        cluster.send(*values(*range(20)))
+        sim.run_for(3_000)
+        cluster.crash(2)
+        damage(cluster, 2)
+        cluster.until(lambda: cluster.isr("t") == {1})
+        cluster.start(2)
+        sim.run_for(5_000)
+        assert not is_aside(cluster, 2)
+        assert cluster.isr("t") == {1}
+        assert cluster.machine(2).alive, "its other partitions are served"
+
+
+def test_a_leaders_log_that_cannot_be_opened_for_the_moment_is_opened_for_its_followers() -> None:
+    """No client asks for it."""
+    with world() as sim:
+        cluster = started(sim, 1, 2, flush_policy="fsync")
+        cluster.send(*values(1))
+        for number in cluster.numbers:
+            cluster.crash(number)
+        sim.run_for(1_000)
+        cluster.machine(1).device.fail("open", errno.EMFILE, path_part="/t-0/", times=1)
+        cluster.start()
+        cluster.until(lambda: cluster.isr("t") == {1, 2})

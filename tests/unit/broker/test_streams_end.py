@@ -28,7 +28,7 @@ def test_a_stream_that_ends_while_an_answer_is_written_is_begun_anew_at_once() -
         task = cluster.append(1, "t", b"x" * 900_000, acks=Acks.ALL)
 
         async def break_it(_: Runtime) -> None:
-            while not following.is_writing:
+            while not following.is_writing:  # noqa: ASYNC110
                 await asyncio.sleep(0.000_1)
             following.move(following.address)
 
