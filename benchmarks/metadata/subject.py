@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from quorumlog.ids import ClusterId, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import MetadataImage
-from quorumlog.metadata.placement import Placer
+from quorumlog.metadata.decisions.placement import Placer
 from quorumlog.metadata.shell import ControllerShell, ControllerShellConfig, MetadataPublisher
 from quorumlog.metadata.snapshots import SLICE_RECORDS, image_of
 from quorumlog.proto import metadata_records_pb2 as pb

@@ -47,8 +47,9 @@ from .commands import (
 )
 from .controller import decide
 from .decision import AnyDecision, ControllerConfig, Decision, LongDecision
+from .decisions.features import FEATURES, OWN_FEATURES
+from .decisions.reassignment import moving_partitions
 from .delta import DeltaBuilder, ImageDelta, PartitionChange
-from .features import FEATURES, OWN_FEATURES
 from .image import (
     EMPTY_IMAGE,
     BrokerImage,
@@ -56,7 +57,6 @@ from .image import (
     PartitionImage,
     TopicImage,
 )
-from .reassignment import moving_partitions
 from .replaying import replay, replay_batch
 from .sessions import BrokerSessions
 from .topic_configs import (

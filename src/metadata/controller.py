@@ -5,7 +5,6 @@ those records changes an image, on this node and on every other. Who appends the
 committed and who has applied them is the shell's business.
 """
 
-from . import balance, brokers, configs, features, isr, producer_ids, reassignment, topics
 from .commands import (
     AllocateProducerIds,
     AlterClusterConfigs,
@@ -26,6 +25,7 @@ from .commands import (
     UpdateFeatures,
 )
 from .decision import AnyDecision, ControllerConfig
+from .decisions import balance, brokers, configs, features, isr, producer_ids, reassignment, topics
 from .image import MetadataImage
 
 

@@ -34,7 +34,7 @@ from .commands import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from .features import FEATURES, feature_levels
+from .decisions.features import FEATURES, feature_levels
 from .image import MetadataImage, PartitionImage, TopicImage
 from .topic_configs import effective_min_isr
 

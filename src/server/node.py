@@ -25,7 +25,7 @@ from ..broker.shell.replicas import ReplicaManager
 from ..errors import DirectoryNotFormatted, QuorumlogError
 from ..ids import ClusterId, NodeId
 from ..metadata import MetadataImage
-from ..metadata.features import OWN_FEATURES
+from ..metadata.decisions.features import OWN_FEATURES
 from ..metadata.shell import (
     BrokerSession,
     BrokerSessionConfig,

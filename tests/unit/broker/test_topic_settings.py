@@ -6,7 +6,7 @@ from immutables import Map
 from quorumlog.broker.shell.topic_settings import TopicSettings
 from quorumlog.ids import Epoch, NodeId, TopicId
 from quorumlog.metadata import PartitionImage, TopicImage
-from quorumlog.metadata.elections import Electorate, Loss
+from quorumlog.metadata.decisions.elections import Electorate, Loss
 from quorumlog.metadata.image import EMPTY_IMAGE
 from quorumlog.storage import FlushPolicy
 

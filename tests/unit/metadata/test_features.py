@@ -14,7 +14,7 @@ from quorumlog.metadata import (
     RegisterBroker,
     UpdateFeatures,
 )
-from quorumlog.metadata.features import (
+from quorumlog.metadata.decisions.features import (
     feature_levels,
     finalized_level,
     supported_levels,

@@ -11,7 +11,7 @@ from quorumlog.metadata import (
     UnfenceBroker,
     decide,
 )
-from quorumlog.metadata.steps import STEP_LOOKS, STEP_RECORDS, Walk, decision_of
+from quorumlog.metadata.decisions.steps import STEP_LOOKS, STEP_RECORDS, Walk, decision_of
 from quorumlog.proto import metadata_records_pb2 as pb
 
 from .cluster import Cluster

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quorumlog.errors import InvalidReplicationFactor
 from quorumlog.ids import DirectoryId, NodeId, Offset
 from quorumlog.metadata import BrokerImage
-from quorumlog.metadata.placement import Placer, check_replication_factor
+from quorumlog.metadata.decisions.placement import Placer, check_replication_factor
 
 SEEDS = st.integers(0, 2**64 - 1)
 

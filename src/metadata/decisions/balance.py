@@ -8,7 +8,7 @@ never at all.
 
 from collections.abc import Collection, Generator
 
-from ..errors import (
+from ...errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
     InvalidRequest,
@@ -16,12 +16,12 @@ from ..errors import (
     QuorumlogError,
     UnknownTopicOrPartition,
 )
-from ..ids import NO_NODE, NodeId
-from .cluster_configs import cluster_number, cluster_switch
-from .commands import ElectLeaders, PartitionOutcome, PartitionOutcomes, Reply
-from .decision import AnyDecision
+from ...ids import NO_NODE, NodeId
+from ..cluster_configs import cluster_number, cluster_switch
+from ..commands import ElectLeaders, PartitionOutcome, PartitionOutcomes, Reply
+from ..decision import AnyDecision
+from ..image import MetadataImage, PartitionImage, TopicImage
 from .elections import Electorate, change_record
-from .image import MetadataImage, PartitionImage, TopicImage
 from .steps import Walk, decision_of
 
 

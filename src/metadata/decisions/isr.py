@@ -7,7 +7,7 @@ that knows less than the asker must not answer "fenced", or the leader would be 
 
 from dataclasses import replace
 
-from ..errors import (
+from ...errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
     InvalidRequest,
@@ -18,12 +18,12 @@ from ..errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ..ids import NO_NODE, NodeId, TopicId
+from ...ids import NO_NODE, NodeId, TopicId
+from ..commands import AlterPartitions, IsrChange, PartitionsAltered, Reply
+from ..decision import AnyDecision
+from ..image import MetadataImage, PartitionImage, TopicImage
 from .brokers import registered
-from .commands import AlterPartitions, IsrChange, PartitionsAltered, Reply
-from .decision import AnyDecision
 from .elections import Electorate, change_record
-from .image import MetadataImage, PartitionImage, TopicImage
 from .reassignment import finish
 from .steps import Walk, decision_of
 

@@ -5,23 +5,23 @@ What a config means for leaders and in-sync replicas is decided with it, in the 
 
 from collections.abc import Iterator
 
-from ..errors import InvalidRequest, UnknownTopicOrPartition
-from ..ids import NodeId
-from ..proto import metadata_records_pb2 as pb
-from .cluster_configs import check_cluster_changes
-from .commands import (
+from ...errors import InvalidRequest, UnknownTopicOrPartition
+from ...ids import NodeId
+from ...proto import metadata_records_pb2 as pb
+from ..cluster_configs import check_cluster_changes
+from ..commands import (
     AlterClusterConfigs,
     AlterConfigs,
     ClusterConfigsAltered,
     ConfigsAltered,
     Reply,
 )
-from .decision import AnyDecision, Decision
+from ..decision import AnyDecision, Decision
+from ..image import MetadataImage
+from ..replaying import replay_batch
+from ..topic_configs import check_changes
 from .elections import on_leaderless, on_topic_configs
-from .image import MetadataImage
-from .replaying import replay_batch
 from .steps import Walk, decision_of
-from .topic_configs import check_changes
 from .topics import replicas_of
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import FeatureUpdateFailed, InvalidRequest
-from ..proto import metadata_records_pb2 as pb
-from ..settings.rows import nearest
-from .commands import FeaturesUpdated, UpdateFeatures
-from .decision import Decision
-from .image import BrokerImage, MetadataImage
+from ...errors import FeatureUpdateFailed, InvalidRequest
+from ...proto import metadata_records_pb2 as pb
+from ...settings.rows import nearest
+from ..commands import FeaturesUpdated, UpdateFeatures
+from ..decision import Decision
+from ..image import BrokerImage, MetadataImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

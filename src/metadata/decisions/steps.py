@@ -8,11 +8,11 @@ are looked at and however few of them change.
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from ..ids import NodeId
-from ..proto import metadata_records_pb2 as pb
-from .commands import Done, Reply
-from .decision import AnyDecision, Decision, LongDecision
-from .image import MetadataImage
+from ...ids import NodeId
+from ...proto import metadata_records_pb2 as pb
+from ..commands import Done, Reply
+from ..decision import AnyDecision, Decision, LongDecision
+from ..image import MetadataImage
 
 STEP_RECORDS: Final = 200
 """Records of one step: about 5 ms with their replay and the append."""

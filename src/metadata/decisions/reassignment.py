@@ -12,14 +12,14 @@ until the end, since taking them away might leave too few. Cancelling is a move 
 
 from dataclasses import dataclass, replace
 
-from ..errors import NoReassignmentInProgress, QuorumlogError, UnknownTopicOrPartition
-from ..ids import NodeId
-from .commands import AlterReassignments, PartitionOutcome, PartitionOutcomes, Reassignment, Reply
-from .decision import AnyDecision
+from ...errors import NoReassignmentInProgress, QuorumlogError, UnknownTopicOrPartition
+from ...ids import NodeId
+from ..commands import AlterReassignments, PartitionOutcome, PartitionOutcomes, Reassignment, Reply
+from ..decision import AnyDecision
+from ..image import MetadataImage, PartitionImage, TopicImage
+from ..topic_configs import effective_min_isr
 from .elections import Electorate, change_record
-from .image import MetadataImage, PartitionImage, TopicImage
 from .steps import Walk, decision_of
-from .topic_configs import effective_min_isr
 from .topics import check_replicas, named_topic
 
 

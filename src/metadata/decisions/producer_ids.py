@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from ..errors import UnknownServerError
-from ..ids import NO_NODE
-from ..proto import metadata_records_pb2 as pb
+from ...errors import UnknownServerError
+from ...ids import NO_NODE
+from ...proto import metadata_records_pb2 as pb
+from ..commands import AllocateProducerIds, ProducerIdsAllocated
+from ..decision import Decision
+from ..image import MetadataImage
 from .brokers import registered
-from .commands import AllocateProducerIds, ProducerIdsAllocated
-from .decision import Decision
-from .image import MetadataImage
 
 PRODUCER_IDS_IN_BLOCK: Final = 1_000
 """Ids that one allocation gives away, as in Kafka: one in a thousand new producers waits for the

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from ..errors import InvalidReplicationFactor
-from ..ids import NodeId
-from .image import BrokerImage
+from ...errors import InvalidReplicationFactor
+from ...ids import NodeId
+from ..image import BrokerImage
 
 _MASK: Final = (1 << 64) - 1
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
-from ..errors import (
+from ...errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -14,9 +14,9 @@ from ..errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ..ids import NO_NODE, NodeId, TopicId
-from ..proto import metadata_records_pb2 as pb
-from .commands import (
+from ...ids import NO_NODE, NodeId, TopicId
+from ...proto import metadata_records_pb2 as pb
+from ..commands import (
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -25,12 +25,12 @@ from .commands import (
     TopicCreated,
     TopicDeleted,
 )
-from .decision import AnyDecision, ControllerConfig, Decision, LongDecision
-from .image import MetadataImage, TopicImage
+from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
+from ..image import MetadataImage, TopicImage
+from ..replaying import replay_batch
+from ..topic_configs import check_configs
+from ..topic_names import check_topic_name, collision_key
 from .placement import Placer, check_replication_factor
-from .replaying import replay_batch
-from .topic_configs import check_configs
-from .topic_names import check_topic_name, collision_key
 
 PARTITIONS_A_STEP: Final = 200
 """Partitions that are placed in one step, a few milliseconds of work; more take a LongDecision."""

@@ -21,12 +21,12 @@ images give equal records.
 from collections.abc import Collection, Container, Iterator
 from enum import Enum
 
-from ..ids import NO_NODE, Epoch, NodeId, TopicId
-from ..proto import metadata_records_pb2 as pb
-from .cluster_configs import may_elect_unclean
-from .image import MetadataImage, PartitionImage, TopicImage
+from ...ids import NO_NODE, Epoch, NodeId, TopicId
+from ...proto import metadata_records_pb2 as pb
+from ..cluster_configs import may_elect_unclean
+from ..image import MetadataImage, PartitionImage, TopicImage
+from ..topic_configs import effective_configs, effective_min_isr
 from .steps import Walk
-from .topic_configs import effective_configs, effective_min_isr
 
 
 class Loss(Enum):

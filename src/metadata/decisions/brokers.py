@@ -7,10 +7,10 @@ by waking up; only where nobody leads is it elected when it is active again.
 
 from collections.abc import Iterator
 
-from ..errors import BrokerIdNotRegistered, InvalidRequest, StaleBrokerEpoch
-from ..ids import NodeId, Offset
-from ..proto import metadata_records_pb2 as pb
-from .commands import (
+from ...errors import BrokerIdNotRegistered, InvalidRequest, StaleBrokerEpoch
+from ...ids import NodeId, Offset
+from ...proto import metadata_records_pb2 as pb
+from ..commands import (
     BrokerStopping,
     Done,
     FenceBroker,
@@ -18,11 +18,11 @@ from .commands import (
     UnfenceBroker,
     UnregisterBroker,
 )
-from .decision import AnyDecision, Decision
+from ..decision import AnyDecision, Decision
+from ..image import BrokerImage, MetadataImage
+from ..replaying import replay
 from .elections import Loss, on_broker_back, on_broker_gone
 from .features import check_registration
-from .image import BrokerImage, MetadataImage
-from .replaying import replay
 from .steps import Walk, decision_of
 
 
