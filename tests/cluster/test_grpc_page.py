@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pool
 from quorumlog.errors import ERROR_BY_NAME
 from quorumlog.runtime import grpc_network
 from quorumlog.server.config import NodeConfig
-from quorumlog.wire.grpc import admin_service, validation
+from quorumlog.wire.grpc import validation
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "grpc.md").read_text()
@@ -52,6 +52,9 @@ NOT_ANSWERED = {
         "DIRECTORY_UNUSABLE",
     },
     "between nodes": {
+        "INVALID_UPDATE_VERSION",
+        "INELIGIBLE_REPLICA",
+        "NEW_LEADER_ELECTED",
         "STALE_BROKER_EPOCH",
         "DUPLICATE_BROKER_REGISTRATION",
         "SNAPSHOT_DAMAGED",
@@ -165,7 +168,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     config = NodeConfig(data_dir="/d")
     assert f"{validation.PARTITIONS_MAX:,}, each named once" in limits
     assert f"| records in one Publish | {validation.RECORDS_MAX:,} |" in limits
-    assert f"| names in one DescribeTopics | {admin_service.NAMES_MAX:,} |" in limits
+    assert f"| names in one DescribeTopics | {validation.NAMES_MAX:,} |" in limits
     timeout = f"{validation.TIMEOUT_MS_MAX:,}; 0 means {validation.TIMEOUT_MS_DEFAULT:,}"
     assert timeout in limits
     assert f"| `max_wait_ms` of Fetch | {validation.MAX_WAIT_MS_MAX:,} |" in limits

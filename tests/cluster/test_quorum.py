@@ -19,9 +19,8 @@ from tests.cluster.quorum_load import QuorumLoad
 from typer.testing import CliRunner, Result
 
 import quorumlog
-from quorumlog.cli.cluster.forming import form, new_cluster
+from quorumlog.cli.cluster.forming import Shape, form, new_cluster
 from quorumlog.cli.cluster.processes import ProcessName, send
-from quorumlog.cli.cluster.state import CONTROLLER
 from quorumlog.cli.main import app
 from quorumlog.clients import Quorum
 from quorumlog.runtime.files import RealFiles
@@ -240,7 +239,7 @@ def test_nodes_are_killed_started_paused_and_resumed(cluster: Cluster) -> None:
 
 def test_a_stale_state_file_harms_nobody(cluster: Cluster) -> None:
     """After the machine was switched off its ids belong to others."""
-    form(new_cluster(str(cluster.folder), [CONTROLLER]))
+    form(new_cluster(str(cluster.folder), Shape(controllers=1)))
     state = cluster.state()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         state["nodes"][0]["process"] = {"pid": stranger.pid, "start": "another boot/1"}
@@ -255,7 +254,7 @@ def test_a_stale_state_file_harms_nobody(cluster: Cluster) -> None:
 
 
 def test_a_node_that_cannot_start_says_why(cluster: Cluster) -> None:
-    form(new_cluster(str(cluster.folder), [CONTROLLER]))
+    form(new_cluster(str(cluster.folder), Shape(controllers=1)))
     properties = cluster.folder / "node-1" / "data" / "meta.properties"
     properties.write_text(properties.read_text().replace("node.id=1", "node.id=2"))
     refused = cluster.attempt("cluster", "start", "1", "-o", "json")

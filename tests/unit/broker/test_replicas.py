@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import traceback
-from collections.abc import Awaitable, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
