@@ -56,11 +56,11 @@ from ..requests import (
 )
 from .appends import PendingAppend
 from .deletions import delete_records
-from .fetcher import DEFAULT_REPLICATION, ReplicationConfig
-from .follow_session import FollowSession, LeaderStream
 from .reads import Reads
 from .replica import Replica
-from .replication import ControllerLink, Replication
+from .replication.fetcher import DEFAULT_REPLICATION, ReplicationConfig
+from .replication.follow_session import FollowSession, LeaderStream
+from .replication.replication import ControllerLink, Replication
 from .sizes import log_sizes
 from .topic_settings import TopicSettings, follower_state, leader_state
 

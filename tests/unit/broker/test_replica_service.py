@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from quorumlog.broker.shell.follow_stream import FollowStream
+from quorumlog.broker.shell.replication.follow_stream import FollowStream
 from quorumlog.errors import (
     FencedLeaderEpoch,
     InconsistentClusterId,

@@ -1,6 +1,6 @@
 """What replication tells of itself, on three whole nodes, simulated."""
 
-from quorumlog.broker.shell.replication import Replication
+from quorumlog.broker.shell.replication.replication import Replication
 from quorumlog.ids import NodeId
 from quorumlog.simulation import SimWorld
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from quorumlog.broker import Acks
-from quorumlog.broker.shell.fetcher import Fetcher
+from quorumlog.broker.shell.replication.fetcher import Fetcher
 from quorumlog.ids import NodeId
 from quorumlog.runtime import Runtime
 

@@ -7,15 +7,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from ...errors import InconsistentClusterId, InvalidRequest, Overloaded, QuorumlogError, TimedOut
-from ...ids import NodeId, Offset, TopicId
-from ...proto import replica_pb2 as pb
-from ...runtime import ByteConnection, CallContext, Handler
-from ...runtime.error_detail import encode_error
-from ...services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
+from ....errors import InconsistentClusterId, InvalidRequest, Overloaded, QuorumlogError, TimedOut
+from ....ids import NodeId, Offset, TopicId
+from ....proto import replica_pb2 as pb
+from ....runtime import ByteConnection, CallContext, Handler
+from ....runtime.error_detail import encode_error
+from ....services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
+from ..replicas import ReplicaManager
 from .follow_session import FollowSession, LeaderStream
 from .follow_stream import FollowStream
-from .replicas import ReplicaManager
 
 STREAMS_MAX: Final = 2_000
 """Open at once, strangers included: a few for each broker of the largest clusters."""

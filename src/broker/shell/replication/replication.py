@@ -10,17 +10,17 @@ import logging
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from ...errors import QuorumlogError, Stopping
-from ...ids import ClusterId, NodeId, Offset
-from ...metadata import ImageDelta
-from ...runtime import Runtime, Scope
-from ...storage.shell.directory import Directory
+from ....errors import QuorumlogError, Stopping
+from ....ids import ClusterId, NodeId, Offset
+from ....metadata import ImageDelta
+from ....runtime import Runtime, Scope
+from ....storage.shell.directory import Directory
+from ..figures import ReplicationFigures
+from ..replica import Replica, Surroundings
 from .fetcher import ControllerLink as FetcherLink
 from .fetcher import Fetchers, FollowerIdentity, ReplicationConfig
-from .figures import ReplicationFigures
 from .follow_session import Find, FollowSession, LeaderStream
 from .isr_requests import IsrLink, IsrRequests
-from .replica import Replica, Surroundings
 
 _LOG = logging.getLogger("quorumlog.broker")
 

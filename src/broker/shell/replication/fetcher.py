@@ -16,16 +16,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ...errors import InvalidRequest, Lost, QuorumlogError
-from ...ids import NO_NODE, ClusterId, NodeId, TopicId
-from ...proto import replica_pb2 as pb
-from ...runtime import ByteConnection, Runtime, Scope
-from ...services import REPLICA_ENDPOINT
-from ...storage.shell.directory import Directory
+from ....errors import InvalidRequest, Lost, QuorumlogError
+from ....ids import NO_NODE, ClusterId, NodeId, TopicId
+from ....proto import replica_pb2 as pb
+from ....runtime import ByteConnection, Runtime, Scope
+from ....services import REPLICA_ENDPOINT
+from ....storage.shell.directory import Directory
+from ..replica import Replica
 from .follow_stream import FollowStream
 from .followed import Followed
 from .moving_throttle import MovingThrottle
-from .replica import Replica
 
 _LOG = logging.getLogger("quorumlog.broker")
 

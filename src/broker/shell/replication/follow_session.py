@@ -10,20 +10,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from ...errors import (
+from ....errors import (
     QuorumlogError,
     StaleBrokerEpoch,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from ...ids import Epoch, NodeId, Offset, TopicId
-from ...proto import replica_pb2 as pb
-from ...runtime import Clock
-from ...runtime.error_detail import encode_error
-from ...storage.shell.directory import Directory
-from ..partition import FollowerFetch, divergence
+from ....ids import Epoch, NodeId, Offset, TopicId
+from ....proto import replica_pb2 as pb
+from ....runtime import Clock
+from ....runtime.error_detail import encode_error
+from ....storage.shell.directory import Directory
+from ...partition import FollowerFetch, divergence
+from ..replica import Replica
 from .follow_stream import FollowStream
-from .replica import Replica
 
 LeaderStream = FollowStream[pb.FollowRequest]
 Find = Callable[[TopicId, int], Replica | None]

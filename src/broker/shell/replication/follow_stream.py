@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from ...errors import QuorumlogError, StreamBroken
-from ...runtime import Buffer, ByteConnection
-from ...runtime.error_detail import decode_error, encode_error
-from ..follow_frames import FrameKind, FrameReader, encode_frame
+from ....errors import QuorumlogError, StreamBroken
+from ....runtime import Buffer, ByteConnection
+from ....runtime.error_detail import decode_error, encode_error
+from ...follow_frames import FrameKind, FrameReader, encode_frame
 
 M = TypeVar("M", bound=Message)
 

@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from ...errors import QuorumlogError, Stopping, StorageError
-from ...ids import Epoch, Offset
-from ...proto import replica_pb2 as pb
-from ...runtime import Buffer
-from ...runtime.error_detail import decode_error
-from ...storage import Origin
-from ...storage.shell.channel import Appended
-from ...storage.shell.directory import Directory
-from ..partition import Append, FollowAnswer, Nothing, Reset, Truncate
-from .replica import Replica
+from ....errors import QuorumlogError, Stopping, StorageError
+from ....ids import Epoch, Offset
+from ....proto import replica_pb2 as pb
+from ....runtime import Buffer
+from ....runtime.error_detail import decode_error
+from ....storage import Origin
+from ....storage.shell.channel import Appended
+from ....storage.shell.directory import Directory
+from ...partition import Append, FollowAnswer, Nothing, Reset, Truncate
+from ..replica import Replica
 
 _LOG = logging.getLogger("quorumlog.broker")
 

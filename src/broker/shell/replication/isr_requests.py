@@ -9,13 +9,13 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from ...errors import IneligibleReplica, QuorumlogError
-from ...ids import NodeId
-from ...proto import controller_pb2 as pb
-from ...runtime import Clock
-from ...runtime.error_detail import decode_error
-from ..partition import IsrProposal
-from .replica import Replica
+from ....errors import IneligibleReplica, QuorumlogError
+from ....ids import NodeId
+from ....proto import controller_pb2 as pb
+from ....runtime import Clock
+from ....runtime.error_detail import decode_error
+from ...partition import IsrProposal
+from ..replica import Replica
 
 _LOG = logging.getLogger("quorumlog.broker")
 
