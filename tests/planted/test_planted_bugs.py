@@ -7,6 +7,9 @@ import pytest
 from tests.planted.track_record import LEVELS, PAGE, SEEDS_MAX, hunt, patches, plant, rule_of
 
 PATCHES = patches()
+OF_NODES = patches("node")
+OF_CORES = [patch for patch in PATCHES if patch not in OF_NODES]
+SEEDS_OF_NODES = 20  # a minute of whole clusters each
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -39,7 +42,14 @@ def row_name(patch: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+@pytest.mark.parametrize("patch", OF_CORES, ids=lambda patch: patch.stem)
 def test_a_planted_bug_is_found_within_its_bound(patch: Path) -> None:
     found = hunt(patch)
     assert found.seeds, f"{patch.stem} is not found in {SEEDS_MAX} seeds"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("patch", OF_NODES, ids=lambda patch: patch.stem)
+def test_whole_nodes_find_a_planted_bug_within_its_bound(patch: Path) -> None:
+    found = hunt(patch, seeds=SEEDS_OF_NODES)
+    assert found.seeds, f"{patch.stem} is not found in {SEEDS_OF_NODES} seeds"
