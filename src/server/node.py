@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 
-from ..broker.shell.replication.fetcher import ReplicationConfig
 from ..broker.shell.producer_ids import ProducerIds
-from ..broker.shell.replication.replica_service import ReplicaService
 from ..broker.shell.replicas import ReplicaManager
+from ..broker.shell.replication.fetcher import ReplicationConfig
+from ..broker.shell.replication.replica_service import ReplicaService
 from ..errors import DirectoryNotFormatted, QuorumlogError
 from ..ids import ClusterId, NodeId
 from ..metadata import MetadataImage
