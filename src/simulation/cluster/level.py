@@ -39,7 +39,7 @@ from .watch import Watch
 STEP_MS: Final = 50
 SAFETY_MS: Final = 40_000
 VIRTUAL_MS_MIN: Final = 60_000
-START_MS: Final = 30_000  # until the first client was served, in any weather
+START_MS: Final = 60_000  # until the first client was served, in any weather
 END_MS: Final = 180_000  # until the clients have ended and read everything
 CLIENTS: Final = ["client1", "client2"]  # their machines
 IS_IDEMPOTENT: Final = any(one.name == "enable_idempotence" for one in fields(ProducerConfig))
@@ -132,7 +132,8 @@ def play(
     entropy = world.entropy.stream("scenario")
     run = Run.of(world, entropy, options=options, storm=storm)
     run.start()
-    while world.now_ms() < SAFETY_MS:
+    end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
+    while world.now_ms() < end_ms:
         run.step()
         run.nemesis.step()
     served = serve_with_core(run, entropy)

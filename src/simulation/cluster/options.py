@@ -132,4 +132,5 @@ def draw_habits(entropy: SimEntropy) -> Habits:
         compression=("none", "none", "lz4", "zstd")[entropy.below(4)],
         delivery_timeout_ms=(5_000, 30_000, 120_000)[entropy.below(3)],
         records_max=1_500,
+        request_timeout_ms=5_000,  # a connection that fell silent costs a call so much
     )
