@@ -9,7 +9,7 @@ from tests.planted.track_record import LEVELS, PAGE, SEEDS_MAX, hunt, patches, p
 PATCHES = patches()
 OF_NODES = patches("node")
 OF_CORES = [patch for patch in PATCHES if patch not in OF_NODES]
-SEEDS_OF_NODES = 20  # a minute of whole clusters each
+SEEDS_OF_NODES = 40  # a minute of whole clusters each
 
 
 @pytest.mark.parametrize("level", LEVELS)

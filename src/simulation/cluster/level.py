@@ -104,7 +104,9 @@ class Run:
         for name in CLIENTS:
             client = self.world.node(name)
             if not client.alive:
-                raise AssertionError(f"{name} ended: {client.exit_error!r}") from client.exit_error
+                raise Violation("ClientEnded", f"{name}: {client.exit_error!r}") from (
+                    client.exit_error
+                )
 
     def describe(self) -> str:
         """How everybody is."""
