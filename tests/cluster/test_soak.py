@@ -1,4 +1,4 @@
-"""The soak: one minute of it here, ten by `make soak`; and that it can fail."""
+"""The soak: half a minute of it here, ten by `make soak`; and that it can fail."""
 
 import json
 from pathlib import Path
@@ -9,18 +9,18 @@ from . import soak
 from .growth import judge
 from .soak_client import CODES, OUTCOME
 
-SECONDS = 60.0
-RESTART_S = 10.0
+SECONDS = 30.0
+RESTART_S = 6.0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_minute_of_restarts_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+def test_half_a_minute_of_restarts_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     report = soak.run(tmp_path, seconds=SECONDS, restart_s=RESTART_S)
     print(json.dumps(report, indent=2))
     assert not report["problems"], report
-    assert report["restarts"] >= 4, "kills and orderly stops"
-    assert report["acknowledged"] > 10_000
+    assert report["restarts"] >= 3, "kills and orderly stops"
+    assert report["acknowledged"] > 5_000
 
 
 FIRST = CODES["asyncio"][0]

@@ -4,7 +4,16 @@ seeds, and the package as it is passes the same ones."""
 from pathlib import Path
 
 import pytest
-from tests.planted.track_record import LEVELS, PAGE, SEEDS_MAX, hunt, patches, plant, rule_of
+from tests.planted.track_record import (
+    LEVELS,
+    PAGE,
+    SEEDS_MAX,
+    hunt,
+    patches,
+    plant,
+    rule_of,
+    seeds_on_page,
+)
 
 PATCHES = patches()
 OF_NODES = patches("node")
@@ -42,6 +51,15 @@ def row_name(patch: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("patch", OF_CORES, ids=lambda patch: patch.stem)
+def test_a_planted_bug_is_found_by_the_seed_of_the_page_or_one_soon_after(patch: Path) -> None:
+    """From the seed on that found it when the page was written: those before take the time."""
+    first = max(0, seeds_on_page(patch) - 1)
+    found = hunt(patch, first=first, seeds=SEEDS_MAX - first)
+    assert found.seeds, f"{patch.stem} is not found in {SEEDS_MAX} seeds"
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("patch", OF_CORES, ids=lambda patch: patch.stem)
 def test_a_planted_bug_is_found_within_its_bound(patch: Path) -> None:
     found = hunt(patch)

@@ -80,8 +80,8 @@ def plant(patch: Path, folder: Path) -> None:
     )
 
 
-def hunt(patch: Path, *, seeds: int = SEEDS_MAX) -> Planted:
-    """Play the package with the patch until a seed fails."""
+def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
+    """Play the package with the patch, from a first seed on, until one fails."""
     level = level_of(patch)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -91,7 +91,7 @@ def hunt(patch: Path, *, seeds: int = SEEDS_MAX) -> Planted:
         played = subprocess.run(
             [
                 *(sys.executable, "-m", "quorumlog.simulation.hunt"),
-                *("--level", level, "--seeds", str(seeds)),
+                *("--level", level, "--first", str(first), "--seeds", str(seeds)),
             ],
             cwd=folder,
             env=environment,
@@ -110,6 +110,18 @@ def hunt(patch: Path, *, seeds: int = SEEDS_MAX) -> Planted:
         detail=found.get("detail", ""),
         events=found.get("events", 0),
     )
+
+
+def seeds_on_page(patch: Path) -> int:
+    """How many seeds the page says that a planted bug takes; 0: it has no row, or was not found."""
+    begin, end = marks(level_of(patch))
+    rows = PAGE.read_text().partition(begin)[2].partition(end)[0].splitlines()
+    number, _, name = patch.stem.partition("_")
+    for row in rows:
+        cells = [cell.strip() for cell in row.split("|")]
+        if cells[1:2] == [f"{number} {name.replace('_', ' ')}"]:
+            return int(cells[3]) if cells[3].isdigit() else 0
+    return 0
 
 
 def table(found: list[Planted]) -> str:
