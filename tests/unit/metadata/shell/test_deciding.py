@@ -318,6 +318,7 @@ def test_a_large_topic_is_created_in_steps_and_seen_as_a_whole(run: Run) -> None
                 large = group.create_task(
                     session.create_topic(create("large", partitions=5000), timeout_ms=CALL_MS)
                 )
+                await stack.begun()  # else the twin may come first
                 twin = create("large", b"y" * 16)
                 refused = group.create_task(
                     _refused(session.create_topic(twin, timeout_ms=CALL_MS))
