@@ -39,6 +39,7 @@ test: setup ## every test but the long ones: what decides a landing
 	$(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
 	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=60
+	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=40
 	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=10
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=6
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20
@@ -54,8 +55,9 @@ test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m spark tests/spark
 	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=2000
+	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=2000
 	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=200
-	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=100
+	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=300
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
