@@ -14,6 +14,7 @@ from typing import Final
 from ...errors import CorruptionError, QuorumlogError
 from ...ids import ClusterId, DirectoryId, NodeId
 from ...metadata import EMPTY_IMAGE, MetadataImage
+from ...metadata.commands import Command
 from ...raftlog.core.voters import Voter, VoterSet
 from ...raftlog.shell import RaftNode
 from ...runtime import Runtime
@@ -248,6 +249,18 @@ class Cluster:
 
         leader.sim.attach(do, name=name)
         return True
+
+    def ask_controller(self, command: Command) -> bool:
+        """Have the active controller decide something, if there is one; the same."""
+        leader = self.leader()
+        controller = None if leader is None or leader.node is None else leader.node.parts.controller
+        if controller is None:
+            return False
+
+        async def ask(_: RaftNode) -> None:
+            await controller.submit(command)
+
+        return self.ask_leader(type(command).__name__, ask)
 
     def wipe(self, node: ClusterNode) -> None:
         """Put an empty disk into a dead node's machine. As a member of the quorum it comes back as

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from ...ids import NodeId
+from ...metadata.commands import AlterReassignments, ElectLeaders, Reassignment
 from ...raftlog.core.voters import Voter
 from ...raftlog.shell import RaftNode
 from ..barriers import Direction, apart, between
@@ -56,6 +57,8 @@ class Fault(StrEnum):
     BREAK = "break"  # the connections between two break
     CLOCK = "clock"  # a UTC clock jumps
     TRANSFER = "transfer"  # the controller hands its leadership over
+    MOVE = "move"  # a partition is moved to other brokers
+    ELECT = "elect"  # the preferred replicas are to lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,10 +198,38 @@ class Nemesis:
                 machine = self._somebody().sim.machine
                 machine.wall_ms = WALL_MS + self._entropy.below(2 * SKEW_MS) - SKEW_MS
                 return True
-            case Fault.TRANSFER:
+            case Fault.MOVE | Fault.ELECT | Fault.TRANSFER:
+                return self._administer(fault)
+
+    def _administer(self, fault: Fault) -> bool:
+        match fault:
+            case Fault.MOVE:
+                return self._move()
+            case Fault.ELECT:
+                return self._cluster.ask_controller(ElectLeaders())
+            case _:
                 controllers = self._cluster.controllers
                 target = controllers[self._entropy.below(len(controllers))].node_id
                 return self._cluster.ask_leader("transfer", _transferring(target))
+
+    def _move(self) -> bool:
+        """Have a drawn partition move to as many drawn brokers."""
+        image = self._cluster.newest_image
+        places = [
+            (topic.name, index, state)
+            for topic in image.sorted_topics()
+            for index, state in topic.sorted_partitions()
+        ]
+        if not places:
+            return False
+        topic, index, state = places[self._entropy.below(len(places))]
+        brokers = [node.node_id for node in self._cluster.brokers]
+        while len(brokers) > state.replication_factor:
+            brokers.pop(self._entropy.below(len(brokers)))
+        first = self._entropy.below(len(brokers))
+        target = tuple(brokers[first:] + brokers[:first])
+        wanted = Reassignment(topic=topic, partition=index, replicas=target)
+        return self._cluster.ask_controller(AlterReassignments(reassignments=(wanted,)))
 
     # --- processes ---
 
