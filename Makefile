@@ -136,7 +136,7 @@ dist: setup ## build the source distribution, and from it the wheel, into dist/
 	$(BIN)/python -m build --no-isolation .
 
 lock: setup ## resolve the dependencies anew into requirements.lock, for every system and Python
-	$(BIN)/uv pip compile pyproject.toml --extra spark --extra kafka --extra dev --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra spark --extra dev --universal --python-version 3.11 \
 	  --no-emit-index-url --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
 
 clean: ## remove what the other targets made

@@ -1,4 +1,5 @@
 from . import errors_pb2 as _errors_pb2
+from . import metadata_records_pb2 as _metadata_records_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -51,20 +52,22 @@ class DescribeClusterResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class BrokerDescription(_message.Message):
-    __slots__ = ("id", "grpc_address", "rack", "fenced", "broker_epoch", "stopping")
+    __slots__ = ("id", "grpc_address", "rack", "fenced", "broker_epoch", "stopping", "kafka_listeners")
     ID_FIELD_NUMBER: _ClassVar[int]
     GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STOPPING_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_LISTENERS_FIELD_NUMBER: _ClassVar[int]
     id: int
     grpc_address: str
     rack: str
     fenced: bool
     broker_epoch: int
     stopping: bool
-    def __init__(self, id: _Optional[int] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ...) -> None: ...
+    kafka_listeners: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.KafkaListener]
+    def __init__(self, id: _Optional[int] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ..., kafka_listeners: _Optional[_Iterable[_Union[_metadata_records_pb2.KafkaListener, _Mapping[str, object]]]] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("name", "topic_id", "partitions", "replication_factor", "configs", "validate_only", "assignments")
@@ -625,3 +628,89 @@ class ReplicaDescription(_message.Message):
     in_sync: bool
     reason: str
     def __init__(self, broker: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., caught_up_ms_ago: _Optional[int] = ..., in_sync: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class DescribeClientQuotasRequest(_message.Message):
+    __slots__ = ("filters", "strict", "min_metadata_offset")
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
+    STRICT_FIELD_NUMBER: _ClassVar[int]
+    MIN_METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    filters: _containers.RepeatedCompositeFieldContainer[QuotaFilter]
+    strict: bool
+    min_metadata_offset: int
+    def __init__(self, filters: _Optional[_Iterable[_Union[QuotaFilter, _Mapping[str, object]]]] = ..., strict: _Optional[bool] = ..., min_metadata_offset: _Optional[int] = ...) -> None: ...
+
+class QuotaFilter(_message.Message):
+    __slots__ = ("type", "name", "is_default", "is_any")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    IS_ANY_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    name: str
+    is_default: bool
+    is_any: bool
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ..., is_default: _Optional[bool] = ..., is_any: _Optional[bool] = ...) -> None: ...
+
+class DescribeClientQuotasResponse(_message.Message):
+    __slots__ = ("quotas", "metadata_offset")
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[ClientQuotas]
+    metadata_offset: int
+    def __init__(self, quotas: _Optional[_Iterable[_Union[ClientQuotas, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class ClientQuotas(_message.Message):
+    __slots__ = ("entity", "values")
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.QuotaEntity]
+    values: _containers.RepeatedCompositeFieldContainer[QuotaValue]
+    def __init__(self, entity: _Optional[_Iterable[_Union[_metadata_records_pb2.QuotaEntity, _Mapping[str, object]]]] = ..., values: _Optional[_Iterable[_Union[QuotaValue, _Mapping[str, object]]]] = ...) -> None: ...
+
+class QuotaValue(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: float
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class AlterClientQuotasRequest(_message.Message):
+    __slots__ = ("alterations", "validate_only")
+    ALTERATIONS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    alterations: _containers.RepeatedCompositeFieldContainer[ClientQuotaAlteration]
+    validate_only: bool
+    def __init__(self, alterations: _Optional[_Iterable[_Union[ClientQuotaAlteration, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class ClientQuotaAlteration(_message.Message):
+    __slots__ = ("entity", "changes")
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.QuotaEntity]
+    changes: _containers.RepeatedCompositeFieldContainer[QuotaChange]
+    def __init__(self, entity: _Optional[_Iterable[_Union[_metadata_records_pb2.QuotaEntity, _Mapping[str, object]]]] = ..., changes: _Optional[_Iterable[_Union[QuotaChange, _Mapping[str, object]]]] = ...) -> None: ...
+
+class QuotaChange(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: float
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class AlterClientQuotasResponse(_message.Message):
+    __slots__ = ("results", "metadata_offset")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[AlterClientQuotasResult]
+    metadata_offset: int
+    def __init__(self, results: _Optional[_Iterable[_Union[AlterClientQuotasResult, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class AlterClientQuotasResult(_message.Message):
+    __slots__ = ("entity", "error")
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.QuotaEntity]
+    error: _errors_pb2.Error
+    def __init__(self, entity: _Optional[_Iterable[_Union[_metadata_records_pb2.QuotaEntity, _Mapping[str, object]]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...

@@ -18,7 +18,7 @@ class BrokerSessionRequest(_message.Message):
     def __init__(self, registration: _Optional[_Union[BrokerRegistration, _Mapping[str, object]]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping[str, object]]] = ...) -> None: ...
 
 class BrokerRegistration(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "incarnation_id", "directory_id", "grpc_address", "rack", "boot_id", "clean_start", "replica_address", "features")
+    __slots__ = ("cluster_id", "broker_id", "incarnation_id", "directory_id", "grpc_address", "rack", "boot_id", "clean_start", "replica_address", "features", "kafka_listeners")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class BrokerRegistration(_message.Message):
     CLEAN_START_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_LISTENERS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: int
     incarnation_id: bytes
@@ -39,7 +40,8 @@ class BrokerRegistration(_message.Message):
     clean_start: bool
     replica_address: str
     features: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.SupportedFeature]
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., boot_id: _Optional[str] = ..., clean_start: _Optional[bool] = ..., replica_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[_metadata_records_pb2.SupportedFeature, _Mapping[str, object]]]] = ...) -> None: ...
+    kafka_listeners: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.KafkaListener]
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., boot_id: _Optional[str] = ..., clean_start: _Optional[bool] = ..., replica_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[_metadata_records_pb2.SupportedFeature, _Mapping[str, object]]]] = ..., kafka_listeners: _Optional[_Iterable[_Union[_metadata_records_pb2.KafkaListener, _Mapping[str, object]]]] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
     __slots__ = ("sequence", "applied_offset", "want_shutdown")
@@ -64,7 +66,7 @@ class BrokerSessionResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., shutdown_granted: _Optional[bool] = ...) -> None: ...
 
 class RelayRequest(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker")
+    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +79,7 @@ class RelayRequest(_message.Message):
     ALTER_CLUSTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FEATURES_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
+    ALTER_CLIENT_QUOTAS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: int
     create_topic: _admin_pb2.CreateTopicRequest
@@ -89,10 +92,11 @@ class RelayRequest(_message.Message):
     alter_cluster_configs: _admin_pb2.AlterClusterConfigsRequest
     update_features: _admin_pb2.UpdateFeaturesRequest
     unregister_broker: _admin_pb2.UnregisterBrokerRequest
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsRequest, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsRequest, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersRequest, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsRequest, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesRequest, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerRequest, _Mapping[str, object]]] = ...) -> None: ...
+    alter_client_quotas: _admin_pb2.AlterClientQuotasRequest
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsRequest, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsRequest, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersRequest, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsRequest, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesRequest, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerRequest, _Mapping[str, object]]] = ..., alter_client_quotas: _Optional[_Union[_admin_pb2.AlterClientQuotasRequest, _Mapping[str, object]]] = ...) -> None: ...
 
 class RelayResponse(_message.Message):
-    __slots__ = ("create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker")
+    __slots__ = ("create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas")
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ALTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +107,7 @@ class RelayResponse(_message.Message):
     ALTER_CLUSTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FEATURES_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
+    ALTER_CLIENT_QUOTAS_FIELD_NUMBER: _ClassVar[int]
     create_topic: _admin_pb2.CreateTopicResponse
     delete_topic: _admin_pb2.DeleteTopicResponse
     alter_configs: _admin_pb2.AlterConfigsResponse
@@ -113,7 +118,8 @@ class RelayResponse(_message.Message):
     alter_cluster_configs: _admin_pb2.AlterClusterConfigsResponse
     update_features: _admin_pb2.UpdateFeaturesResponse
     unregister_broker: _admin_pb2.UnregisterBrokerResponse
-    def __init__(self, create_topic: _Optional[_Union[_admin_pb2.CreateTopicResponse, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicResponse, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsResponse, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsResponse, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsResponse, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersResponse, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsResponse, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesResponse, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerResponse, _Mapping[str, object]]] = ...) -> None: ...
+    alter_client_quotas: _admin_pb2.AlterClientQuotasResponse
+    def __init__(self, create_topic: _Optional[_Union[_admin_pb2.CreateTopicResponse, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicResponse, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsResponse, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsResponse, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsResponse, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersResponse, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsResponse, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesResponse, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerResponse, _Mapping[str, object]]] = ..., alter_client_quotas: _Optional[_Union[_admin_pb2.AlterClientQuotasResponse, _Mapping[str, object]]] = ...) -> None: ...
 
 class AllocateProducerIdsRequest(_message.Message):
     __slots__ = ("broker_epoch",)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MetadataRecord(_message.Message):
-    __slots__ = ("broker", "broker_change", "topic", "remove_topic", "partition", "partition_change", "topic_config", "no_op", "producer_ids", "unregister_broker", "cluster_config", "feature_level", "begin_transaction", "end_transaction", "abort_transaction")
+    __slots__ = ("broker", "broker_change", "topic", "remove_topic", "partition", "partition_change", "topic_config", "no_op", "producer_ids", "unregister_broker", "cluster_config", "feature_level", "begin_transaction", "end_transaction", "abort_transaction", "client_quota")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_CHANGE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class MetadataRecord(_message.Message):
     BEGIN_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     END_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     ABORT_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_QUOTA_FIELD_NUMBER: _ClassVar[int]
     broker: BrokerRecord
     broker_change: BrokerChangeRecord
     topic: TopicRecord
@@ -38,10 +39,11 @@ class MetadataRecord(_message.Message):
     begin_transaction: BeginTransactionRecord
     end_transaction: EndTransactionRecord
     abort_transaction: AbortTransactionRecord
-    def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[UnregisterBrokerRecord, _Mapping[str, object]]] = ..., cluster_config: _Optional[_Union[ClusterConfigRecord, _Mapping[str, object]]] = ..., feature_level: _Optional[_Union[FeatureLevelRecord, _Mapping[str, object]]] = ..., begin_transaction: _Optional[_Union[BeginTransactionRecord, _Mapping[str, object]]] = ..., end_transaction: _Optional[_Union[EndTransactionRecord, _Mapping[str, object]]] = ..., abort_transaction: _Optional[_Union[AbortTransactionRecord, _Mapping[str, object]]] = ...) -> None: ...
+    client_quota: ClientQuotaRecord
+    def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[UnregisterBrokerRecord, _Mapping[str, object]]] = ..., cluster_config: _Optional[_Union[ClusterConfigRecord, _Mapping[str, object]]] = ..., feature_level: _Optional[_Union[FeatureLevelRecord, _Mapping[str, object]]] = ..., begin_transaction: _Optional[_Union[BeginTransactionRecord, _Mapping[str, object]]] = ..., end_transaction: _Optional[_Union[EndTransactionRecord, _Mapping[str, object]]] = ..., abort_transaction: _Optional[_Union[AbortTransactionRecord, _Mapping[str, object]]] = ..., client_quota: _Optional[_Union[ClientQuotaRecord, _Mapping[str, object]]] = ...) -> None: ...
 
 class BrokerRecord(_message.Message):
-    __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id", "broker_epoch", "stopping", "replica_address", "features")
+    __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id", "broker_epoch", "stopping", "replica_address", "features", "kafka_listeners")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +55,7 @@ class BrokerRecord(_message.Message):
     STOPPING_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_LISTENERS_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation_id: bytes
     directory_id: bytes
@@ -64,7 +67,16 @@ class BrokerRecord(_message.Message):
     stopping: bool
     replica_address: str
     features: _containers.RepeatedCompositeFieldContainer[SupportedFeature]
-    def __init__(self, id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., boot_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ..., replica_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[SupportedFeature, _Mapping[str, object]]]] = ...) -> None: ...
+    kafka_listeners: _containers.RepeatedCompositeFieldContainer[KafkaListener]
+    def __init__(self, id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., boot_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ..., replica_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[SupportedFeature, _Mapping[str, object]]]] = ..., kafka_listeners: _Optional[_Iterable[_Union[KafkaListener, _Mapping[str, object]]]] = ...) -> None: ...
+
+class KafkaListener(_message.Message):
+    __slots__ = ("name", "address")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    address: str
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class SupportedFeature(_message.Message):
     __slots__ = ("name", "level_min", "level_max")
@@ -223,3 +235,21 @@ class ProducerIdsRecord(_message.Message):
     broker_epoch: int
     next_producer_id: int
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., next_producer_id: _Optional[int] = ...) -> None: ...
+
+class ClientQuotaRecord(_message.Message):
+    __slots__ = ("entity", "key", "value")
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[QuotaEntity]
+    key: str
+    value: float
+    def __init__(self, entity: _Optional[_Iterable[_Union[QuotaEntity, _Mapping[str, object]]]] = ..., key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class QuotaEntity(_message.Message):
+    __slots__ = ("type", "name")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    name: str
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...

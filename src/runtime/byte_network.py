@@ -311,6 +311,11 @@ class _Connection:
         """ "host:port" of the other side."""
         return self._peer
 
+    @property
+    def local(self) -> str:
+        """ "host:port" of this side; empty once the connection is over."""
+        return "" if self._has_ended else _name_of(self._socket.getsockname())
+
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Queue bytes; what is queued in one loop iteration leaves together."""
         if self._is_closing or self._has_ended:

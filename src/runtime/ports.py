@@ -342,6 +342,11 @@ class ByteConnection(Protocol):
     def peer(self) -> str:
         """ "host:port" of the other side, for logs only."""
 
+    @property
+    def local(self) -> str:
+        """ "host:port" of this side: by which the other has reached it, if it was the one that
+        connected; empty once the connection is over."""
+
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Queue bytes; they leave in order. Not copied: do not change the buffers afterwards."""
 

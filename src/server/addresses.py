@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..errors import InvalidConfig
 from ..ids import DirectoryId, NodeId
 
+PLAINTEXT = "PLAINTEXT"
 ANY_HOST = ("0.0.0.0", "[::]")
 ID_TEXT_SIZE = 22  # characters of base64url for 16 bytes, without padding
 _VOTERS = "controller.voters"
@@ -37,6 +38,12 @@ def parse_address(name: str, text: str) -> tuple[str, int]:
             f'{name} is "{text}"; give an IPv6 address in brackets, [{host}]:{number}'
         )
     return host, number
+
+
+def split_listener(text: str) -> tuple[str, str]:
+    """Split "NAME://host:port" into name and address; without a name it is PLAINTEXT."""
+    name, mark, address = text.rpartition("://")
+    return (name if mark else PLAINTEXT), address
 
 
 def parse_voter(text: str) -> VoterEntry:

@@ -115,6 +115,58 @@ class NodeConfig:
         "host:port for metrics and health over HTTP, open to whoever reaches it; port 0 picks a "
         "free one. Empty: none, except that `quorumlog dev` and `quorumlog cluster up` open one.",
     )
+    kafka_listeners: tuple[str, ...] = _setting(
+        "listeners.kafka",
+        (),
+        "host:port, or NAME://host:port for several, where clients of the Kafka protocol connect; "
+        "without a name it is PLAINTEXT, port 0 picks a free one. Empty: none, except that "
+        "`quorumlog dev` and `quorumlog cluster up` open one.",
+        field_name="listeners",
+    )
+    advertised_kafka: tuple[str, ...] = _setting(
+        "advertised.kafka",
+        (),
+        "host:port, or NAME://host:port for several, told to clients of the Kafka protocol instead "
+        "of the listener of the name. Empty: the listener's port, at its host, or where it listens "
+        "on all addresses at the host by which the client has reached the broker that it asks.",
+        field_name="advertised.listeners",
+    )
+    auto_create_topics: str = _setting(
+        "auto.create.topics.enable",
+        "true",
+        "Whether a client of the Kafka protocol that asks for an unknown topic by name creates it; "
+        "equal on all brokers.",
+        choices=("false", "true"),
+        field_name="auto.create.topics.enable",
+    )
+    kafka_request_bytes_max: int = _setting(
+        "kafka.request.bytes.max",
+        100 * MIB,
+        "The largest request of a Kafka client; a larger one ends its connection before memory is "
+        "taken for it.",
+        unit="bytes",
+        low=1 << 10,
+        high=1024 * MIB,
+        field_name="socket.request.max.bytes",
+    )
+    kafka_connections_max: int = _setting(
+        "kafka.connections.max",
+        10_000,
+        "Connections of Kafka clients at once; the next one is closed.",
+        unit="connections",
+        low=1,
+        high=1_000_000,
+        field_name="max.connections",
+    )
+    kafka_connections_idle_ms_max: int = _setting(
+        "kafka.connections.idle.ms.max",
+        600_000,
+        "A connection of a Kafka client without a request for so long is closed.",
+        unit="ms",
+        low=1_000,
+        high=24 * 3_600_000,
+        field_name="connections.max.idle.ms",
+    )
     metric_topics_max: int = _setting(
         "metrics.topics.max",
         0,

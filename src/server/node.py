@@ -39,6 +39,7 @@ from ..storage.shell.directory import Directory
 from ..wire.grpc import AdminService, LogLimits, LogService, NodeSetting, TransactionsService
 from .config import NodeConfig, settings
 from .formatting import format_directory, is_formatted
+from .kafka_door import open_kafka
 from .lifecycle import Lifecycle
 from .member import QUORUM_HEALTH, Member, join, open_member
 from .observing import Observing
@@ -268,6 +269,17 @@ class Node:
         )
         member.report_health(listener)
         self.parts.log = log
+        kafka, kafka_addresses = await open_kafka(
+            self._runtime,
+            scope,
+            config,
+            replicas=replicas,
+            metadata=publisher,
+            admin=admin,
+            quorum=member.quorum,
+            producer_ids=producer_ids,
+        )
+        self._life.opened(partial(kafka.close, config.shutdown_grace_ms))
         self._life.opened(log.stop)
         session = self.parts.session = BrokerSession(
             self._runtime,
@@ -300,6 +312,7 @@ class Node:
             data_dir=config.data_dir,
             grpc=listener.address,
             controller=member.listener.address,
+            kafka=next(iter(kafka_addresses.values()), None),
         )
 
     async def _leave(self, session: BrokerSession, publisher: MetadataPublisher) -> None:

@@ -68,9 +68,10 @@ class _Range:
 class SimConnection:
     """See `runtime.ports.ByteConnection`. Ends once: by the peer, close(), abort() or an error."""
 
-    def __init__(self, end: End, peer: str, entropy: SimEntropy) -> None:
+    def __init__(self, end: End, *, peer: str, local: str, entropy: SimEntropy) -> None:
         self._end = end
         self._peer = peer
+        self._local = local
         self._entropy = entropy
         self._loop = end.link.fabric.loop
         self._protocol: ByteProtocol | None = None
@@ -100,6 +101,11 @@ class SimConnection:
     def peer(self) -> str:
         """ "host:port" of the other side."""
         return self._peer
+
+    @property
+    def local(self) -> str:
+        """ "host:port" of this side."""
+        return "" if self._ended else self._local
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Queue bytes (copied: the caller may reuse its buffers)."""
@@ -284,15 +290,16 @@ class _ByteListener:
             await connection.wait_ended()
 
     def _accept(self, end: End) -> None:
-        connection = _connection(self._fabric, end)
+        connection = _connection(self._fabric, end, local=self.address)
         self._connections.append(connection)
         connection.start(self._factory)
 
 
-def _connection(fabric: Fabric, end: End) -> SimConnection:
+def _connection(fabric: Fabric, end: End, *, local: str) -> SimConnection:
     side = end.link.ends.index(end)
     peer = fabric.caller_name(end.other.process)
-    return SimConnection(end, peer, fabric.stream(f"bytes/{end.link.number}/{side}"))
+    entropy = fabric.stream(f"bytes/{end.link.number}/{side}")
+    return SimConnection(end, peer=peer, local=local, entropy=entropy)
 
 
 def listen_bytes(fabric: Fabric, process: Process, address: str, factory: Factory) -> _ByteListener:
@@ -305,6 +312,6 @@ async def connect_bytes(
 ) -> SimConnection:
     """Connect; raises NotSent when refused, Lost when nobody answers."""
     end = await fabric.connect(process, address, "bytes", CONNECT_PATIENCE_MS)
-    connection = _connection(fabric, end)
+    connection = _connection(fabric, end, local=fabric.caller_name(process))
     connection.start(factory)
     return connection

@@ -115,6 +115,7 @@ def test_bytes_arrive_in_order_however_they_are_split(run: Run) -> None:
             await caller.wait(lambda: caller.got == b"answer")
             assert caller.connection.peer
             assert server.connection.peer
+            assert caller.connection.local
 
     run(main)
 

@@ -1,0 +1,48 @@
+"""The Kafka listeners of a broker: made of the node's parts and its configuration."""
+
+from ..broker.shell.producer_ids import ProducerIds
+from ..broker.shell.replicas import ReplicaManager
+from ..metadata.shell.publisher import MetadataPublisher
+from ..runtime import Runtime, Scope
+from ..wire.grpc import AdminService, QuorumService
+from ..wire.kafka import Door, KafkaServer, KafkaSettings
+from .addresses import split_listener
+from .config import NodeConfig
+
+
+async def open_kafka(
+    runtime: Runtime,
+    scope: Scope,
+    config: NodeConfig,
+    *,
+    replicas: ReplicaManager,
+    metadata: MetadataPublisher,
+    admin: AdminService,
+    quorum: QuorumService,
+    producer_ids: ProducerIds,
+) -> tuple[KafkaServer, dict[str, str]]:
+    """Open every Kafka listener; returns their addresses by name. Raises AddressInUse."""
+    settings = KafkaSettings(
+        request_bytes_max=config.kafka_request_bytes_max,
+        connections_max=config.kafka_connections_max,
+        connections_idle_ms_max=config.kafka_connections_idle_ms_max,
+        inflight_max=config.produce_inflight_max,
+        unsent_bytes_max=config.fetch_bytes_max,
+        fetch_bytes_max=config.fetch_bytes_max,
+        auto_create_topics=config.auto_create_topics == "true",
+    )
+    door = Door(
+        runtime=runtime,
+        replicas=replicas,
+        metadata=metadata,
+        admin=admin,
+        quorum=quorum,
+        producer_ids=producer_ids,
+        settings=settings,
+    )
+    server = KafkaServer(door, scope)
+    addresses = {}
+    for text in config.kafka_listeners:
+        name, address = split_listener(text)
+        addresses[name] = await server.listen(name, address)
+    return server, addresses

@@ -1,0 +1,118 @@
+"""What an API key is here: its versions, its handler, and what a handler is given and gives back.
+
+A handler translates: it reads a request, makes the calls that gRPC's handlers make too, and says
+its answer as plain fields by the names that the schemas have. It decides nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from ...broker.shell.producer_ids import ProducerIds
+from ...broker.shell.replicas import ReplicaManager
+from ...metadata import MetadataImage
+from ...metadata.shell.publisher import MetadataPublisher
+from ...runtime import Buffer, CallContext, File, Runtime
+from ..grpc import AdminService, QuorumService
+from .settings import KafkaSettings
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""The user of a connection on which nobody has shown who he is."""
+
+Fields: TypeAlias = Mapping[str, Any]
+"""An answer: values by the field names of the newest schema; see `messages.encode`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Bytes of a file that leave without being read here."""
+
+    file: File
+    position: int
+    size: int
+
+
+Part: TypeAlias = Buffer | FileRange
+
+
+class Prepared(Protocol):
+    """An answer that knows how to become bytes by itself: those of the hot paths."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of records in it, for quotas and figures."""
+
+    def parts(self, throttle_ms: int) -> Sequence[Part]:
+        """Return the body behind the response header. Called once, and then `release`."""
+
+    def release(self) -> None:
+        """Give back what `parts` names, which is queued or will never leave; called exactly once,
+        also where nobody called `parts`."""
+
+
+Answer: TypeAlias = Fields | Prepared | None
+"""None: no answer is sent (a produce request with acks=0)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Client:
+    """Who is at the other end of a connection."""
+
+    peer: str  # "host:port", for logs only
+    local: str  # "host:port" by which it has reached this broker
+    listener: str  # the name of the listener
+    user: str = ANONYMOUS
+    software_name: str = ""  # as it says itself (KIP-511)
+    software_version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request."""
+
+    api: "Api"
+    version: int
+    correlation_id: int
+    client_id: str  # empty: none
+    body: Any  # the message of this version, or what the API's own `read` made of it
+    client: Client
+    began_ms: int  # Clock.now_ms() when it had arrived
+    context: CallContext  # for the handlers of gRPC's services: its deadline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """What handlers reach of the node."""
+
+    runtime: Runtime
+    replicas: ReplicaManager
+    metadata: MetadataPublisher
+    admin: AdminService
+    quorum: QuorumService
+    producer_ids: ProducerIds
+    settings: KafkaSettings
+
+    @property
+    def image(self) -> MetadataImage:
+        """What this broker has applied."""
+        return self.metadata.image
+
+
+Handle: TypeAlias = Callable[[Door, Call], Awaitable[Answer]]
+Read: TypeAlias = Callable[[int, memoryview], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API key as it is offered. What has no row here is not advertised."""
+
+    key: int
+    name: str  # as the field says it: "CreateTopics"
+    low: int  # versions that are answered, both inclusive
+    high: int
+    flexible: int  # the first version with tagged fields; above `high`: none
+    handle: Handle
+    read: Read | None = None  # (version, body) -> Call.body; None: the schema's message
+    advertised_low: int | None = None  # None: `low`
+    begins_in_order: bool = False  # `handle` gives the request its place before it first waits, so
+    # that the next one of its kind may begin while it waits for its answer
