@@ -1,0 +1,132 @@
+"""How plain fields become the messages of one schema of `kio`.
+
+A schema has a class for each version, and so have the parts in it. Plain fields carry the names of
+the newest version: what an older one lacks is left out, and what no version has is a mistake.
+Durations and times are whole milliseconds, ids 16 bytes, error codes numbers.
+"""
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from typing import Any, Final
+from uuid import UUID
+
+UNKNOWN_SERVER_ERROR: Final = -1
+
+
+class Shape:
+    """How plain fields become one class of a schema."""
+
+    def __init__(self, schema: type[Any]) -> None:
+        self.schema = schema
+        hints = typing.get_type_hints(schema)
+        self.slots: dict[str, _Slot] = {
+            field.name: _Slot(field, hints[field.name]) for field in fields(schema)
+        }
+
+    def build(self, values: Mapping[str, Any], newest: "Shape | None") -> Any:
+        """Return an instance; `newest`: the same class in the newest version."""
+        known = newest.slots if newest is not None else {}
+        for name in values:
+            assert name in self.slots or name in known, f"no {name} in {self.schema}"
+        made = {}
+        for name, slot in self.slots.items():
+            if name in values:
+                other = known.get(name)
+                made[name] = slot.build(values[name], None if other is None else other.nested)
+            elif not slot.has_default:
+                made[name] = slot.empty()
+        return self.schema(**made)
+
+
+class MessageShape(Shape):
+    """How plain fields become a whole message, and its bytes."""
+
+    def __init__(self, schema: type[Any]) -> None:
+        from kio.serial import entity_writer
+
+        super().__init__(schema)
+        self.write: Callable[[BytesIO, Any], None] = entity_writer(schema)
+
+
+class _Slot:
+    """One field of a class."""
+
+    def __init__(self, field: Field[Any], hint: Any) -> None:
+        self.has_default = field.default is not MISSING or field.default_factory is not MISSING
+        kind, self.is_optional = _without_none(hint)
+        self.is_array = typing.get_origin(kind) is tuple
+        if self.is_array:
+            kind = typing.get_args(kind)[0]
+        self.nested = Shape(kind) if hasattr(kind, "__dataclass_fields__") else None
+        self.kafka_type: str = field.metadata.get("kafka_type", "")
+        self._name = field.name
+
+    def build(self, value: Any, newest: Shape | None) -> Any:
+        """Return what the class takes for a plain value."""
+        if value is None:
+            return None
+        if self.is_array:
+            return tuple(self._one(each, newest) for each in value)
+        return self._one(value, newest)
+
+    def empty(self) -> Any:
+        """Return what a message that does not speak of this field means by that."""
+        if self.is_array:
+            return None if self.is_optional else ()
+        if self.is_optional:
+            return None
+        if self._name.startswith("throttle_time"):
+            return timedelta()
+        if self.kafka_type == "error_code":
+            return self._one(0, None)
+        raise AssertionError(f"a message without {self._name}")
+
+    def _one(self, value: Any, newest: Shape | None) -> Any:
+        if self.nested is not None:
+            return self.nested.build(value, newest)
+        convert = _CONVERSIONS.get(self.kafka_type)
+        return value if convert is None else convert(value)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+        if len(kinds) == 1:
+            return kinds[0], True
+    return hint, False
+
+
+def _duration(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)
+
+
+def _time(milliseconds: int) -> datetime | None:
+    if milliseconds < 0:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _uuid(raw: bytes) -> UUID | None:
+    return UUID(bytes=raw) if any(raw) else None
+
+
+def _error_code(code: int) -> Any:
+    from kio.schema.errors import ErrorCode
+
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode(UNKNOWN_SERVER_ERROR)
+
+
+_CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "timedelta_i32": _duration,
+    "timedelta_i64": _duration,
+    "datetime_i64": _time,
+    "uuid": _uuid,
+    "error_code": _error_code,
+}
