@@ -199,7 +199,11 @@ class AdminService:
                     if topic is None:
                         fill_error(result.error, _unknown(resource.topic), resource.topic)
                     else:
-                        configs = describe_topic_configs(topic, image.cluster_configs)
+                        configs = describe_topic_configs(
+                            topic.configs,
+                            image.cluster_configs,
+                            replication_factor=topic.replication_factor,
+                        )
                         result.configs.extend(configs)
         return response
 

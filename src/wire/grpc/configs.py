@@ -10,7 +10,6 @@ from ...metadata import (
     TOPIC_CONFIGS,
     ConfigType,
     TopicConfig,
-    TopicImage,
     check_topic_name,
     effective_configs,
 )
@@ -41,27 +40,26 @@ class NodeSetting:
 
 
 def describe_topic_configs(
-    topic: TopicImage, cluster_configs: Mapping[str, str]
+    configs: Mapping[str, str], cluster_configs: Mapping[str, str], *, replication_factor: int
 ) -> list[pb.ConfigDescription]:
-    """Return every config of a topic, set or not, by ascending name; what the cluster says counts
-    where the topic says nothing."""
+    """Return every config of a topic, set (in `configs`) or not, by ascending name; what the
+    cluster says counts where the topic says nothing."""
 
     def values(configs: Mapping[str, str]) -> dict[str, str]:
-        factor = topic.replication_factor
         return effective_configs(
-            configs, replication_factor=factor, cluster_configs=cluster_configs
+            configs, replication_factor=replication_factor, cluster_configs=cluster_configs
         )
 
-    now = values(topic.configs)
+    now = values(configs)
     described = []
     for name, row in TOPIC_CONFIGS.items():
-        if name in topic.configs:
+        if name in configs:
             source = pb.CONFIG_SOURCE_TOPIC
         elif name in CLUSTER_CONFIGS and name in cluster_configs:
             source = pb.CONFIG_SOURCE_CLUSTER
         else:
             source = pb.CONFIG_SOURCE_DEFAULT
-        others = {key: value for key, value in topic.configs.items() if key != name}
+        others = {key: value for key, value in configs.items() if key != name}
         described.append(
             _described(row, value=now[name], default=values(others)[name], source=source)
         )

@@ -4,6 +4,10 @@ from typing import Final
 
 from ..api import Api
 from .api_versions import API as API_VERSIONS
+from .create_topics import API as CREATE_TOPICS
 
-APIS: Final[tuple[Api, ...]] = (API_VERSIONS,)
+APIS: Final[tuple[Api, ...]] = (
+    API_VERSIONS,
+    CREATE_TOPICS,
+)
 """By ascending key."""

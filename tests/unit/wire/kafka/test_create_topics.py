@@ -1,0 +1,187 @@
+"""CreateTopics: what each topic of a request becomes, in every version."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.proto import admin_pb2
+from quorumlog.runtime import Runtime
+from quorumlog.services import ADMIN_DESCRIBE_TOPICS
+
+from ..served_node import WAIT_MS, Run
+from .kafka_node import KafkaNode, serving_kafka
+
+CREATE_TOPICS = 19
+TIMEOUT_MS = 10_000
+NODE = 1  # the one node's id
+
+
+def wanted(name: str, **fields: Any) -> dict[str, Any]:
+    """A topic with one replica of one partition, but for `fields`."""
+    return {
+        "name": name,
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": (),
+        "configs": (),
+        **fields,
+    }
+
+
+async def created(
+    kafka: KafkaNode, *topics: dict[str, Any], version: int = 7, validate_only: bool = False
+) -> list[Any]:
+    answer = await kafka.client.ask(
+        CREATE_TOPICS, version, topics=topics, timeout=TIMEOUT_MS, validate_only=validate_only
+    )
+    return list(answer.topics)
+
+
+async def described(kafka: KafkaNode, name: str) -> admin_pb2.DescribeTopicResult:
+    request = admin_pb2.DescribeTopicsRequest(names=[name])
+    answer = await kafka.channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=WAIT_MS)
+    return answer.results[0]
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_a_topic_is_created_by_every_version(run: Run, folder: str, version: int) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            topic = wanted("t", num_partitions=3)
+            (result,) = await created(kafka, topic, version=version)
+            assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
+            topic_there = (await described(kafka, "t")).topic
+            assert len(topic_there.partitions) == 3
+            if version >= 5:
+                assert (result.num_partitions, result.replication_factor) == (3, 1)
+            if version >= 7:
+                assert result.topic_id.bytes == topic_there.topic_id
+
+    run(main)
+
+
+def test_the_answer_tells_every_config_and_who_set_it(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            configs = ({"name": "retention.ms", "value": "7d"},)
+            (result,) = await created(kafka, wanted("t", configs=configs))
+            told = {each.name: (each.value, each.config_source) for each in result.configs}
+            assert told["retention.ms"] == ("604800000", 1)
+            assert told["segment.bytes"] == (str(1 << 30), 5)
+
+    simulation.run(main)
+
+
+def test_minus_one_means_the_defaults_of_the_cluster(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            topic = wanted("t", num_partitions=-1, replication_factor=-1)
+            (result,) = await created(kafka, topic)
+            assert result.error_code == 0
+            assert (result.num_partitions, result.replication_factor) == (1, 1)
+
+    simulation.run(main)
+
+
+def test_assigned_partitions_are_where_they_were_assigned(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            topic = wanted(
+                "t",
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=(
+                    {"partition_index": 1, "broker_ids": (NODE,)},
+                    {"partition_index": 0, "broker_ids": (NODE,)},
+                ),
+            )
+            (result,) = await created(kafka, topic)
+            assert (result.error_code, result.num_partitions) == (0, 2)
+
+    simulation.run(main)
+
+
+def assigned(*indexes: int, **fields: Any) -> dict[str, Any]:
+    places = tuple({"partition_index": index, "broker_ids": (NODE,)} for index in indexes)
+    return wanted("t", assignments=places, **fields)
+
+
+DEFAULTS = {"num_partitions": -1, "replication_factor": -1}
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "message"),
+    [
+        (wanted("t", num_partitions=0), 37, "give -1 for the default"),
+        (wanted("t", num_partitions=-2), 37, "-2"),
+        (wanted("t", num_partitions=2**31 - 1), 37, "partitions"),
+        (wanted("t", replication_factor=0), 38, "give -1 for the default"),
+        (wanted("t", replication_factor=-2), 38, "-2"),
+        (wanted("t", replication_factor=9), 38, "9"),
+        (wanted("t/"), 17, "illegal characters"),
+        (wanted(""), 17, "must not be empty"),
+        (wanted("t", configs=({"name": "retention.mx", "value": "1"},)), 40, "retention.ms"),
+        (wanted("t", configs=({"name": "retention.ms", "value": None},)), 40, "has no value"),
+        (assigned(0), 42, "give -1 for both"),
+        (assigned(1, **DEFAULTS), 39, "none left out"),
+        (assigned(0, 0, **DEFAULTS), 39, "each once"),
+        (wanted("t", assignments=({"partition_index": 0, "broker_ids": ()},), **DEFAULTS), 39, "0"),
+        (
+            wanted("t", assignments=({"partition_index": 0, "broker_ids": (77,)},), **DEFAULTS),
+            39,
+            "77",
+        ),
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused_by_its_code(
+    folder: str, topic: dict[str, Any], code: int, message: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            refused, other = await created(kafka, topic, wanted("other"))
+            assert (refused.name, refused.error_code) == (topic["name"], code)
+            assert message in refused.error_message
+            assert (other.name, other.error_code) == ("other", 0)
+
+    simulation.run(main)
+
+
+def test_a_topic_that_exists_is_refused(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await created(kafka, wanted("t"))
+            (result,) = await created(kafka, wanted("t"), version=2)
+            assert result.error_code == 36
+            assert "exists" in result.error_message
+
+    simulation.run(main)
+
+
+def test_a_name_that_comes_twice_is_refused_once_and_creates_nothing(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            results = await created(kafka, wanted("t"), wanted("other"), wanted("t"))
+            assert [(each.name, each.error_code) for each in results] == [("other", 0), ("t", 42)]
+            assert (await described(kafka, "t")).HasField("error")
+
+    simulation.run(main)
+
+
+def test_validation_alone_creates_nothing_and_tells_what_would_be(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            topic = wanted("t", num_partitions=4)
+            (result,) = await created(kafka, topic, validate_only=True)
+            assert (result.error_code, result.num_partitions) == (0, 4)
+            assert (await described(kafka, "t")).HasField("error")
+
+    simulation.run(main)
+
+
+def test_a_request_of_nothing_is_answered_with_nothing(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            assert await created(kafka) == []
+
+    simulation.run(main)
