@@ -21,6 +21,7 @@ class RegisterBroker:
     clean_start: bool = False  # the life before ended with the clean marker
     replica_address: str = ""  # empty: grpc_address
     features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level
+    kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and "host:port"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

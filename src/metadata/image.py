@@ -34,11 +34,17 @@ class BrokerImage:
     stopping: bool  # controlled shutdown under way
     replica_address: str = ""  # "host:port" for followers; empty: grpc_address
     features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level, by name
+    kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and "host:port", by name
 
     @property
     def is_active(self) -> bool:
         """Whether it may lead and take new replicas."""
         return not self.fenced and not self.stopping
+
+    def kafka_address(self, listener: str) -> str | None:
+        """The "host:port" of the Kafka listener of a name, None: it has none. An empty host means
+        that it listens on every interface and nobody has said how it is reached."""
+        return next((address for name, address in self.kafka_listeners if name == listener), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

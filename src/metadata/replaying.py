@@ -160,6 +160,7 @@ class ImageDraft:
             stopping=record.stopping,
             replica_address=record.replica_address,
             features=tuple((each.name, each.level_min, each.level_max) for each in record.features),
+            kafka_listeners=tuple((each.name, each.address) for each in record.kafka_listeners),
         )
         self._set_brokers(self._image.brokers.set(broker.id, broker))
 

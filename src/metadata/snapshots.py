@@ -104,6 +104,9 @@ def _broker(broker: BrokerImage) -> pb.BrokerRecord:
             pb.SupportedFeature(name=name, level_min=low, level_max=high)
             for name, low, high in broker.features
         ],
+        kafka_listeners=[
+            pb.KafkaListener(name=name, address=address) for name, address in broker.kafka_listeners
+        ],
     )
 
 

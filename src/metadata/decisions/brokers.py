@@ -52,6 +52,10 @@ def register(image: MetadataImage, command: RegisterBroker) -> AnyDecision:
             pb.SupportedFeature(name=name, level_min=low, level_max=high)
             for name, low, high in sorted(command.features)
         ],
+        kafka_listeners=[
+            pb.KafkaListener(name=name, address=address)
+            for name, address in sorted(command.kafka_listeners)
+        ],
     )
     gone = on_broker_gone(image, command.broker_id, loss_since(known, command))
     walk = _with_first(pb.MetadataRecord(broker=registration), gone)

@@ -156,4 +156,5 @@ def _register_command(registration: pb.BrokerRegistration) -> RegisterBroker:
         features=tuple(
             (each.name, each.level_min, each.level_max) for each in registration.features
         ),
+        kafka_listeners=tuple((each.name, each.address) for each in registration.kafka_listeners),
     )

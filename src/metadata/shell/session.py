@@ -55,6 +55,7 @@ class BrokerSessionConfig:
     clean_start: bool = False  # the previous life ended with the clean marker
     replica_address: str = ""  # "host:port" that followers are told; empty: grpc_address
     features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level, by name
+    kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and "host:port" that clients are told
     heartbeat_interval_ms: int = 500  # broker.heartbeat.interval.ms
     session_timeout_ms: int = 3000  # broker.session.timeout.ms, equal on the controllers
     backoff_ms_min: int = 50  # between two attempts to connect
@@ -291,6 +292,10 @@ class BrokerSession:
             features=[
                 metadata_records_pb2.SupportedFeature(name=name, level_min=low, level_max=high)
                 for name, low, high in config.features
+            ],
+            kafka_listeners=[
+                metadata_records_pb2.KafkaListener(name=name, address=address)
+                for name, address in config.kafka_listeners
             ],
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ...broker import DeletionOutcome, FetchOutcome, LogSize, OffsetOutcome
 from ...errors import QuorumlogError
 from ...metadata import BrokerImage, TopicImage
-from ...proto import admin_pb2, errors_pb2, log_pb2
+from ...proto import admin_pb2, errors_pb2, log_pb2, metadata_records_pb2
 from ...records import Codec, Record, decode_parts, encode_batch
 from ...runtime.error_detail import encode_error
 
@@ -119,6 +119,10 @@ def broker_description(broker: BrokerImage) -> admin_pb2.BrokerDescription:
         fenced=broker.fenced,
         broker_epoch=broker.epoch,
         stopping=broker.stopping,
+        kafka_listeners=[
+            metadata_records_pb2.KafkaListener(name=name, address=address)
+            for name, address in broker.kafka_listeners
+        ],
     )
 
 
