@@ -1,12 +1,14 @@
 """The Kafka listeners of a broker: made of the node's parts and its configuration."""
 
+from collections.abc import Mapping
+
 from ..broker.shell.producer_ids import ProducerIds
 from ..broker.shell.replicas import ReplicaManager
 from ..metadata.shell.publisher import MetadataPublisher
 from ..runtime import Runtime, Scope
 from ..wire.grpc import AdminService, QuorumService
 from ..wire.kafka import Door, KafkaServer, KafkaSettings
-from .addresses import split_listener
+from .addresses import ANY_HOST, split_listener
 from .config import NodeConfig
 
 
@@ -46,3 +48,17 @@ async def open_kafka(
         name, address = split_listener(text)
         addresses[name] = await server.listen(name, address)
     return server, addresses
+
+
+def advertised_kafka(config: NodeConfig, opened: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what clients of each listener are told, by name; `opened` is where each listens.
+
+    A listener on every interface, of which the configuration says nothing, has its port alone: who
+    answers a client knows by which host that one has come.
+    """
+    said = dict(map(split_listener, config.advertised_kafka))
+    told = {}
+    for name, address in opened.items():
+        host, _, port = address.rpartition(":")
+        told[name] = said.get(name) or (f":{port}" if host in ANY_HOST else address)
+    return tuple(sorted(told.items()))

@@ -39,7 +39,7 @@ from ..storage.shell.directory import Directory
 from ..wire.grpc import AdminService, LogLimits, LogService, NodeSetting, TransactionsService
 from .config import NodeConfig, settings
 from .formatting import format_directory, is_formatted
-from .kafka_door import open_kafka
+from .kafka_door import advertised_kafka, open_kafka
 from .lifecycle import Lifecycle
 from .member import QUORUM_HEALTH, Member, join, open_member
 from .observing import Observing
@@ -281,22 +281,12 @@ class Node:
         )
         self._life.opened(partial(kafka.close, config.shutdown_grace_ms))
         self._life.opened(log.stop)
-        session = self.parts.session = BrokerSession(
-            self._runtime,
-            config=BrokerSessionConfig(
-                cluster_id=meta.cluster_id,
-                broker_id=meta.node_id,
-                directory_id=meta.directory_id,
-                grpc_address=config.advertised_grpc or listener.address,
-                rack=config.rack,
-                boot_id=self._runtime.files.boot_id(),
-                clean_start=directory.was_clean,
-                replica_address=config.advertised_replica,
-                features=OWN_FEATURES,
-                session_timeout_ms=config.session_timeout_ms,
-            ),
-            publisher=publisher,
-            controllers=Controllers(member.addresses, leader=lambda: member.raft.leader_id),
+        session = self.parts.session = self._session(
+            directory,
+            publisher,
+            member,
+            grpc_address=config.advertised_grpc or listener.address,
+            kafka_listeners=advertised_kafka(config, kafka_addresses),
         )
         member.machine.on_leadership(session.leader_changed)
         admin.attach(session)
@@ -313,6 +303,35 @@ class Node:
             grpc=listener.address,
             controller=member.listener.address,
             kafka=next(iter(kafka_addresses.values()), None),
+        )
+
+    def _session(
+        self,
+        directory: Directory,
+        publisher: MetadataPublisher,
+        member: Member,
+        *,
+        grpc_address: str,
+        kafka_listeners: tuple[tuple[str, str], ...],
+    ) -> BrokerSession:
+        config, meta = self._config, directory.meta
+        return BrokerSession(
+            self._runtime,
+            config=BrokerSessionConfig(
+                cluster_id=meta.cluster_id,
+                broker_id=meta.node_id,
+                directory_id=meta.directory_id,
+                grpc_address=grpc_address,
+                rack=config.rack,
+                boot_id=self._runtime.files.boot_id(),
+                clean_start=directory.was_clean,
+                replica_address=config.advertised_replica,
+                features=OWN_FEATURES,
+                kafka_listeners=kafka_listeners,
+                session_timeout_ms=config.session_timeout_ms,
+            ),
+            publisher=publisher,
+            controllers=Controllers(member.addresses, leader=lambda: member.raft.leader_id),
         )
 
     async def _leave(self, session: BrokerSession, publisher: MetadataPublisher) -> None:

@@ -1,0 +1,207 @@
+"""Metadata: the brokers, and topics with who leads their partitions.
+
+A topic that is asked for by name and unknown is created where the configuration and the request
+allow it, and is usable when the answer comes. Fenced brokers are nobody's leaders and are left out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from ....errors import (
+    InvalidRequest,
+    InvalidTopic,
+    QuorumlogError,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from ....ids import NO_NODE, NodeId
+from ....metadata import MetadataImage, PartitionImage, TopicImage, check_topic_name
+from ....proto import admin_pb2
+from ....runtime import CallContext
+from ..api import Answer, Api, Call, Door, Fields
+from ..codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE
+from ..endpoints import Endpoint, endpoints
+from ..messages import code_of
+from ..parts import outcomes
+from ..rights import cluster_operations, topic_operations
+
+CREATION_MS_MAX: Final = 5_000
+"""What a client waits for a topic to be created at most; it asks again then."""
+
+NO_ID: Final = bytes(16)
+
+_KNOWS_IDS: Final = 12  # from this version on; 10 and 11 have a field for them and no meaning
+_TELL_OF_CLUSTER_RIGHTS: Final = range(8, 11)  # DescribeCluster does since
+_KNOWS_LISTENERS: Final = 6  # from this version on
+_KNOWS_ONLY_LISTS: Final = 0  # of topics: an empty one asks for all
+_TELLS_ONLY_THE_LIVING: Final = 0  # who reads it looks every replica up among the brokers
+
+
+async def metadata(door: Door, call: Call) -> Answer:
+    """Tell of the brokers and of the topics that are asked for."""
+    cluster = await door.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
+    wanted, creations = _wanted(call), {}
+    if wanted is not None:
+        creations = await _create_unknown(door, call, [name for name, _ in wanted if name])
+    image = door.image
+    alive = endpoints(image, call.client, asked=door.replicas.node_id)
+    view = _View(call=call, image=image, alive=alive, creations=creations)
+    if wanted is None:
+        topics = [view.topic(topic) for topic in image.sorted_topics()]
+    else:
+        topics = [view.wanted(name, topic_id) for name, topic_id in wanted]
+    answer: dict[str, Any] = {
+        "brokers": broker_fields(alive.values()),
+        "cluster_id": cluster.cluster_id,
+        "controller_id": controller_of(alive, cluster.controller_id, door.replicas.node_id),
+        "topics": topics,
+    }
+    if call.version in _TELL_OF_CLUSTER_RIGHTS:
+        is_asked = call.body.include_cluster_authorized_operations
+        answer["cluster_authorized_operations"] = cluster_operations(is_asked=is_asked)
+    return answer
+
+
+def broker_fields(brokers: Iterable[Endpoint]) -> list[Fields]:
+    """Return brokers as answers carry them."""
+    return [
+        {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
+        for each in brokers
+    ]
+
+
+def controller_of(alive: Mapping[NodeId, Endpoint], controller_id: int, asked: NodeId) -> int:
+    """Return the broker that shall be asked for changes. Each one relays them; the controller
+    itself, if it is among them, answers soonest."""
+    for node_id in (NodeId(controller_id), asked, *alive):
+        if node_id in alive:
+            return node_id
+    return NO_NODE
+
+
+# --- what is asked for ---------------------------------------------------------------------------
+
+
+def _wanted(call: Call) -> list[tuple[str | None, bytes]] | None:
+    """Return name and id of what is asked for, each once; None: every topic."""
+    topics = call.body.topics
+    if topics is None or (call.version == _KNOWS_ONLY_LISTS and not topics):
+        return None
+    return list(
+        dict.fromkeys((each.name, _raw(getattr(each, "topic_id", None))) for each in topics)
+    )
+
+
+def _raw(topic_id: UUID | None) -> bytes:
+    return NO_ID if topic_id is None else topic_id.bytes
+
+
+async def _create_unknown(door: Door, call: Call, names: Sequence[str]) -> dict[str, int]:
+    """Create the topics that nobody knows, if that is wanted; returns what came of each: an error
+    code, or 0."""
+    unknown = [name for name in names if door.image.topic(name) is None]
+    if not unknown or not door.settings.auto_create_topics:
+        return {}
+    if not getattr(call.body, "allow_auto_topic_creation", True):
+        return {}
+    context = CallContext(deadline_ms=call.began_ms + CREATION_MS_MAX, peer=call.client.peer)
+
+    async def create(name: str) -> None:
+        await door.admin.create_topic(admin_pb2.CreateTopicRequest(name=name), context)
+
+    results = await outcomes(door, unknown, create)
+    return dict(zip(unknown, map(_outcome_code, results), strict=True))
+
+
+def _outcome_code(error: QuorumlogError | None) -> int:
+    """Return what a client is told of a topic that this broker does not know yet all the same."""
+    if error is None or isinstance(error, TopicAlreadyExists) or error.retriable:
+        return LEADER_NOT_AVAILABLE  # it is coming, or may come: ask again
+    return code_of(error)
+
+
+# --- what is answered ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """The topics of an image as a version of the request sees them."""
+
+    call: Call
+    image: MetadataImage
+    alive: Mapping[NodeId, Endpoint]
+    creations: Mapping[str, int]  # by name: the error code, 0 once it is there
+
+    def wanted(self, name: str | None, topic_id: bytes) -> Fields:
+        """Return what is known of a topic that was asked for."""
+        if self.call.version < _KNOWS_IDS and (name is None or topic_id != NO_ID):
+            return _unknown(InvalidRequest.code, name or "", topic_id)
+        if topic_id != NO_ID:
+            topic = self.image.topic_of_id(topic_id)
+            return (
+                _unknown(UnknownTopicId.code, None, topic_id)
+                if topic is None
+                else self.topic(topic)
+            )
+        if name is None:
+            return _unknown(InvalidRequest.code, None, topic_id)
+        topic = self.image.topic(name)
+        if topic is not None:
+            return self.topic(topic)
+        return _unknown(self.creations.get(name) or _missing(name), name, topic_id)
+
+    def topic(self, topic: TopicImage) -> Fields:
+        """Return a topic with its partitions."""
+        return {
+            "error_code": 0,
+            "name": topic.name,
+            "topic_id": topic.id,
+            "partitions": [self._partition(*each) for each in topic.sorted_partitions()],
+            "topic_authorized_operations": topic_operations(
+                is_asked=getattr(self.call.body, "include_topic_authorized_operations", False)
+            ),
+        }
+
+    def _partition(self, index: int, partition: PartitionImage) -> Fields:
+        alive, replicas, isr = self.alive, partition.replicas, partition.isr
+        if self.call.version == _TELLS_ONLY_THE_LIVING:
+            replicas = tuple(node for node in replicas if node in alive)
+            isr = tuple(node for node in isr if node in alive)
+        is_led = partition.leader in alive
+        return {
+            "error_code": self._error_code(
+                partition, is_cut=len(replicas) < len(partition.replicas)
+            ),
+            "partition_index": index,
+            "leader_id": partition.leader if is_led else NO_NODE,
+            "leader_epoch": partition.leader_epoch,
+            "replica_nodes": replicas,
+            "isr_nodes": isr,
+            "offline_replicas": [node for node in partition.replicas if node not in alive],
+        }
+
+    def _error_code(self, partition: PartitionImage, *, is_cut: bool) -> int:
+        if partition.leader in self.alive:
+            return REPLICA_NOT_AVAILABLE if is_cut else 0
+        leader = self.image.broker(partition.leader)
+        if leader is None or leader.fenced or self.call.version < _KNOWS_LISTENERS:
+            return LEADER_NOT_AVAILABLE
+        return LISTENER_NOT_FOUND
+
+
+def _unknown(error_code: int, name: str | None, topic_id: bytes) -> Fields:
+    return {"error_code": error_code, "name": name, "topic_id": topic_id, "partitions": ()}
+
+
+def _missing(name: str) -> int:
+    try:
+        check_topic_name(name)
+    except InvalidTopic as error:
+        return error.code
+    return UnknownTopicOrPartition.code
+
+
+API: Final = Api(key=3, name="Metadata", low=0, high=13, flexible=9, handle=metadata)
