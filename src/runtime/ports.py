@@ -41,7 +41,7 @@ class Runtime:
 
 
 class Clock(Protocol):
-    """This node's two clocks."""
+    """This node's clocks."""
 
     def now_ms(self) -> int:
         """Monotonic milliseconds, equal to int(loop.time() * 1000); drifts, never goes back.
@@ -52,6 +52,10 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since 1970 (UTC); may jump either way. For timestamps, retention, logs;
         never a lease."""
+
+    def busy_us(self) -> int:
+        """Monotonic microseconds that move while a callback runs, from a start of their own: for
+        how long code keeps the loop, and nothing else. Simulated code takes no time."""
 
 
 class Entropy(Protocol):

@@ -133,6 +133,10 @@ class RealClock:
         """Milliseconds since 1970 (UTC)."""
         return time.time_ns() // 1_000_000
 
+    def busy_us(self) -> int:
+        """Microseconds of the machine's finest monotonic clock."""
+        return time.perf_counter_ns() // 1_000
+
 
 class RealEntropy:
     """A tree of streams below one key of the operating system's entropy.

@@ -26,3 +26,8 @@ class SimClock:
         """Milliseconds since 1970 on this machine's UTC clock."""
         self._process.check()
         return self._process.machine.utc_ms(self._loop.now_ns)
+
+    def busy_us(self) -> int:
+        """The virtual time, which stands still while code runs."""
+        self._process.check()
+        return int(self._loop.time_of(self._process) * 1_000_000)

@@ -5,9 +5,10 @@ its answer as plain fields by the names that the schemas have. It decides nothin
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
+from ...broker.quotas import Throttling
 from ...broker.shell.producer_ids import ProducerIds
 from ...broker.shell.replicas import ReplicaManager
 from ...metadata import MetadataImage
@@ -76,6 +77,7 @@ class Call:
     client_id: str  # empty: none
     body: Any  # the message of this version, or what the API's own `read` made of it
     client: Client
+    size: int = 0  # bytes of its frame, header included, for quotas and figures
     began_ms: int  # Clock.now_ms() when it had arrived
     context: CallContext  # for the handlers of gRPC's services: its deadline
 
@@ -91,6 +93,7 @@ class Door:
     quorum: QuorumService
     producer_ids: ProducerIds
     settings: KafkaSettings
+    throttling: Throttling = field(default_factory=Throttling)  # what clients owe; see `charging`
 
     @property
     def image(self) -> MetadataImage:

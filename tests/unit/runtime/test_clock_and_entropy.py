@@ -37,6 +37,17 @@ def test_wall_clock_counts_milliseconds_since_1970(run: Run) -> None:
     run(main)
 
 
+def test_busy_microseconds_never_go_back_and_pass_with_the_loops_time(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        before_us = runtime.clock.busy_us()
+        seen = [runtime.clock.busy_us() for _ in range(100)]
+        assert seen == sorted(seen)
+        await asyncio.sleep(0.02)
+        assert runtime.clock.busy_us() - before_us >= 19_000
+
+    run(main)
+
+
 def draws(entropy: Entropy) -> list[object]:
     return [entropy.below(1 << 60), entropy.uniform(-1.0, 1.0), entropy.token(100)]
 

@@ -100,10 +100,9 @@ def test_a_change_forgives_those_whose_quota_changed_and_nobody_else() -> None:
 def test_a_quota_that_is_taken_away_counts_no_more() -> None:
     throttling = Throttling()
     throttling.apply({ALICE: {REQUEST_PERCENTAGE: 1.0}})
-    assert throttling.counts_work
+    before = throttling.is_idle, throttling.counts_work
     throttling.apply({})
-    assert throttling.is_idle
-    assert not throttling.counts_work
+    assert [before, (throttling.is_idle, throttling.counts_work)] == [(False, True), (True, False)]
     assert produce(throttling, 10**9) == 0
 
 
