@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from ..broker.shell.producer_ids import ProducerIds
 from ..broker.shell.replicas import ReplicaManager
 from ..metadata.shell.publisher import MetadataPublisher
 from ..runtime import Runtime, Scope
-from ..wire.grpc import AdminService, QuorumService
+from ..wire.grpc import AdminService, QuorumService, TransactionsService
 from ..wire.kafka import Door, KafkaServer, KafkaSettings
 from .addresses import ANY_HOST, split_listener
 from .config import NodeConfig
@@ -21,7 +20,7 @@ async def open_kafka(
     metadata: MetadataPublisher,
     admin: AdminService,
     quorum: QuorumService,
-    producer_ids: ProducerIds,
+    transactions: TransactionsService,
 ) -> tuple[KafkaServer, dict[str, str]]:
     """Open every Kafka listener; returns their addresses by name. Raises AddressInUse."""
     settings = KafkaSettings(
@@ -39,7 +38,7 @@ async def open_kafka(
         metadata=metadata,
         admin=admin,
         quorum=quorum,
-        producer_ids=producer_ids,
+        transactions=transactions,
         settings=settings,
     )
     server = KafkaServer(door, scope)

@@ -244,6 +244,7 @@ class Node:
         config, meta = self._config, directory.meta
         log = LogService(self._runtime, replicas, publisher, self._limits())
         producer_ids = ProducerIds(self._runtime.clock)
+        transactions = TransactionsService(self._runtime, producer_ids)
         admin = AdminService(
             self._runtime,
             publisher,
@@ -261,7 +262,7 @@ class Node:
             {
                 **log.handlers(),
                 **admin.handlers(),
-                **TransactionsService(self._runtime, producer_ids).handlers(),
+                **transactions.handlers(),
                 **followers.handlers(),
                 **member.quorum.handlers(),
             },
@@ -277,7 +278,7 @@ class Node:
             metadata=publisher,
             admin=admin,
             quorum=member.quorum,
-            producer_ids=producer_ids,
+            transactions=transactions,
         )
         self._life.opened(partial(kafka.close, config.shutdown_grace_ms))
         self._life.opened(log.stop)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
 from ...broker.quotas import Throttling
-from ...broker.shell.producer_ids import ProducerIds
 from ...broker.shell.replicas import ReplicaManager
 from ...metadata import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...runtime import Buffer, CallContext, File, Runtime
-from ..grpc import AdminService, QuorumService
+from ..grpc import AdminService, QuorumService, TransactionsService
 from .settings import KafkaSettings
 
 ANONYMOUS: Final = "ANONYMOUS"
@@ -91,7 +90,7 @@ class Door:
     metadata: MetadataPublisher
     admin: AdminService
     quorum: QuorumService
-    producer_ids: ProducerIds
+    transactions: TransactionsService
     settings: KafkaSettings
     throttling: Throttling = field(default_factory=Throttling)  # what clients owe; see `charging`
 

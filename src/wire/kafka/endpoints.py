@@ -6,9 +6,10 @@ Then the host is the one by which the client has come, if both brokers are on on
 the addresses of their gRPC listeners say, else the other's host there.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...ids import NodeId
+from ...ids import NO_NODE, NodeId
 from ...metadata import BrokerImage, MetadataImage
 from .api import Client
 
@@ -46,6 +47,15 @@ def endpoints(
             is_fenced=broker.fenced,
         )
     return found
+
+
+def controller_of(alive: Mapping[NodeId, Endpoint], controller_id: int, asked: NodeId) -> int:
+    """Return the broker that shall be asked for changes. Each one relays them; the controller
+    itself, if it is among them, answers soonest."""
+    for node_id in (NodeId(controller_id), asked, *alive):
+        if node_id in alive:
+            return node_id
+    return NO_NODE
 
 
 def _host_of(broker: BrokerImage, client: Client, *, here: BrokerImage | None) -> str:

@@ -6,27 +6,26 @@ allow it, and is usable when the answer comes. Fenced brokers are nobody's leade
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from ....errors import (
     InvalidRequest,
-    InvalidTopic,
     QuorumlogError,
     TopicAlreadyExists,
     UnknownTopicId,
-    UnknownTopicOrPartition,
 )
-from ....ids import NO_NODE, NodeId
-from ....metadata import MetadataImage, PartitionImage, TopicImage, check_topic_name
+from ....ids import NodeId
+from ....metadata import MetadataImage, PartitionImage, TopicImage
 from ....proto import admin_pb2
 from ....runtime import CallContext
 from ..api import Answer, Api, Call, Door, Fields
 from ..codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE
-from ..endpoints import Endpoint, endpoints
+from ..endpoints import Endpoint, controller_of, endpoints
 from ..messages import code_of
 from ..parts import outcomes
 from ..rights import cluster_operations, topic_operations
+from ..topic_fields import missing_code, no_topic, place_fields
 
 CREATION_MS_MAX: Final = 5_000
 """What a client waits for a topic to be created at most; it asks again then."""
@@ -54,7 +53,7 @@ async def metadata(door: Door, call: Call) -> Answer:
     else:
         topics = [view.wanted(name, topic_id) for name, topic_id in wanted]
     answer: dict[str, Any] = {
-        "brokers": broker_fields(alive.values()),
+        "brokers": _broker_fields(alive.values()),
         "cluster_id": cluster.cluster_id,
         "controller_id": controller_of(alive, cluster.controller_id, door.replicas.node_id),
         "topics": topics,
@@ -65,21 +64,11 @@ async def metadata(door: Door, call: Call) -> Answer:
     return answer
 
 
-def broker_fields(brokers: Iterable[Endpoint]) -> list[Fields]:
-    """Return brokers as answers carry them."""
+def _broker_fields(brokers: Iterable[Endpoint]) -> list[Fields]:
     return [
         {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
         for each in brokers
     ]
-
-
-def controller_of(alive: Mapping[NodeId, Endpoint], controller_id: int, asked: NodeId) -> int:
-    """Return the broker that shall be asked for changes. Each one relays them; the controller
-    itself, if it is among them, answers soonest."""
-    for node_id in (NodeId(controller_id), asked, *alive):
-        if node_id in alive:
-            return node_id
-    return NO_NODE
 
 
 # --- what is asked for ---------------------------------------------------------------------------
@@ -138,20 +127,22 @@ class _View:
     def wanted(self, name: str | None, topic_id: bytes) -> Fields:
         """Return what is known of a topic that was asked for."""
         if self.call.version < _KNOWS_IDS and (name is None or topic_id != NO_ID):
-            return _unknown(InvalidRequest.code, name or "", topic_id)
+            return no_topic(InvalidRequest.code, name=name or "", topic_id=topic_id)
         if topic_id != NO_ID:
             topic = self.image.topic_of_id(topic_id)
             return (
-                _unknown(UnknownTopicId.code, None, topic_id)
+                no_topic(UnknownTopicId.code, name=None, topic_id=topic_id)
                 if topic is None
                 else self.topic(topic)
             )
         if name is None:
-            return _unknown(InvalidRequest.code, None, topic_id)
+            return no_topic(InvalidRequest.code, name=None, topic_id=topic_id)
         topic = self.image.topic(name)
         if topic is not None:
             return self.topic(topic)
-        return _unknown(self.creations.get(name) or _missing(name), name, topic_id)
+        return no_topic(
+            self.creations.get(name) or missing_code(name), name=name, topic_id=topic_id
+        )
 
     def topic(self, topic: TopicImage) -> Fields:
         """Return a topic with its partitions."""
@@ -166,42 +157,21 @@ class _View:
         }
 
     def _partition(self, index: int, partition: PartitionImage) -> Fields:
-        alive, replicas, isr = self.alive, partition.replicas, partition.isr
-        if self.call.version == _TELLS_ONLY_THE_LIVING:
-            replicas = tuple(node for node in replicas if node in alive)
-            isr = tuple(node for node in isr if node in alive)
-        is_led = partition.leader in alive
-        return {
-            "error_code": self._error_code(
-                partition, is_cut=len(replicas) < len(partition.replicas)
-            ),
-            "partition_index": index,
-            "leader_id": partition.leader if is_led else NO_NODE,
-            "leader_epoch": partition.leader_epoch,
-            "replica_nodes": replicas,
-            "isr_nodes": isr,
-            "offline_replicas": [node for node in partition.replicas if node not in alive],
-        }
+        fields = place_fields(index, partition, alive=self.alive)
+        down = fields["offline_replicas"]
+        if self.call.version == _TELLS_ONLY_THE_LIVING and down:
+            for name in ("replica_nodes", "isr_nodes"):
+                fields = {**fields, name: [node for node in fields[name] if node not in down]}
+        return {**fields, "error_code": self._error_code(partition, is_whole=not down)}
 
-    def _error_code(self, partition: PartitionImage, *, is_cut: bool) -> int:
+    def _error_code(self, partition: PartitionImage, *, is_whole: bool) -> int:
         if partition.leader in self.alive:
-            return REPLICA_NOT_AVAILABLE if is_cut else 0
+            is_told = is_whole or self.call.version > _TELLS_ONLY_THE_LIVING
+            return 0 if is_told else REPLICA_NOT_AVAILABLE
         leader = self.image.broker(partition.leader)
         if leader is None or leader.fenced or self.call.version < _KNOWS_LISTENERS:
             return LEADER_NOT_AVAILABLE
         return LISTENER_NOT_FOUND
-
-
-def _unknown(error_code: int, name: str | None, topic_id: bytes) -> Fields:
-    return {"error_code": error_code, "name": name, "topic_id": topic_id, "partitions": ()}
-
-
-def _missing(name: str) -> int:
-    try:
-        check_topic_name(name)
-    except InvalidTopic as error:
-        return error.code
-    return UnknownTopicOrPartition.code
 
 
 API: Final = Api(key=3, name="Metadata", low=0, high=13, flexible=9, handle=metadata)

@@ -3,19 +3,47 @@
 from typing import Final
 
 from ..api import Api
+from .add_raft_voter import API as ADD_RAFT_VOTER
 from .api_versions import API as API_VERSIONS
+from .create_partitions import API as CREATE_PARTITIONS
 from .create_topics import API as CREATE_TOPICS
+from .delete_records import API as DELETE_RECORDS
+from .delete_topics import API as DELETE_TOPICS
+from .describe_cluster import API as DESCRIBE_CLUSTER
+from .describe_quorum import API as DESCRIBE_QUORUM
+from .describe_topic_partitions import API as DESCRIBE_TOPIC_PARTITIONS
+from .elect_leaders import API as ELECT_LEADERS
 from .fetch import API as FETCH
+from .find_coordinator import API as FIND_COORDINATOR
+from .init_producer_id import API as INIT_PRODUCER_ID
 from .list_offsets import API as LIST_OFFSETS
+from .list_partition_reassignments import API as LIST_PARTITION_REASSIGNMENTS
 from .metadata import API as METADATA
 from .produce import API as PRODUCE
+from .remove_raft_voter import API as REMOVE_RAFT_VOTER
+from .unregister_broker import API as UNREGISTER_BROKER
+from .update_features import API as UPDATE_FEATURES
 
 APIS: Final[tuple[Api, ...]] = (
     PRODUCE,
     FETCH,
     LIST_OFFSETS,
     METADATA,
+    FIND_COORDINATOR,
     API_VERSIONS,
     CREATE_TOPICS,
+    DELETE_TOPICS,
+    DELETE_RECORDS,
+    INIT_PRODUCER_ID,
+    CREATE_PARTITIONS,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
+    DESCRIBE_QUORUM,
+    UPDATE_FEATURES,
+    DESCRIBE_CLUSTER,
+    UNREGISTER_BROKER,
+    DESCRIBE_TOPIC_PARTITIONS,
+    ADD_RAFT_VOTER,
+    REMOVE_RAFT_VOTER,
 )
 """By ascending key."""

@@ -1,0 +1,51 @@
+"""DescribeCluster: its id, its brokers, and whom to ask for changes (KIP-700, KIP-919)."""
+
+from typing import Final
+
+from ....proto import admin_pb2
+from ..api import Answer, Api, Call, Door
+from ..codes import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
+from ..endpoints import controller_of, endpoints
+from ..rights import cluster_operations
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+async def describe_cluster(door: Door, call: Call) -> Answer:
+    """Tell of the cluster. Controllers are no clients' business: they have no Kafka listener."""
+    body, asked = call.body, door.replicas.node_id
+    cluster = await door.admin.describe_cluster(admin_pb2.DescribeClusterRequest(), call.context)
+    kind = getattr(body, "endpoint_type", BROKERS)
+    if kind != BROKERS:
+        is_known = kind == CONTROLLERS
+        return {
+            "error_code": MISMATCHED_ENDPOINT_TYPE if is_known else UNSUPPORTED_ENDPOINT_TYPE,
+            "error_message": f"this is a broker's listener; ask it for brokers ({BROKERS})",
+            "endpoint_type": BROKERS,
+            "cluster_id": cluster.cluster_id,
+        }
+    alive = endpoints(door.image, call.client, asked=asked)
+    told = alive
+    if getattr(body, "include_fenced_brokers", False):
+        told = endpoints(door.image, call.client, asked=asked, with_fenced=True)
+    return {
+        "cluster_id": cluster.cluster_id,
+        "controller_id": controller_of(alive, cluster.controller_id, asked),
+        "brokers": [
+            {
+                "broker_id": each.node_id,
+                "host": each.host,
+                "port": each.port,
+                "rack": each.rack,
+                "is_fenced": each.is_fenced,
+            }
+            for each in told.values()
+        ],
+        "cluster_authorized_operations": cluster_operations(
+            is_asked=body.include_cluster_authorized_operations
+        ),
+    }
+
+
+API: Final = Api(key=60, name="DescribeCluster", low=0, high=2, flexible=0, handle=describe_cluster)

@@ -1,0 +1,93 @@
+"""DescribeTopicPartitions: topics in pages, with the replicas that may lead when no other can
+(KIP-966)."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ....errors import InvalidRequest
+from ..api import Answer, Api, Call, Door, Fields
+from ..endpoints import endpoints
+from ..rights import topic_operations
+from ..topic_fields import missing_code, no_topic, place_fields
+
+PARTITIONS_MAX: Final = 2_000
+"""Of one answer, whatever is asked for."""
+
+NO_ID: Final = bytes(16)
+
+
+async def describe_topic_partitions(door: Door, call: Call) -> Answer:
+    """Describe topics by ascending name, as many partitions as were asked for, and say where the
+    next page begins."""
+    body, image = call.body, door.image
+    named = {each.name for each in body.topics}
+    if not _is_sound(body.cursor, named):
+        return {
+            "topics": [
+                no_topic(InvalidRequest.code, name=name, topic_id=NO_ID) for name in sorted(named)
+            ]
+        }
+    alive = endpoints(image, call.client, asked=door.replicas.node_id)
+    room = max(1, min(body.response_partition_limit, PARTITIONS_MAX))
+    topics: list[Fields] = []
+    for name, begin in _from(body.cursor, named or set(image.topics_by_name)):
+        if room == 0:
+            return _page(topics, next_at=(name, begin))
+        topic = image.topic(name)
+        if topic is None:
+            topics.append(no_topic(missing_code(name), name=name, topic_id=NO_ID))
+            continue
+        entries = topic.sorted_partitions()[begin:]
+        topics.append(
+            {
+                "error_code": 0,
+                "name": name,
+                "topic_id": topic.id,
+                "topic_authorized_operations": topic_operations(is_asked=True),
+                "partitions": [
+                    {
+                        **place_fields(index, partition, alive=alive),
+                        "eligible_leader_replicas": partition.elr,
+                        "last_known_elr": partition.last_known_elr,
+                    }
+                    for index, partition in entries[:room]
+                ],
+            }
+        )
+        if len(entries) > room:
+            return _page(topics, next_at=(name, begin + room))
+        room -= len(entries)
+    return _page(topics, next_at=None)
+
+
+def _is_sound(cursor: Any, named: set[str]) -> bool:
+    """Whether a cursor is one that an earlier answer to the same question can have had."""
+    if cursor is None:
+        return True
+    return cursor.partition_index >= 0 and (not named or cursor.topic_name in named)
+
+
+def _from(cursor: Any, names: set[str]) -> Iterator[tuple[str, int]]:
+    """Yield the names from a cursor on, and the partition at which each begins."""
+    for name in sorted(names):
+        if cursor is None or name > cursor.topic_name:
+            yield name, 0
+        elif name == cursor.topic_name:
+            yield name, cursor.partition_index
+
+
+def _page(topics: list[Fields], *, next_at: tuple[str, int] | None) -> Fields:
+    cursor = None
+    if next_at is not None:
+        cursor = {"topic_name": next_at[0], "partition_index": next_at[1]}
+    return {"topics": topics, "next_cursor": cursor}
+
+
+API: Final = Api(
+    key=75,
+    name="DescribeTopicPartitions",
+    low=0,
+    high=0,
+    flexible=0,
+    handle=describe_topic_partitions,
+)

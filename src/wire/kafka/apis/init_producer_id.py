@@ -1,0 +1,47 @@
+"""InitProducerId: an id for a producer that numbers its batches (KIP-98, KIP-360)."""
+
+from typing import Final
+
+from ....errors import InvalidRequest, QuorumlogError
+from ....proto import transactions_pb2 as pb
+from ..api import Answer, Api, Call, Door, Fields
+from ..codes import COORDINATOR_LOAD_IN_PROGRESS
+from ..messages import code_of
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+
+
+async def init_producer_id(door: Door, call: Call) -> Answer:
+    """Give an id, or the next epoch of the one that the producer has."""
+    body = call.body
+    if body.transactional_id == "":  # no id is null; there, an empty text is the same as none
+        return _refusal(InvalidRequest("transactional_id is empty; give one, or null for none"))
+    request = pb.InitProducerIdRequest(transactional_id=body.transactional_id or "")
+    current = getattr(body, "producer_id", NO_PRODUCER_ID)
+    if current != NO_PRODUCER_ID:
+        request.current.producer_id = current
+        request.current.producer_epoch = body.producer_epoch
+    try:
+        answer = await door.transactions.init_producer_id(request, call.context)
+    except QuorumlogError as error:
+        return _refusal(error)
+    given = answer.producer
+    return {
+        "error_code": 0,
+        "producer_id": given.producer_id,
+        "producer_epoch": given.producer_epoch,
+    }
+
+
+def _refusal(error: QuorumlogError) -> Fields:
+    """Return an error. Where asking again may help, it is the one that every client asks again
+    after, since no coordinator is concerned."""
+    return {
+        "error_code": COORDINATOR_LOAD_IN_PROGRESS if error.retriable else code_of(error),
+        "producer_id": NO_PRODUCER_ID,
+        "producer_epoch": NO_PRODUCER_EPOCH,
+    }
+
+
+API: Final = Api(key=22, name="InitProducerId", low=0, high=5, flexible=2, handle=init_producer_id)
