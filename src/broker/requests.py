@@ -3,12 +3,14 @@
 Both front doors (gRPC, the Kafka protocol) translate to these. Nothing here decides or waits.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidTxnState, QuorumlogError
 from ..ids import Epoch, Offset
 from ..records.batch import HEADER_SIZE, TRANSACTIONAL_BIT
 from ..records.compression import Buffer
+from ..storage import Range
 
 LATEST = -1  # as a timestamp: the high watermark
 EARLIEST = -2  # as a timestamp: the log start offset
@@ -48,6 +50,8 @@ class FetchSpec:
     leader_epoch: int | None  # None: not checked
     topic_id: bytes = b""  # empty: not checked
     rack: str = ""  # that the reader is in; empty: none
+    committed_only: bool = False  # nothing from the last stable offset on
+    last_epoch: int = -1  # of the last record that the reader has; -1: it does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,35 @@ class FetchOutcome:
     preferred_replica: int | None = None  # the node in the reader's rack, to read from instead
 
 
+@dataclass(slots=True)  # not frozen: a fetch makes one a partition
+class FoundRecords:
+    """Where a partition's records lie, for who sends them from their file; or an error.
+
+    Whoever has it releases it, once.
+    """
+
+    spec: FetchSpec
+    high_watermark: int = -1  # -1 on an error
+    last_stable_offset: int = -1  # -1 on an error
+    log_start_offset: int = -1  # -1 when unknown
+    range: Range | None = None  # located whole batches; None: there is nothing new
+    aborted: Sequence[tuple[int, int]] = ()  # producer id, first offset; with `committed_only`
+    diverging: tuple[int, int] | None = None  # epoch and its end, where the reader's log parts
+    error: QuorumlogError | None = None
+    preferred_replica: int | None = None  # the node in the reader's rack, to read from instead
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return 0 if self.range is None else self.range.size
+
+    def release(self) -> None:
+        """Give back the lease on the file."""
+        if self.range is not None:
+            self.range.release()
+            self.range = None
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
     """One position to translate into an offset."""
@@ -72,6 +105,8 @@ class OffsetSpec:
     partition: int
     timestamp_ms: int  # milliseconds since 1970, or LATEST, EARLIEST, MAX_TIMESTAMP
     topic_id: bytes = b""  # empty: not checked
+    leader_epoch: int | None = None  # None: not checked
+    committed_only: bool = False  # LATEST is the last stable offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ from .requests import (
     FencedLeaderEpoch,
     InvalidRecord,
     InvalidRequest,
+    InvalidRequiredAcks,
     InvalidTimestamp,
     MessageTooLarge,
     NotEnoughReplicas,
@@ -83,6 +84,7 @@ from .requests import (
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompression,
+    UnsupportedForMessageFormat,
 )
 from .storage import (
     DirectoryInUse,
@@ -122,6 +124,8 @@ __all__ = [
     "InvalidReplicaAssignment",
     "InvalidReplicationFactor",
     "InvalidRequest",
+    "InvalidRequiredAcks",
+    "UnsupportedForMessageFormat",
     "InvalidTimestamp",
     "InvalidTopic",
     "InvalidTxnState",

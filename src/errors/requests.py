@@ -53,6 +53,19 @@ class InvalidRequest(QuorumlogError, code=42, name="INVALID_REQUEST", status="IN
     """A field of the request is missing, contradictory or out of range; says which."""
 
 
+class InvalidRequiredAcks(
+    QuorumlogError, code=21, name="INVALID_REQUIRED_ACKS", status="INVALID_ARGUMENT"
+):
+    """There is no such demand for acknowledgement. Give -1 (all), 0 or 1."""
+
+
+class UnsupportedForMessageFormat(
+    QuorumlogError, code=43, name="UNSUPPORTED_FOR_MESSAGE_FORMAT", status="INVALID_ARGUMENT"
+):
+    """The records have an old format, which is not taken. Use a client that writes record batches
+    of version 2."""
+
+
 class OffsetOutOfRange(QuorumlogError, code=1, name="OFFSET_OUT_OF_RANGE", status="OUT_OF_RANGE"):
     """The offset is below the log start or above the log end; says both bounds. Seek to one that
     is there, or let a consumer do so by `on_out_of_range`."""

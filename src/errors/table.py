@@ -62,6 +62,7 @@ from .requests import (
     FencedLeaderEpoch,
     InvalidRecord,
     InvalidRequest,
+    InvalidRequiredAcks,
     InvalidTimestamp,
     MessageTooLarge,
     NotEnoughReplicas,
@@ -76,6 +77,7 @@ from .requests import (
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompression,
+    UnsupportedForMessageFormat,
 )
 from .storage import (
     DirectoryInUse,
@@ -101,6 +103,8 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     MessageTooLarge,
     UnsupportedCompression,
     InvalidRequest,
+    InvalidRequiredAcks,
+    UnsupportedForMessageFormat,
     OffsetOutOfRange,
     UnknownTopicOrPartition,
     UnknownTopicId,

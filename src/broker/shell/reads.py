@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...errors import OffsetNotAvailable, OffsetOutOfRange, Overloaded, QuorumlogError
-from ...ids import NodeId
+from ...ids import NodeId, Offset
 from ...metrics import LATENCY_MS, Histogram
 from ...runtime import Clock
 from ...storage import Range
@@ -24,6 +24,7 @@ from ..requests import (
     MAX_TIMESTAMP,
     FetchOutcome,
     FetchSpec,
+    FoundRecords,
     OffsetOutcome,
     OffsetSpec,
 )
@@ -43,6 +44,12 @@ class _Part:
     range: Range | None = None
     error: QuorumlogError | None = None
     preferred: NodeId | None = None  # to read from instead
+    diverging: tuple[int, int] | None = None  # epoch and its end, where the reader's log parts
+
+    @property
+    def is_final(self) -> bool:
+        """Whether waiting would not change it."""
+        return not (self.error is None and self.preferred is None and self.diverging is None)
 
 
 class ReadFigures:
@@ -55,9 +62,9 @@ class ReadFigures:
         self.at_once_ms = Histogram(LATENCY_MS)
         self.waited_ms = Histogram(LATENCY_MS)  # of fetches that waited for records
 
-    def answered(self, outcomes: Sequence[FetchOutcome], took_ms: int, *, waited: bool) -> None:
-        """A fetch was answered."""
-        self.fetched_bytes += sum(len(outcome.records) for outcome in outcomes)
+    def answered(self, size: int, took_ms: int, *, waited: bool) -> None:
+        """A fetch was answered with so many bytes of records."""
+        self.fetched_bytes += size
         (self.waited_ms if waited else self.at_once_ms).observe(took_ms)
 
 
@@ -94,18 +101,40 @@ class Reads:
         elsewhere, or when `max_wait_ms` is 0. `max_bytes` bounds the sum; the first batch comes
         even if larger. Raises Overloaded when it would have to wait and too many do.
         """
-        began_ms, waited = self._clock.now_ms(), False
-        deadline_ms = began_ms + max_wait_ms
+        began_ms = self._clock.now_ms()
+        parts, waited = await self._planned(specs, max_wait_ms, min_bytes, max_bytes)
+        outcomes = await self._read_all(parts)
+        size = sum(len(outcome.records) for outcome in outcomes)
+        self.figures.answered(size, self._clock.now_ms() - began_ms, waited=waited)
+        return outcomes
+
+    async def find(
+        self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
+    ) -> list[FoundRecords]:
+        """Do as `fetch` does, and return where the records lie; the caller releases each."""
+        began_ms = self._clock.now_ms()
+        parts, waited = await self._planned(specs, max_wait_ms, min_bytes, max_bytes)
+        try:
+            found = [await self._found(part) for part in parts]
+        except BaseException:
+            _release(parts)
+            raise
+        size = sum(one.size for one in found)
+        self.figures.answered(size, self._clock.now_ms() - began_ms, waited=waited)
+        return found
+
+    async def _planned(
+        self, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int
+    ) -> tuple[list[_Part], bool]:
+        """Plan again and again until it is an answer; returns whether that took waiting, too."""
+        deadline_ms, waited = self._clock.now_ms() + max_wait_ms, False
         while True:
             parts = await self._open_all(specs)
             size = _plan(parts, max_bytes)
             left_ms = deadline_ms - self._clock.now_ms()
-            failed = any(part.error is not None or part.preferred is not None for part in parts)
-            if size >= max(1, min_bytes) or failed or left_ms <= 0 or self._stopping:
-                outcomes = await self._read_all(parts)
-                took_ms = self._clock.now_ms() - began_ms
-                self.figures.answered(outcomes, took_ms, waited=waited)
-                return outcomes
+            is_final = any(part.is_final for part in parts)
+            if size >= max(1, min_bytes) or is_final or left_ms <= 0 or self._stopping:
+                return parts, waited
             _release(parts)
             waited = True
             if not await self._woken(parts, left_ms):
@@ -186,14 +215,46 @@ class Reads:
         except QuorumlogError as error:
             return FetchOutcome(spec, -1, -1, -1, b"", spec.offset, error)
 
+    async def _found(self, part: _Part) -> FoundRecords:
+        spec, replica, taken = part.spec, part.replica, part.range
+        try:
+            if part.error is not None:
+                raise part.error
+            assert replica is not None, f"{spec} has neither a replica nor an error"
+            if taken is not None:
+                await self._directory.locate(taken)
+                if not taken.size:  # only the lane could tell
+                    _release((part,))
+                    taken = None
+            log, high_watermark = replica.log, replica.partition.high_watermark
+            found = FoundRecords(
+                spec,
+                high_watermark,
+                min(high_watermark, log.last_stable_offset),
+                log.log_start_offset,
+                taken,
+                diverging=part.diverging,
+                preferred_replica=part.preferred,
+            )
+            if spec.committed_only and taken is not None:
+                aborted = log.producers.transactions.aborted_in(spec.offset, taken.next_offset)
+                found.aborted = [(each.producer_id, each.first_offset) for each in aborted]
+            return found
+        except QuorumlogError as error:
+            _release((part,))
+            return FoundRecords(spec, error=error)
+
     async def _list_offset(self, spec: OffsetSpec) -> OffsetOutcome:
         try:
             replica = self._find(spec.topic, spec.partition, spec.topic_id)
             log = await replica.opened()
             partition = replica.partition
-            partition.check_leader(None)
+            partition.check_leader(spec.leader_epoch)
             if spec.timestamp_ms == LATEST:
-                return OffsetOutcome(spec, partition.check_committed(), -1, partition.leader_epoch)
+                latest = partition.check_committed()
+                if spec.committed_only:
+                    latest = Offset(min(latest, log.last_stable_offset))
+                return OffsetOutcome(spec, latest, -1, partition.leader_epoch)
             if spec.timestamp_ms == EARLIEST:
                 return OffsetOutcome(spec, log.log_start_offset, -1, -1)
             found = await self._directory.offset_for_time(
@@ -222,7 +283,9 @@ def _plan(parts: Sequence[_Part], max_bytes: int) -> int:
                 part.preferred = partition.preferred_replica(spec.rack, spec.offset)
             else:  # who does not ask for another replica believes this one to lead
                 partition.check_leader(spec.leader_epoch)
-            if part.preferred is None:
+            if spec.last_epoch >= 0:
+                part.diverging = _diverging(replica, spec)
+            if part.preferred is None and part.diverging is None:
                 part.range = _range(replica, spec, max_bytes - size, first=size == 0)
         except QuorumlogError as error:
             part.error = error
@@ -246,14 +309,31 @@ def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Rang
             topic=spec.topic,
             partition=spec.partition,
         )
-    if spec.offset >= high_watermark or (left <= 0 and not first):
+    end_offset: int = high_watermark
+    if spec.committed_only:
+        end_offset = min(high_watermark, log.last_stable_offset)
+    if spec.offset >= end_offset or (left <= 0 and not first):
         return None
     return log.read(
         spec.offset,
         max_bytes=min(spec.max_bytes, max(left, 1)),
-        end_offset=high_watermark,
+        end_offset=end_offset,
         min_one=first,
     )
+
+
+def _diverging(replica: Replica, spec: FetchSpec) -> tuple[int, int] | None:
+    """Return the largest epoch of this log that is not above the reader's last one, and its end,
+    where the reader's log parts from this one in front of the offset that it asks for (KIP-595)."""
+    epoch, end = replica.log.end_offset_for(spec.last_epoch)
+    if epoch < 0:
+        raise OffsetOutOfRange(
+            f"leader epoch {spec.last_epoch} is older than all that is left of this log; ask"
+            " ListOffsets for the earliest",
+            topic=spec.topic,
+            partition=spec.partition,
+        )
+    return (epoch, end) if epoch < spec.last_epoch or end < spec.offset else None
 
 
 def _release(parts: Sequence[_Part]) -> None:

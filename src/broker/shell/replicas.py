@@ -49,6 +49,7 @@ from ..requests import (
     DeletionSpec,
     FetchOutcome,
     FetchSpec,
+    FoundRecords,
     LogSize,
     OffsetOutcome,
     OffsetSpec,
@@ -481,6 +482,14 @@ class ReplicaManager:
     ) -> list[FetchOutcome]:
         """Read partitions below their high watermarks; see `Reads.fetch`."""
         return await self._reads.fetch(
+            specs, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
+        )
+
+    async def find(
+        self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
+    ) -> list[FoundRecords]:
+        """Find records for those who send them from their files; see `Reads.find`."""
+        return await self._reads.find(
             specs, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
         )
 

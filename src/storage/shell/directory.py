@@ -8,13 +8,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ...errors import (
     CorruptionError,
     DirectoryMismatch,
     DiskFull,
-    Overloaded,
     StorageError,
 )
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
@@ -65,13 +64,11 @@ from .figures import DirectoryFigures
 from .free_space import FreeSpace
 from .housekeeping import Housekeeping
 from .openings import OPENED_AT_ONCE, Openings, not_opened
+from .reading import Reader
 from .side_files import SideFiles
 from .writer import Writer
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
-T = TypeVar("T")
-LOOKUPS_MAX: Final = 10
-"""Attempts at a lookup by time while segments are removed or replaced under it."""
 
 
 class Directory:
@@ -103,6 +100,7 @@ class Directory:
         self._writer = Writer(
             runtime, scope, lane=lane_of(path), config=config, start=start, space=self.space
         )
+        self._reader = Reader(runtime, scope, path, indexes=self._indexes, writer=self._writer)
         self.figures = DirectoryFigures(self._channels, self._writer, self.space)
         self._openings = Openings(
             runtime.files,
@@ -514,60 +512,20 @@ class Directory:
 
         Bytes in the page cache are read at once, others in the read lane.
         """
-        try:
-            content = found.read_cached()
-        except OSError as error:
-            found.release()
-            raise StorageError(f"{found.file.path}: {error}") from error
-        if content is not None:
-            found.release()
-            return content
-        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._scope.spawn(self._read_cold(found, waiter), name="storage.read")
-        return await waiter
+        return await self._reader.read(found)
 
-    async def _read_cold(self, found: Range, waiter: "asyncio.Future[bytes]") -> None:
-        """Read in the lane; the lease is kept until the lane is done, whoever gave up meanwhile."""
-        try:
-            content = await self._in_read_lane(found.read, cost_bytes=found.size)
-        except (StorageError, CorruptionError, Overloaded) as error:
-            if not waiter.done():
-                waiter.set_exception(error)
-        else:
-            if found.index_to_keep is not None:
-                self._indexes.put(found.file.path, found.index_to_keep)
-            if not waiter.done():
-                waiter.set_result(content)
-        finally:
-            found.release()
+    async def locate(self, found: Range) -> None:
+        """Make a range exact, in the read lane where that would wait for the device. The caller
+        keeps it, and releases it. Raises StorageError, CorruptionError, Overloaded."""
+        await self._reader.locate(found)
 
     async def offset_for_time(
         self, log: Log, timestamp_ms: int | None, *, end_offset: int | None = None
     ) -> TimedOffset | None:
         """Return the first record below `end_offset` at or after a time; without a time, the first
         one that has the largest timestamp. Raises StorageError, CorruptionError, Overloaded."""
-        for _ in range(LOOKUPS_MAX):
-            before = log.replacements
-            if before % 2 == 0:
-                lookup = log.time_lookup(timestamp_ms, end_offset=end_offset)
-                try:
-                    found = await self._in_read_lane(partial(lookup.run, self._runtime.files))
-                except (StorageError, CorruptionError):
-                    if before == log.replacements:
-                        raise
-                else:
-                    if before == log.replacements:
-                        return found
-            # It goes by names, which stand for other files now, or soon: wait for that, look again.
-            channel = self._channel(log)
-            await self._writer.exclusive(channel, lambda: None, lambda _: None, changes=False)
-        raise StorageError(f"{log.folder}: its segments change faster than a time is looked up")
-
-    async def _in_read_lane(self, job: Callable[[], T], *, cost_bytes: int = 0) -> T:
-        try:
-            return await self._runtime.tasks.offload("read", job, cost_bytes=cost_bytes)
-        except OSError as error:
-            raise StorageError(f"{self.path}: {error}") from error
+        channel = self._channel(log)
+        return await self._reader.offset_for_time(log, channel, timestamp_ms, end_offset=end_offset)
 
     # --- small files and checkpoints -----------------------------------------------------------
 

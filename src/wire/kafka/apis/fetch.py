@@ -1,0 +1,218 @@
+"""Fetch: batches out, from the page cache to the socket.
+
+Every request stands for itself: no fetch session is ever made (session id 0 says so, KIP-227), and
+a client that hears that names all its partitions each time. Records are never converted.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ....broker import FetchSpec, FoundRecords
+from ....errors import InvalidRequest, Overloaded, QuorumlogError
+from ..api import Api, Call, Door, FileRange, Part
+from ..hot.codes import fetch_code
+from ..hot.fetch import (
+    FLEXIBLE,
+    FetchPart,
+    FetchRequest,
+    FetchResult,
+    FetchTopic,
+    encode_end,
+    encode_result,
+    encode_top,
+    encode_topic,
+    read_fetch,
+)
+from ..hot.leaders import Endpoint, Leader
+from ..leading import endpoints_of, leader_told
+
+MAX_WAIT_MS_MAX: Final = 60_000
+READ_COMMITTED: Final = 1
+NO_SESSION: Final = 0
+FINAL_EPOCH: Final = -1  # of a session: close it, or have none
+SESSION_ID_NOT_FOUND: Final = 70
+UNKNOWN_TOPIC_ID: Final = 100
+INVALID_REQUEST: Final = 42
+
+
+class FetchAnswer:
+    """What was found, until it is queued."""
+
+    __slots__ = ("_endpoints", "_error_code", "_topics", "_version")
+
+    def __init__(
+        self,
+        version: int,
+        topics: Sequence[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]],
+        *,
+        endpoints: Sequence[Endpoint] = (),
+        error_code: int = 0,
+    ) -> None:
+        self._version = version
+        self._topics = topics
+        self._endpoints = endpoints
+        self._error_code = error_code
+
+    @property
+    def size(self) -> int:
+        """Bytes of records in it."""
+        return sum(
+            one.size for _, found in self._topics for one in found if isinstance(one, FoundRecords)
+        )
+
+    def parts(self, throttle_ms: int) -> Sequence[Part]:
+        """Return the body: what surrounds the records in memory, and where the records lie."""
+        version = self._version
+        out: list[Part] = []
+        head = [
+            encode_top(
+                version,
+                throttle_ms=throttle_ms,
+                error_code=self._error_code,
+                session_id=NO_SESSION,
+                topic_count=len(self._topics),
+            )
+        ]
+        for topic, results in self._topics:
+            head.append(
+                encode_topic(
+                    version, name=topic.name, topic_id=topic.topic_id, part_count=len(results)
+                )
+            )
+            for part, found in zip(topic.parts, results, strict=True):
+                result = found if isinstance(found, FetchResult) else _result(part, found)
+                before, behind = encode_result(version, result)
+                head.append(before)
+                if isinstance(found, FoundRecords) and found.range is not None:
+                    taken = found.range
+                    out += (b"".join(head), FileRange(taken.file, taken.position, taken.size))
+                    head = []
+                head.append(behind)
+            if version >= FLEXIBLE:
+                head.append(b"\x00")
+        head.append(encode_end(version, self._endpoints))
+        out.append(b"".join(head))
+        return out
+
+    def release(self) -> None:
+        """Give the leases on the files back."""
+        for _, results in self._topics:
+            for found in results:
+                if isinstance(found, FoundRecords):
+                    found.release()
+
+
+async def fetch(door: Door, call: Call) -> FetchAnswer:
+    """Find what each partition has, waiting for `min_bytes` up to `max_wait_ms`."""
+    request: FetchRequest = call.body
+    if request.session_id != NO_SESSION and request.session_epoch != FINAL_EPOCH:
+        return FetchAnswer(call.version, [], error_code=SESSION_ID_NOT_FOUND)
+    if request.replica_id >= 0:
+        return _refused(call, request, InvalidRequest("replicas follow by another way here"))
+    named = [(topic, _name(door, topic)) for topic in request.topics]
+    specs = [
+        _spec(request, topic, name, part)
+        for topic, name in named
+        if name is not None
+        for part in topic.parts
+    ]
+    bytes_max = door.settings.fetch_bytes_max
+    max_bytes = min(max(request.max_bytes, 0), bytes_max)
+    try:
+        found = iter(
+            await door.replicas.find(
+                specs,
+                max_wait_ms=_wait_ms(request, is_whole=len(specs) == _count(request)),
+                min_bytes=min(request.min_bytes, max_bytes),
+                max_bytes=max_bytes,
+            )
+        )
+    except Overloaded as error:
+        return _refused(call, request, error)
+    topics: list[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]] = []
+    errors = []
+    for topic, name in named:
+        if name is None:
+            topics.append(
+                (topic, [FetchResult(p.partition, UNKNOWN_TOPIC_ID) for p in topic.parts])
+            )
+            continue
+        results = [next(found) for _ in topic.parts]
+        errors += [one.error for one in results if one.error is not None]
+        topics.append((topic, results))
+    return FetchAnswer(call.version, topics, endpoints=endpoints_of(door, call, errors))
+
+
+def _name(door: Door, topic: FetchTopic) -> str | None:
+    """Return the topic's name, None: no topic has its id."""
+    if not topic.topic_id:
+        return topic.name
+    found = door.image.topic_of_id(topic.topic_id)
+    return None if found is None else found.name
+
+
+def _count(request: FetchRequest) -> int:
+    return sum(len(topic.parts) for topic in request.topics)
+
+
+def _wait_ms(request: FetchRequest, *, is_whole: bool) -> int:
+    """How long records may be waited for; what fails is answered at once, and so is nothing."""
+    if not is_whole or not request.topics:
+        return 0
+    return min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX)
+
+
+def _spec(request: FetchRequest, topic: FetchTopic, name: str, part: FetchPart) -> FetchSpec:
+    return FetchSpec(
+        topic=name,
+        partition=part.partition,
+        offset=part.offset,
+        max_bytes=max(part.max_bytes, 0),
+        leader_epoch=part.leader_epoch if part.leader_epoch >= 0 else None,
+        topic_id=topic.topic_id,
+        rack=request.rack,
+        committed_only=request.isolation == READ_COMMITTED,
+        last_epoch=part.last_epoch,
+    )
+
+
+def _result(part: FetchPart, found: FoundRecords) -> FetchResult:
+    error = found.error
+    if error is not None:
+        leader: Leader | None = leader_told(error)
+        return FetchResult(part.partition, fetch_code(error), leader=leader)
+    preferred = found.preferred_replica
+    return FetchResult(
+        part.partition,
+        0,
+        found.high_watermark,
+        found.last_stable_offset,
+        found.log_start_offset,
+        found.aborted if found.spec.committed_only else None,
+        -1 if preferred is None else preferred,
+        found.size,
+        found.diverging,
+    )
+
+
+def _refused(call: Call, request: FetchRequest, error: QuorumlogError) -> FetchAnswer:
+    """Answer every partition with one error."""
+    code = fetch_code(error)
+    return FetchAnswer(
+        call.version,
+        [
+            (topic, [FetchResult(part.partition, code) for part in topic.parts])
+            for topic in request.topics
+        ],
+    )
+
+
+API: Final = Api(
+    key=1,
+    name="Fetch",
+    low=4,
+    high=18,
+    flexible=FLEXIBLE,
+    handle=fetch,
+    read=read_fetch,
+)

@@ -1,0 +1,82 @@
+"""ListOffsets: the offset of a time, of the beginning, of the end.
+
+Nothing is kept in another tier here, so the earliest local offset (-4) is the earliest one, and
+there is no last offset of another tier (-5) nor one that waits to get there (-6).
+"""
+
+from typing import Any, Final
+
+from ....broker import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetOutcome, OffsetSpec
+from ....errors import InvalidRequest, QuorumlogError
+from ..api import Answer, Api, Call, Door, Fields
+from ..hot.codes import fetch_code
+
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+UNSUPPORTED_VERSION: Final = 35
+READ_COMMITTED: Final = 1
+CONSUMERS: Final = (-1, -2)  # replica ids of those who are none; -2: for debugging
+
+_FIRST_VERSIONS: Final = {
+    EARLIEST: 1,
+    LATEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+async def list_offsets(door: Door, call: Call) -> Answer:
+    """Translate each partition's timestamp."""
+    committed_only = getattr(call.body, "isolation_level", 0) == READ_COMMITTED
+    seen: set[tuple[str, int]] = set()
+    topics = []
+    for topic in call.body.topics:
+        results = []
+        for part in topic.partitions:
+            place = (topic.name, part.partition_index)
+            if place in seen:
+                refusal = InvalidRequest("the request names this partition twice; name each once")
+                results.append(_failed(part, refusal))
+                continue
+            seen.add(place)
+            results.append(await _result(door, call, topic.name, part, committed_only))
+        topics.append({"name": topic.name, "partitions": results})
+    return {"topics": topics}
+
+
+async def _result(door: Door, call: Call, topic: str, part: Any, committed_only: bool) -> Fields:
+    timestamp = int(part.timestamp)
+    if timestamp < 0 and call.version < _FIRST_VERSIONS.get(timestamp, call.version + 1):
+        return {"partition_index": part.partition_index, "error_code": UNSUPPORTED_VERSION}
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return {"partition_index": part.partition_index, "error_code": 0}
+    epoch = getattr(part, "current_leader_epoch", -1)
+    spec = OffsetSpec(
+        topic,
+        part.partition_index,
+        EARLIEST if timestamp == EARLIEST_LOCAL else timestamp,
+        leader_epoch=epoch if epoch >= 0 else None,
+        committed_only=committed_only,
+    )
+    (outcome,) = await door.replicas.list_offsets([spec])
+    return _failed(part, outcome.error) if outcome.error is not None else _found(outcome)
+
+
+def _found(outcome: OffsetOutcome) -> Fields:
+    return {
+        "partition_index": outcome.spec.partition,
+        "error_code": 0,
+        "timestamp": outcome.timestamp_ms,
+        "offset": outcome.offset,
+        "leader_epoch": outcome.leader_epoch,
+    }
+
+
+def _failed(part: Any, error: QuorumlogError) -> Fields:
+    return {"partition_index": part.partition_index, "error_code": fetch_code(error)}
+
+
+API: Final = Api(key=2, name="ListOffsets", low=1, high=11, flexible=6, handle=list_offsets)

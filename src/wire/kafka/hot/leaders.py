@@ -1,0 +1,46 @@
+"""Who leads instead: what answers of newer versions tell a client that asked the wrong broker
+(KIP-951)."""
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NamedTuple
+
+from .primitives import I32, count_of, string_of
+
+_LEADER: Final = Struct(">iix")  # node id, leader epoch, no tagged fields
+
+
+class Leader(NamedTuple):
+    """The leader of a partition; -1 where unknown."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a broker listens."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def encode_leader(leader: Leader) -> bytes:
+    """Return the content of a `current_leader` tag."""
+    return _LEADER.pack(leader.node_id, leader.epoch)
+
+
+def encode_endpoints(endpoints: list[Endpoint]) -> bytes:
+    """Return the content of a `node_endpoints` tag."""
+    parts = [count_of(len(endpoints), flexible=True)]
+    for one in endpoints:
+        parts += (
+            I32.pack(one.node_id),
+            string_of(one.host, flexible=True),
+            I32.pack(one.port),
+            string_of(one.rack, flexible=True),
+            b"\x00",
+        )
+    return b"".join(parts)

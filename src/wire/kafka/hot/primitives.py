@@ -1,0 +1,177 @@
+"""The protocol's types as the hot paths read and write them.
+
+A reader returns the value and the position behind it. It raises InvalidRequest for what is not
+there; a count is judged by the bytes that are left before anything is made for it.
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from ....errors import InvalidRequest
+
+COUNT_MAX: Final = 1_000_000  # entries of one array
+TAGS_MAX: Final = 10_000  # tagged fields of one struct
+ID_SIZE: Final = 16
+
+I16: Final = Struct(">h")
+I32: Final = Struct(">i")
+_VARINT_BITS_MAX: Final = 35
+
+Bytes = bytes | memoryview
+
+
+def read_varint(body: memoryview, at: int) -> tuple[int, int]:
+    """Read an unsigned varint of at most five bytes."""
+    try:
+        byte = body[at]
+        if byte < 0x80:
+            return byte, at + 1
+        value, shift = byte & 0x7F, 7
+        while shift < _VARINT_BITS_MAX:
+            at += 1
+            byte = body[at]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, at + 1
+            shift += 7
+    except IndexError:
+        raise cut_short() from None
+    raise InvalidRequest("a number of the request does not end")
+
+
+def read_count(body: memoryview, at: int, *, flexible: bool, size_min: int) -> tuple[int, int]:
+    """Read how many entries an array has, each of `size_min` bytes or more; null counts as none."""
+    if flexible:
+        count, at = read_varint(body, at)
+        count -= 1
+    else:
+        count, at = read_i32(body, at)
+    if count < 0:
+        return 0, at
+    if count > COUNT_MAX or count * size_min > len(body) - at:
+        raise InvalidRequest(
+            f"an array claims {count} entries, and {len(body) - at} bytes are left of the request"
+        )
+    return count, at
+
+
+def read_i32(body: memoryview, at: int) -> tuple[int, int]:
+    """Read four bytes as a number."""
+    try:
+        (value,) = I32.unpack_from(body, at)
+    except StructError:
+        raise cut_short() from None
+    return value, at + 4
+
+
+def read_string(body: memoryview, at: int, *, flexible: bool) -> tuple[str | None, int]:
+    """Read a string, which may be null."""
+    if flexible:
+        size, at = read_varint(body, at)
+        size -= 1
+    else:
+        try:
+            (size,) = I16.unpack_from(body, at)
+        except StructError:
+            raise cut_short() from None
+        at += 2
+    if size < 0:
+        return None, at
+    end = at + size
+    if end > len(body):
+        raise cut_short()
+    try:
+        return str(body[at:end], "utf-8"), end
+    except UnicodeDecodeError:
+        raise InvalidRequest("a string of the request is not UTF-8") from None
+
+
+def read_bytes(body: memoryview, at: int, *, flexible: bool) -> tuple[memoryview | None, int]:
+    """Read bytes without copying them; they may be null."""
+    if flexible:
+        size, at = read_varint(body, at)
+        size -= 1
+    else:
+        size, at = read_i32(body, at)
+    if size < 0:
+        return None, at
+    end = at + size
+    if end > len(body):
+        raise cut_short()
+    return body[at:end], end
+
+
+def read_id(body: memoryview, at: int) -> tuple[bytes, int]:
+    """Read a uuid."""
+    end = at + ID_SIZE
+    if end > len(body):
+        raise cut_short()
+    return bytes(body[at:end]), end
+
+
+def skip_tags(body: memoryview, at: int) -> int:
+    """Pass over tagged fields."""
+    if at < len(body) and body[at] == 0:
+        return at + 1
+    count, at = read_varint(body, at)
+    if count > TAGS_MAX:
+        raise InvalidRequest(f"a part of the request has {count} tagged fields")
+    for _ in range(count):
+        _, at = read_varint(body, at)
+        size, at = read_varint(body, at)
+        at += size
+        if at > len(body):
+            raise cut_short()
+    return at
+
+
+def check_end(body: memoryview, at: int) -> None:
+    """Raise InvalidRequest unless the body ends here."""
+    if at != len(body):
+        raise InvalidRequest(f"the request has {len(body) - at} bytes behind its end")
+
+
+def cut_short() -> InvalidRequest:
+    """What to say of a request that ends too early."""
+    return InvalidRequest("the request ends in the middle of a field")
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def varint(value: int) -> bytes:
+    """Return an unsigned varint."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def count_of(count: int, *, flexible: bool) -> bytes:
+    """Return the length of an array that is not null."""
+    return varint(count + 1) if flexible else I32.pack(count)
+
+
+def string_of(text: str | None, *, flexible: bool) -> bytes:
+    """Return a string, or null."""
+    if text is None:
+        return b"\x00" if flexible else b"\xff\xff"
+    content = text.encode()
+    if flexible:
+        return varint(len(content) + 1) + content
+    return I16.pack(len(content)) + content
+
+
+def tags_of(fields: list[tuple[int, bytes]]) -> bytes:
+    """Return tagged fields, which are given by ascending tag."""
+    if not fields:
+        return b"\x00"
+    parts = [varint(len(fields))]
+    for tag, content in fields:
+        parts += (varint(tag), varint(len(content)), content)
+    return b"".join(parts)

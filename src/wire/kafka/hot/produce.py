@@ -1,0 +1,154 @@
+"""Produce requests and answers as bytes, versions 3 to 13.
+
+    request   transactional id, acks i16, timeout ms i32, topics [name or (13+) id, partitions [
+              index i32, records]]
+    answer    topics [name or id, partitions [index i32, error i16, base offset i64, append time
+              i64, (5+) log start i64, (8+) record errors [], message, (10+) tag 0: leader]],
+              throttle ms i32, (10+) tag 0: endpoints
+
+From version 9 on lengths are varints and structs end with tagged fields.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple
+
+from .leaders import Endpoint, Leader, encode_endpoints, encode_leader
+from .primitives import (
+    I32,
+    check_end,
+    count_of,
+    cut_short,
+    read_bytes,
+    read_count,
+    read_i32,
+    read_id,
+    read_string,
+    skip_tags,
+    string_of,
+    tags_of,
+)
+
+FLEXIBLE: Final = 9
+_BY_ID: Final = 13  # topics by id
+_ACKS_TIMEOUT: Final = Struct(">hi")
+_RESULT: Final = Struct(">ihqq")
+_RESULT_5: Final = Struct(">ihqqq")
+
+
+class ProducePart(NamedTuple):
+    """Batches for one partition."""
+
+    partition: int
+    records: memoryview | None
+
+
+class ProduceTopic(NamedTuple):
+    """What a request has for one topic."""
+
+    name: str  # empty in version 13
+    topic_id: bytes  # empty before
+    parts: list[ProducePart]
+
+
+@dataclass(slots=True)
+class ProduceRequest:
+    """One request; records are views of its frame."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[ProduceTopic]
+
+
+class ProduceResult(NamedTuple):
+    """What became of one partition's batches."""
+
+    partition: int
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    leader: Leader | None = None
+
+
+def read_produce(version: int, body: memoryview) -> ProduceRequest:
+    """Read a request; raises InvalidRequest."""
+    flexible = version >= FLEXIBLE
+    transactional_id, at = read_string(body, 0, flexible=flexible)
+    try:
+        acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, at)
+    except StructError:
+        raise cut_short() from None
+    count, at = read_count(body, at + _ACKS_TIMEOUT.size, flexible=flexible, size_min=3)
+    topics = []
+    for _ in range(count):
+        topic, at = _read_topic(version, body, at)
+        topics.append(topic)
+    if flexible:
+        at = skip_tags(body, at)
+    check_end(body, at)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _read_topic(version: int, body: memoryview, at: int) -> tuple[ProduceTopic, int]:
+    flexible = version >= FLEXIBLE
+    name: str | None = ""
+    topic_id = b""
+    if version >= _BY_ID:
+        topic_id, at = read_id(body, at)
+    else:
+        name, at = read_string(body, at, flexible=flexible)
+    count, at = read_count(body, at, flexible=flexible, size_min=5)
+    parts = []
+    for _ in range(count):
+        index, at = read_i32(body, at)
+        records, at = read_bytes(body, at, flexible=flexible)
+        if flexible:
+            at = skip_tags(body, at)
+        parts.append(ProducePart(index, records))
+    if flexible:
+        at = skip_tags(body, at)
+    return ProduceTopic(name or "", topic_id, parts), at
+
+
+def encode_produce(
+    version: int,
+    topics: Sequence[tuple[ProduceTopic, Sequence[ProduceResult]]],
+    *,
+    throttle_ms: int,
+    endpoints: Sequence[Endpoint] = (),
+) -> bytes:
+    """Return the body of an answer."""
+    flexible = version >= FLEXIBLE
+    out = [count_of(len(topics), flexible=flexible)]
+    for topic, results in topics:
+        name = topic.topic_id if version >= _BY_ID else string_of(topic.name, flexible=flexible)
+        out += (name, count_of(len(results), flexible=flexible))
+        out += [_encode_result(version, result) for result in results]
+        if flexible:
+            out.append(b"\x00")
+    out.append(I32.pack(throttle_ms))
+    if flexible:
+        has_endpoints = version >= 10 and endpoints
+        out.append(tags_of([(0, encode_endpoints(list(endpoints)))] if has_endpoints else []))
+    return b"".join(out)
+
+
+def _encode_result(version: int, result: ProduceResult) -> bytes:
+    partition, error_code, base_offset, append_time_ms, log_start_offset, message, leader = result
+    if version < 5:
+        return _RESULT.pack(partition, error_code, base_offset, append_time_ms)
+    fixed = _RESULT_5.pack(partition, error_code, base_offset, append_time_ms, log_start_offset)
+    if version < 8:
+        return fixed
+    if version < FLEXIBLE:
+        return fixed + I32.pack(0) + string_of(message, flexible=False)
+    if message is None and leader is None:
+        return fixed + b"\x01\x00\x00"  # no record errors, no message, no tagged fields
+    has_leader = version >= 10 and leader is not None
+    tags = tags_of([(0, encode_leader(leader))] if has_leader and leader else [])
+    return b"".join((fixed, b"\x01", string_of(message, flexible=True), tags))
