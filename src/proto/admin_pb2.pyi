@@ -19,6 +19,12 @@ class ConfigSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONFIG_SOURCE_FLAG: _ClassVar[ConfigSource]
     CONFIG_SOURCE_CLUSTER: _ClassVar[ConfigSource]
 
+class ConfigOperation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONFIG_OPERATION_SET: _ClassVar[ConfigOperation]
+    CONFIG_OPERATION_APPEND: _ClassVar[ConfigOperation]
+    CONFIG_OPERATION_SUBTRACT: _ClassVar[ConfigOperation]
+
 class ElectionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ELECTION_KIND_PREFERRED: _ClassVar[ElectionKind]
@@ -30,6 +36,9 @@ CONFIG_SOURCE_FILE: ConfigSource
 CONFIG_SOURCE_ENVIRONMENT: ConfigSource
 CONFIG_SOURCE_FLAG: ConfigSource
 CONFIG_SOURCE_CLUSTER: ConfigSource
+CONFIG_OPERATION_SET: ConfigOperation
+CONFIG_OPERATION_APPEND: ConfigOperation
+CONFIG_OPERATION_SUBTRACT: ConfigOperation
 ELECTION_KIND_PREFERRED: ElectionKind
 ELECTION_KIND_UNCLEAN: ElectionKind
 
@@ -288,22 +297,26 @@ class ConfigDescription(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., default_value: _Optional[str] = ..., source: _Optional[_Union[ConfigSource, str]] = ..., place: _Optional[str] = ..., type: _Optional[str] = ..., unit: _Optional[str] = ..., low: _Optional[int] = ..., high: _Optional[int] = ..., choices: _Optional[_Iterable[str]] = ..., doc: _Optional[str] = ..., changes: _Optional[str] = ...) -> None: ...
 
 class AlterConfigsRequest(_message.Message):
-    __slots__ = ("topic", "changes", "validate_only")
+    __slots__ = ("topic", "changes", "validate_only", "replace")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     changes: _containers.RepeatedCompositeFieldContainer[ConfigChange]
     validate_only: bool
-    def __init__(self, topic: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    replace: bool
+    def __init__(self, topic: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ..., replace: _Optional[bool] = ...) -> None: ...
 
 class ConfigChange(_message.Message):
-    __slots__ = ("name", "value")
+    __slots__ = ("name", "value", "operation")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: str
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    operation: ConfigOperation
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., operation: _Optional[_Union[ConfigOperation, str]] = ...) -> None: ...
 
 class AlterConfigsResponse(_message.Message):
     __slots__ = ("configs", "applied", "metadata_offset")
@@ -316,10 +329,12 @@ class AlterConfigsResponse(_message.Message):
     def __init__(self, configs: _Optional[_Iterable[_Union[ConfigEntry, _Mapping[str, object]]]] = ..., applied: _Optional[bool] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class DescribeLogDirsRequest(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "directories_only")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_ONLY_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    directories_only: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., directories_only: _Optional[bool] = ...) -> None: ...
 
 class DescribeLogDirsResponse(_message.Message):
     __slots__ = ("broker", "directories")
@@ -330,28 +345,34 @@ class DescribeLogDirsResponse(_message.Message):
     def __init__(self, broker: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[LogDirDescription, _Mapping[str, object]]]] = ...) -> None: ...
 
 class LogDirDescription(_message.Message):
-    __slots__ = ("path", "logs")
+    __slots__ = ("path", "logs", "capacity_bytes", "free_bytes")
     PATH_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     path: str
     logs: _containers.RepeatedCompositeFieldContainer[LogDescription]
-    def __init__(self, path: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogDescription, _Mapping[str, object]]]] = ...) -> None: ...
+    capacity_bytes: int
+    free_bytes: int
+    def __init__(self, path: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogDescription, _Mapping[str, object]]]] = ..., capacity_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ...) -> None: ...
 
 class LogDescription(_message.Message):
-    __slots__ = ("topic", "partition", "size_bytes", "log_start_offset", "log_end_offset", "error")
+    __slots__ = ("topic", "partition", "size_bytes", "log_start_offset", "log_end_offset", "error", "lag")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     size_bytes: int
     log_start_offset: int
     log_end_offset: int
     error: _errors_pb2.Error
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+    lag: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., lag: _Optional[int] = ...) -> None: ...
 
 class DeleteRecordsRequest(_message.Message):
     __slots__ = ("partitions", "min_metadata_offset")
@@ -426,10 +447,12 @@ class TopicPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class AlterReassignmentsRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "keep_replication_factor")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionReassignment]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionReassignment, _Mapping[str, object]]]] = ...) -> None: ...
+    keep_replication_factor: bool
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionReassignment, _Mapping[str, object]]]] = ..., keep_replication_factor: _Optional[bool] = ...) -> None: ...
 
 class PartitionReassignment(_message.Message):
     __slots__ = ("topic", "partition", "target")
@@ -500,12 +523,14 @@ class ElectLeadersResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class AlterClusterConfigsRequest(_message.Message):
-    __slots__ = ("changes", "validate_only")
+    __slots__ = ("changes", "validate_only", "replace")
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
     changes: _containers.RepeatedCompositeFieldContainer[ConfigChange]
     validate_only: bool
-    def __init__(self, changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    replace: bool
+    def __init__(self, changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping[str, object]]]] = ..., validate_only: _Optional[bool] = ..., replace: _Optional[bool] = ...) -> None: ...
 
 class AlterClusterConfigsResponse(_message.Message):
     __slots__ = ("configs", "metadata_offset")
