@@ -119,6 +119,16 @@ ADMIN_DESCRIBE_REPLICAS = Method(
     admin_pb2.DescribeReplicasRequest,
     admin_pb2.DescribeReplicasResponse,
 )
+ADMIN_DESCRIBE_CLIENT_QUOTAS = Method(
+    "/quorumlog.v1.Admin/DescribeClientQuotas",
+    admin_pb2.DescribeClientQuotasRequest,
+    admin_pb2.DescribeClientQuotasResponse,
+)
+ADMIN_ALTER_CLIENT_QUOTAS = Method(
+    "/quorumlog.v1.Admin/AlterClientQuotas",
+    admin_pb2.AlterClientQuotasRequest,
+    admin_pb2.AlterClientQuotasResponse,
+)
 
 CONTROLLER_BROKER_SESSION = Method(
     "/quorumlog.v1.Controller/BrokerSession",

@@ -13,12 +13,14 @@ from .cluster_configs import (
 )
 from .commands import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
     AlterPartitions,
     AlterReassignments,
     BalanceLeaders,
     BrokerStopping,
+    ClientQuotasAltered,
     ClusterConfigsAltered,
     Command,
     ConfigsAltered,
@@ -36,6 +38,7 @@ from .commands import (
     PartitionsAltered,
     PartitionsCreated,
     ProducerIdsAllocated,
+    QuotaAlteration,
     Reassignment,
     RegisterBroker,
     Reply,
@@ -68,10 +71,16 @@ from .topic_configs import (
     effective_min_isr,
 )
 from .topic_names import check_topic_name
-from .translation import describe_features, describe_partition, describe_topic
+from .translation import (
+    describe_client_quotas,
+    describe_features,
+    describe_partition,
+    describe_topic,
+)
 
 __all__ = [
     "AllocateProducerIds",
+    "AlterClientQuotas",
     "AlterClusterConfigs",
     "AlterConfigs",
     "AlterPartitions",
@@ -82,6 +91,7 @@ __all__ = [
     "BrokerSessions",
     "BrokerStopping",
     "CLUSTER_CONFIGS",
+    "ClientQuotasAltered",
     "ClusterConfigsAltered",
     "Command",
     "ConfigType",
@@ -111,6 +121,7 @@ __all__ = [
     "PartitionsAltered",
     "PartitionsCreated",
     "ProducerIdsAllocated",
+    "QuotaAlteration",
     "Reassignment",
     "RegisterBroker",
     "Reply",
@@ -127,6 +138,7 @@ __all__ = [
     "cluster_number",
     "cluster_switch",
     "decide",
+    "describe_client_quotas",
     "describe_features",
     "describe_partition",
     "describe_topic",

@@ -5,14 +5,14 @@ other entity names. Which entity counts for a client is said where quotas are en
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from immutables import Map
 
 from ..errors import InvalidRequest
-from ..settings.rows import nearest
+from ..proto import metadata_records_pb2 as pb
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -101,7 +101,7 @@ def check_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
 
 def check_quota_changes(changes: Iterable[tuple[str, float | None]]) -> dict[str, float | None]:
     """Return changes of one entity's quotas by ascending key, None: no quota; raises InvalidRequest
-    for an unknown key (naming the nearest), a key given twice, and a value that is none."""
+    for an unknown key (naming the known), a key given twice, and a value that is none."""
     checked: dict[str, float | None] = {}
     for key, value in changes:
         row = _known(key)
@@ -111,29 +111,76 @@ def check_quota_changes(changes: Iterable[tuple[str, float | None]]) -> dict[str
     return dict(sorted(checked.items()))
 
 
-def entity_order(entity: QuotaEntity) -> tuple[tuple[str, bool, str], ...]:
-    """A key to sort entities by: by type, the default behind the named ones."""
-    return tuple((kind, name is None, name or "") for kind, name in entity)
+def sorted_entities(quotas: ClientQuotas) -> list[QuotaEntity]:
+    """Return who has quotas: by type, then by name, the default behind the named ones."""
+    return sorted(
+        quotas, key=lambda entity: [(kind, name is None, name or "") for kind, name in entity]
+    )
 
 
-def sorted_quotas(quotas: ClientQuotas) -> list[tuple[QuotaEntity, list[tuple[str, float]]]]:
-    """Return what is set by ascending entity and key."""
-    return [(entity, sorted(quotas[entity].items())) for entity in sorted(quotas, key=entity_order)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityFilter:
+    """What one part of an entity has to be."""
+
+    type: str
+    is_any: bool = False  # whoever it names, the default too
+    name: str | None = None  # else this one; None: the default
+
+
+def check_filters(filters: Sequence[EntityFilter]) -> None:
+    """Raise InvalidRequest for types that no entity has and for two filters of one type."""
+    types = [each.type for each in filters]
+    for kind in types:
+        if kind not in ENTITY_TYPES:
+            raise InvalidRequest(
+                f"a filter is for {kind[:NAME_MAX]!r}; give {USER}, {CLIENT_ID}, or both"
+            )
+        if types.count(kind) > 1:
+            raise InvalidRequest(f"two filters are for {kind}; give one")
+
+
+def matching_entities(
+    quotas: ClientQuotas, filters: Sequence[EntityFilter], *, strict: bool
+) -> list[QuotaEntity]:
+    """Return who has quotas and what every filter asks for, in order; with `strict` only those who
+    have no part besides."""
+    return [
+        entity
+        for entity in sorted_entities(quotas)
+        if all(_has_part(entity, each) for each in filters)
+        and not (strict and len(entity) > len(filters))
+    ]
 
 
 def entity_text(entity: QuotaEntity) -> str:
-    """Return whom a quota is for, in words: "user alice, the default of client-id"."""
+    """Return whom a quota is for, in words: "client-id app, the default user"."""
     return ", ".join(
         f"the default {kind}" if name is None else f"{kind} {name}" for kind, name in entity
+    )
+
+
+def quota_record(entity: QuotaEntity, key: str, value: float | None) -> pb.MetadataRecord:
+    """Return the record by which an entity has a quota from now on; None: has it no more."""
+    return pb.MetadataRecord(
+        client_quota=pb.ClientQuotaRecord(entity=entity_parts(entity), key=key, value=value)
+    )
+
+
+def entity_parts(entity: QuotaEntity) -> list[pb.QuotaEntity]:
+    """Return an entity as it travels."""
+    return [pb.QuotaEntity(type=kind, name=name) for kind, name in entity]
+
+
+def _has_part(entity: QuotaEntity, wanted: EntityFilter) -> bool:
+    return any(
+        kind == wanted.type and (wanted.is_any or name == wanted.name) for kind, name in entity
     )
 
 
 def _known(key: str) -> Quota:
     row = QUOTAS.get(key)
     if row is None:
-        near = nearest(key, QUOTAS) if len(key) <= NAME_MAX else None
-        hint = f"; did you mean {near}?" if near else f"; known are {', '.join(QUOTAS)}"
-        raise InvalidRequest(f"there is no quota {key[:NAME_MAX]!r}{hint}")
+        raise InvalidRequest(f"there is no quota {key[:NAME_MAX]!r}; known are {', '.join(QUOTAS)}")
     return row
 
 

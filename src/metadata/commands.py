@@ -180,6 +180,23 @@ class UpdateFeatures:
     validate_only: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAlteration:
+    """What one entity's quotas shall be; parts and keys as they were asked for, in any order."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    changes: tuple[tuple[str, float | None], ...]  # key, new value; None: no quota
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterClientQuotas:
+    """Set and clear quotas of clients; each alteration stands for itself, a repeat changes
+    nothing."""
+
+    alterations: tuple[QuotaAlteration, ...]
+    validate_only: bool = False
+
+
 Command: TypeAlias = (
     RegisterBroker
     | FenceBroker
@@ -196,6 +213,7 @@ Command: TypeAlias = (
     | ElectLeaders
     | BalanceLeaders
     | UpdateFeatures
+    | AlterClientQuotas
     | AllocateProducerIds
 )
 
@@ -273,6 +291,13 @@ class FeaturesUpdated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotasAltered:
+    """Why each alteration was refused, in the order of the command; None: it was not."""
+
+    errors: tuple[QuorumlogError | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsAllocated:
     """The ids [start, start + count) belong to the asker alone."""
 
@@ -290,5 +315,6 @@ Reply: TypeAlias = (
     | PartitionsAltered
     | PartitionOutcomes
     | FeaturesUpdated
+    | ClientQuotasAltered
     | ProducerIdsAllocated
 )

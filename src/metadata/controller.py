@@ -7,6 +7,7 @@ committed and who has applied them is the shell's business.
 
 from .commands import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
     AlterPartitions,
@@ -25,7 +26,17 @@ from .commands import (
     UpdateFeatures,
 )
 from .decision import AnyDecision, ControllerConfig
-from .decisions import balance, brokers, configs, features, isr, producer_ids, reassignment, topics
+from .decisions import (
+    balance,
+    brokers,
+    configs,
+    features,
+    isr,
+    producer_ids,
+    quotas,
+    reassignment,
+    topics,
+)
 from .image import MetadataImage
 
 
@@ -66,3 +77,5 @@ def decide(  # noqa: C901, PLR0912 (a dispatch)
             return configs.alter_cluster_configs(image, command)
         case UpdateFeatures():
             return features.update_features(image, command)
+        case AlterClientQuotas():
+            return quotas.alter_client_quotas(image, command)

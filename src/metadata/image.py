@@ -16,6 +16,7 @@ from typing import Final
 from immutables import Map
 
 from ..ids import NO_EPOCH, DirectoryId, Epoch, NodeId, Offset, TopicId
+from .client_quotas import ClientQuotas
 from .partition_set import NO_PARTITIONS, PartitionSet
 
 
@@ -108,6 +109,7 @@ class MetadataImage:
     next_producer_id: int = 0  # all ids below it are given away
     cluster_configs: Map[str, str] = field(default_factory=Map)  # what was set for the cluster
     features: Map[str, int] = field(default_factory=Map)  # finalized levels
+    client_quotas: ClientQuotas = field(default_factory=Map)  # of entities that have any
     # Found from the partitions, so that what concerns few of them costs as little.
     placed: Map[NodeId, PartitionSet] = field(default_factory=Map)  # by each of its replicas
     moving: PartitionSet = NO_PARTITIONS  # under reassignment

@@ -199,6 +199,25 @@ class ImageDraft:
             features = features.delete(record.name)
         self._image = replace(self._image, features=features)
 
+    def _client_quota(self, record: pb.ClientQuotaRecord) -> None:
+        entity = tuple(
+            (part.type, part.name if part.HasField("name") else None) for part in record.entity
+        )
+        types = [kind for kind, _ in entity]
+        if not types or types != sorted(set(types)):
+            raise CorruptionError(f"a quota of {record.key} is for {entity}: none, or out of order")
+        all_quotas = self._image.client_quotas
+        quotas: Map[str, float] = all_quotas.get(entity, Map())
+        if record.HasField("value"):
+            quotas = quotas.set(record.key, record.value)
+        elif record.key in quotas:
+            quotas = quotas.delete(record.key)
+        if quotas:
+            all_quotas = all_quotas.set(entity, quotas)
+        elif entity in all_quotas:
+            all_quotas = all_quotas.delete(entity)
+        self._image = replace(self._image, client_quotas=all_quotas)
+
     def _producer_ids(self, record: pb.ProducerIdsRecord) -> None:
         if record.next_producer_id <= self._image.next_producer_id:
             raise CorruptionError(
@@ -376,6 +395,7 @@ _STEPS: Final[Mapping[str, Callable[[ImageDraft, Any], None]]] = {
         "cluster_config",
         "feature_level",
         "producer_ids",
+        "client_quota",
     )
 }
 # Whoever follows the log keeps what was begun back until its end.

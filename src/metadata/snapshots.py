@@ -1,7 +1,7 @@
 """An image as the fewest records that make it, and back.
 
-The order is fixed (brokers, topics and partitions by id, configs by name), so that equal images are
-equal bytes wherever they are written. Made in slices, so that whoever writes them can let
+The order is fixed (brokers, topics and partitions by id, the rest by name), so that equal images
+are equal bytes wherever they are written. Made in slices, so that whoever writes them can let
 others run in between; the image never changes meanwhile. Pure.
 """
 
@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from ..errors import CorruptionError
 from ..ids import Epoch, Offset
 from ..proto import metadata_records_pb2 as pb
+from .client_quotas import quota_record, sorted_entities
 from .id_order import in_order
 from .image import EMPTY_IMAGE, BrokerImage, MetadataImage, TopicImage
 from .replaying import ImageDraft
@@ -81,6 +82,9 @@ def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord | None]:
         yield pb.MetadataRecord(cluster_config=pb.ClusterConfigRecord(name=name, value=value))
     for name, level in sorted(image.features.items(), key=itemgetter(0)):
         yield pb.MetadataRecord(feature_level=pb.FeatureLevelRecord(name=name, level=level))
+    for entity in sorted_entities(image.client_quotas):
+        for key, quota in sorted(image.client_quotas[entity].items()):
+            yield quota_record(entity, key, quota)
     if image.next_producer_id:
         ids = pb.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id

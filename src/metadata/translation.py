@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, QuorumlogError
 from ..ids import NodeId, Offset, TopicId
 from ..proto import admin_pb2, controller_pb2
 from ..runtime import Entropy
 from ..runtime.error_detail import encode_error
+from .client_quotas import ClientQuotas, QuotaEntity, entity_parts
 from .commands import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
     AlterReassignments,
+    ClientQuotasAltered,
     ClusterConfigsAltered,
     Command,
     ConfigsAltered,
@@ -27,6 +30,7 @@ from .commands import (
     PartitionsAltered,
     PartitionsCreated,
     ProducerIdsAllocated,
+    QuotaAlteration,
     Reassignment,
     Reply,
     TopicCreated,
@@ -70,6 +74,8 @@ def command_of(  # noqa: C901 (a dispatch)
             return _elect_leaders(request.elect_leaders)
         case "update_features":
             return _update_features(request.update_features)
+        case "alter_client_quotas":
+            return _alter_client_quotas(request.alter_client_quotas)
         case "unregister_broker":
             return UnregisterBroker(broker_id=NodeId(request.unregister_broker.broker))
         case "allocate_producer_ids":
@@ -114,6 +120,12 @@ def response_of(  # noqa: C901 (a dispatch)
         case FeaturesUpdated(levels=levels):
             answer.update_features.features.extend(_feature(*each) for each in levels)
             answer.update_features.metadata_offset = offset
+        case ClientQuotasAltered(errors=errors):
+            asked = request.alter_client_quotas.alterations
+            answer.alter_client_quotas.results.extend(
+                _quotas_result(*each) for each in zip(asked, errors, strict=True)
+            )
+            answer.alter_client_quotas.metadata_offset = offset
         case ProducerIdsAllocated(start=start, count=count):
             answer.allocate_producer_ids.producer_id_start = start
             answer.allocate_producer_ids.producer_id_len = count
@@ -163,6 +175,31 @@ def _feature(name: str, level: int, low: int, high: int) -> admin_pb2.FeatureDes
     return admin_pb2.FeatureDescription(
         name=name, level=level, level_min=low, level_max=high, doc=FEATURES[name].doc
     )
+
+
+def describe_client_quotas(
+    quotas: ClientQuotas, entities: Iterable[QuotaEntity]
+) -> list[admin_pb2.ClientQuotas]:
+    """Return the quotas of entities that have any as admin clients see them."""
+    return [
+        admin_pb2.ClientQuotas(
+            entity=entity_parts(entity),
+            values=[
+                admin_pb2.QuotaValue(key=key, value=value)
+                for key, value in sorted(quotas[entity].items())
+            ],
+        )
+        for entity in entities
+    ]
+
+
+def _quotas_result(
+    asked: admin_pb2.ClientQuotaAlteration, error: QuorumlogError | None
+) -> admin_pb2.AlterClientQuotasResult:
+    result = admin_pb2.AlterClientQuotasResult(entity=asked.entity)
+    if error is not None:
+        result.error.CopyFrom(encode_error(error))
+    return result
 
 
 def describe_outcome(outcome: PartitionOutcome) -> admin_pb2.PartitionOutcome:
@@ -236,6 +273,25 @@ def _update_features(request: admin_pb2.UpdateFeaturesRequest) -> UpdateFeatures
         updates=tuple(
             FeatureUpdate(name=each.name, level=each.level, allow_downgrade=each.allow_downgrade)
             for each in request.updates
+        ),
+        validate_only=request.validate_only,
+    )
+
+
+def _alter_client_quotas(request: admin_pb2.AlterClientQuotasRequest) -> AlterClientQuotas:
+    return AlterClientQuotas(
+        alterations=tuple(
+            QuotaAlteration(
+                entity=tuple(
+                    (part.type, part.name if part.HasField("name") else None)
+                    for part in alteration.entity
+                ),
+                changes=tuple(
+                    (change.key, change.value if change.HasField("value") else None)
+                    for change in alteration.changes
+                ),
+            )
+            for alteration in request.alterations
         ),
         validate_only=request.validate_only,
     )

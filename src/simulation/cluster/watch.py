@@ -414,6 +414,7 @@ def _same(one: MetadataImage, other: MetadataImage) -> bool:
         and one.next_producer_id == other.next_producer_id
         and one.cluster_configs == other.cluster_configs
         and one.features == other.features
+        and one.client_quotas == other.client_quotas
     )
 
 

@@ -42,6 +42,7 @@ from .configs import (
 )
 from .metadata_access import MetadataAccess
 from .partition_admin import PartitionAdmin
+from .quota_admin import QuotaAdmin
 from .translation import (
     broker_description,
     deletion_result,
@@ -76,7 +77,8 @@ class AdminService:
         settings: Sequence[NodeSetting],
     ) -> None:
         self._metadata = MetadataAccess(runtime, metadata)
-        self._partitions = PartitionAdmin(self._metadata, replicas, node_id=node_id)
+        self.partitions = PartitionAdmin(self._metadata, replicas, node_id=node_id)
+        self.quotas = QuotaAdmin(self._metadata)
         self._replicas = replicas
         self._cluster_id = cluster_id
         self._node_id = node_id
@@ -108,7 +110,7 @@ class AdminService:
             Handler(ADMIN_UNREGISTER_BROKER, self.unregister_broker),
         )
         own = {handler.method.path: handler for handler in table}
-        return {**own, **self._partitions.handlers()}
+        return {**own, **self.partitions.handlers(), **self.quotas.handlers()}
 
     async def describe_cluster(
         self, request: admin_pb2.DescribeClusterRequest, context: CallContext

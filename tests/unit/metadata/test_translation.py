@@ -6,9 +6,11 @@ from quorumlog.errors import InvalidRequest, NoReassignmentInProgress
 from quorumlog.ids import NodeId, Offset, TopicId
 from quorumlog.metadata import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
     AlterReassignments,
+    ClientQuotasAltered,
     ClusterConfigsAltered,
     Command,
     ConfigsAltered,
@@ -24,6 +26,7 @@ from quorumlog.metadata import (
     PartitionsAltered,
     PartitionsCreated,
     ProducerIdsAllocated,
+    QuotaAlteration,
     Reassignment,
     Reply,
     TopicCreated,
@@ -142,6 +145,28 @@ COMMANDS: list[tuple[controller_pb2.RelayRequest, Command]] = [
     ),
     (
         controller_pb2.RelayRequest(
+            alter_client_quotas=admin_pb2.AlterClientQuotasRequest(
+                alterations=[
+                    {
+                        "entity": [{"type": "user"}, {"type": "client-id", "name": ""}],
+                        "changes": [{"key": "a", "value": 0}, {"key": "b"}],
+                    }
+                ],
+                validate_only=True,
+            )
+        ),
+        AlterClientQuotas(
+            alterations=(
+                QuotaAlteration(
+                    entity=(("user", None), ("client-id", "")),
+                    changes=(("a", 0.0), ("b", None)),
+                ),
+            ),
+            validate_only=True,
+        ),
+    ),
+    (
+        controller_pb2.RelayRequest(
             broker_id=7,
             allocate_producer_ids=controller_pb2.AllocateProducerIdsRequest(broker_epoch=9),
         ),
@@ -190,6 +215,7 @@ def test_every_reply_becomes_the_answer_to_its_request(cluster: Cluster) -> None
         "alter_reassignments": outcomes,
         "elect_leaders": outcomes,
         "update_features": FeaturesUpdated(levels=(("metadata.version", 1, 1, 1),)),
+        "alter_client_quotas": ClientQuotasAltered(errors=(error,)),
         "unregister_broker": Done(),
         "allocate_producer_ids": ProducerIdsAllocated(start=5, count=6),
     }
