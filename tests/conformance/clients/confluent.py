@@ -1,0 +1,324 @@
+"""confluent-kafka: librdkafka with Python around it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+import confluent_kafka
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+from confluent_kafka.admin import NewTopic as ConfluentTopic
+
+from ..driving import (
+    WITHIN_S,
+    Acks,
+    Brokers,
+    Codec,
+    Delivered,
+    Found,
+    NewTopic,
+    Place,
+    Refused,
+    Replicas,
+    Sent,
+)
+
+PLACES: Final = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}
+NO_OFFSET: Final = -1001  # librdkafka's word for "not known"
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Errors as all drivers raise them."""
+    try:
+        yield
+    except KafkaException as error:
+        raise refused(error.args[0]) from error
+
+
+def refused(error: KafkaError) -> Refused:
+    """An error of librdkafka."""
+    return Refused(error.code(), error.str())
+
+
+class Confluent:
+    """A `Driver`."""
+
+    name = "confluent-kafka"
+    cannot: Mapping[str, str] = {"admin.reassign": "it has no call for that"}
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self.version = (
+            f"{confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
+        )
+
+    @contextmanager
+    def writer(
+        self,
+        *,
+        acks: Acks = "all",
+        codec: Codec = "none",
+        idempotent: bool = False,
+        linger_ms: int = 5,
+    ) -> Iterator["ConfluentWriter"]:
+        settings = {
+            **self._settings(),
+            "acks": acks,
+            "compression.type": codec,
+            "enable.idempotence": idempotent,
+            "linger.ms": linger_ms,
+            "partitioner": "murmur2_random",  # as the others choose
+            "message.max.bytes": 8_000_000,  # the broker is to refuse, not the client
+            "delivery.timeout.ms": int(WITHIN_S * 1000),
+        }
+        producer = Producer(settings)
+        try:
+            yield ConfluentWriter(producer)
+        finally:
+            producer.flush(WITHIN_S)
+
+    @contextmanager
+    def reader(
+        self, topic: str, starts: Mapping[int, Place], *, fetch_bytes: int | None = None
+    ) -> Iterator["ConfluentReader"]:
+        settings = {
+            **self._settings(),
+            "group.id": "conformance",  # it insists; nothing is joined or committed
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 100,
+        }
+        if fetch_bytes is not None:
+            settings |= {"fetch.max.bytes": 4_000_000, "fetch.message.max.bytes": fetch_bytes}
+        consumer = Consumer(settings)
+        try:
+            consumer.assign(
+                [TopicPartition(topic, at, PLACES.get(to, to)) for at, to in starts.items()]
+            )
+            yield ConfluentReader(consumer, topic)
+        finally:
+            consumer.close()
+
+    def offset(self, topic: str, partition: int, at: int | Literal["beginning", "end"]) -> int:
+        consumer = Consumer({**self._settings(), "group.id": "conformance"})
+        with refusals():
+            try:
+                if at in PLACES:
+                    low, high = consumer.get_watermark_offsets(
+                        TopicPartition(topic, partition), timeout=WITHIN_S
+                    )
+                    return low if at == "beginning" else high
+                (found,) = consumer.offsets_for_times(
+                    [TopicPartition(topic, partition, at)], timeout=WITHIN_S
+                )
+                return found.offset
+            finally:
+                consumer.close()
+
+    @contextmanager
+    def admin(self) -> Iterator["ConfluentAdmin"]:
+        yield ConfluentAdmin(AdminClient(self._settings()))
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self._bootstrap,
+            "client.id": "conformance",
+            "log_level": 2,  # connections that are refused while a broker is down are no news
+            "topic.metadata.refresh.interval.ms": 10_000,
+        }
+
+
+class ConfluentWriter:
+    """A `Writer`."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def send(self, topic: str, records: Sequence[Sent]) -> list[Delivered]:
+        outcomes: list[tuple[KafkaError | None, Message]] = []
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            outcomes.append((error, message))
+
+        for record in records:
+            self._produce(topic, record, told)
+        left = self._producer.flush(WITHIN_S)
+        assert left == 0, f"{left} of {len(records)} records have no outcome"
+        for error, _ in outcomes:
+            if error is not None:
+                raise refused(error)
+        return [_delivered(message) for _, message in outcomes]
+
+    def _produce(self, topic: str, record: Sent, told: Any) -> None:
+        options: dict[str, Any] = {}
+        if record.partition is not None:
+            options["partition"] = record.partition
+        if record.timestamp_ms is not None:
+            options["timestamp"] = record.timestamp_ms
+        if record.headers:
+            options["headers"] = list(record.headers)
+        while True:
+            try:
+                self._producer.produce(topic, record.value, record.key, on_delivery=told, **options)
+            except BufferError:
+                self._producer.poll(0.1)
+                continue
+            except KafkaException as error:
+                raise refused(error.args[0]) from error
+            self._producer.poll(0)
+            return
+
+
+def _delivered(message: Message) -> Delivered:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    is_known = offset is not None and offset != NO_OFFSET
+    return Delivered(partition=partition, offset=offset if is_known else None)
+
+
+class ConfluentReader:
+    """A `Reader`."""
+
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+
+    def seek(self, partition: int, to: Place) -> None:
+        with refusals():
+            self._consumer.seek(TopicPartition(self._topic, partition, PLACES.get(to, to)))
+
+    def pause(self, partition: int) -> None:
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def resume(self, partition: int) -> None:
+        self._consumer.resume([TopicPartition(self._topic, partition)])
+
+    def poll(self, within_s: float) -> list[Found]:
+        found = []
+        message = self._consumer.poll(within_s)
+        while message is not None and len(found) < 5000:
+            error = message.error()
+            if error is not None:
+                raise refused(error)
+            found.append(_found(message))
+            message = self._consumer.poll(0)
+        return found
+
+
+def _found(message: Message) -> Found:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return Found(
+        partition=partition,
+        offset=offset,
+        value=message.value(),
+        key=message.key(),
+        headers=tuple(message.headers() or ()),
+        timestamp_ms=message.timestamp()[1],
+    )
+
+
+class ConfluentAdmin:
+    """An `Admin`."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    def create(self, topic: NewTopic, *, validate_only: bool = False) -> None:
+        new = ConfluentTopic(
+            topic.name,
+            num_partitions=len(topic.assignments) or topic.partitions,
+            **(
+                {"replica_assignment": [list(each) for each in topic.assignments]}
+                if topic.assignments
+                else {"replication_factor": topic.replication}
+            ),
+            config=dict(topic.configs),
+        )
+        _wait(self._client.create_topics([new], validate_only=validate_only))
+
+    def delete(self, topic: str) -> None:
+        _wait(self._client.delete_topics([topic]))
+
+    def topics(self) -> set[str]:
+        with refusals():
+            return set(self._client.list_topics(timeout=WITHIN_S).topics)
+
+    def describe(self, topic: str) -> dict[int, Replicas]:
+        with refusals():
+            found = self._client.list_topics(topic, timeout=WITHIN_S).topics[topic]
+        if found.error is not None:
+            raise refused(found.error)
+        return {
+            number: Replicas(
+                leader=each.leader, replicas=tuple(each.replicas), isr=tuple(each.isrs)
+            )
+            for number, each in found.partitions.items()
+        }
+
+    def brokers(self) -> Brokers:
+        with refusals():
+            found = self._client.describe_cluster().result(WITHIN_S)
+            seen = self._client.list_topics(timeout=WITHIN_S)
+        assert {node.id for node in found.nodes} == set(seen.brokers)
+        return Brokers(
+            cluster_id=found.cluster_id,
+            controller=found.controller.id,
+            addresses={node.id: f"{node.host}:{node.port}" for node in found.nodes},
+        )
+
+    def grow(self, topic: str, partitions: int) -> None:
+        _wait(self._client.create_partitions([NewPartitions(topic, partitions)]))
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        wanted = [TopicPartition(topic, at, offset) for at, offset in before.items()]
+        _wait(self._client.delete_records(wanted))
+
+    def configs(self, topic: str) -> dict[str, str | None]:
+        wanted = ConfigResource(ResourceType.TOPIC, topic)
+        (found,) = _wait(self._client.describe_configs([wanted]))
+        return {name: entry.value for name, entry in found.items()}
+
+    def alter_configs(self, topic: str, values: Mapping[str, str]) -> None:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in values.items()
+        ]
+        wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        _wait(self._client.incremental_alter_configs([wanted]))
+
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        raise AssertionError("excluded")
+
+    def elect_preferred(self, topic: str, partition: int) -> None:
+        wanted = [TopicPartition(topic, partition)]
+        with refusals():
+            found = self._client.elect_leaders(ElectionType.PREFERRED, wanted).result(WITHIN_S)
+        for error in found.values():
+            if error is not None:
+                raise refused(error)
+
+
+def _wait(futures: Mapping[Any, "Future[Any]"]) -> list[Any]:
+    with refusals():
+        return [future.result(WITHIN_S) for future in futures.values()]

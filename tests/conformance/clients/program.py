@@ -1,0 +1,256 @@
+"""A driver in another language: a program that takes commands as lines of JSON and answers so.
+
+Bytes travel as base64. One command is under way at a time.
+"""
+
+import json
+import select
+import subprocess
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ..driving import (
+    WITHIN_S,
+    Acks,
+    Brokers,
+    Codec,
+    Delivered,
+    Found,
+    NewTopic,
+    Place,
+    Refused,
+    Replicas,
+    Sent,
+)
+
+ANSWER_S: Final = WITHIN_S + 30
+
+
+class Program:
+    """A `Driver` whose client lives in a process of its own, started at once."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        bootstrap: str,
+        *,
+        folder: Path,
+        cannot: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`folder` takes what the program says besides its answers."""
+        self.name = name
+        self.cannot = cannot
+        self._said = folder / f"{name}.log"
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                env=None if environment is None else dict(environment),
+            )
+        self.version: str = self.ask("begin", bootstrap=bootstrap)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, command: str, **rest: Any) -> Any:
+        """Return what the program answers; raises Refused."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps({"command": command, **rest}).encode() + b"\n")
+        stdin.flush()
+        ready, _, _ = select.select([stdout], [], [], ANSWER_S)
+        line = stdout.readline() if ready else b""
+        if not line:
+            self.close()  # what follows is not taken for the answer to another command
+            said = self._said.read_text(errors="replace")[-2000:]
+            raise AssertionError(f"{self.name} does not answer to {command}: {said}")
+        answer = json.loads(line)
+        if "result" not in answer:
+            raise Refused(answer["code"], answer["text"])
+        return answer["result"]
+
+    @contextmanager
+    def writer(
+        self,
+        *,
+        acks: Acks = "all",
+        codec: Codec = "none",
+        idempotent: bool = False,
+        linger_ms: int = 5,
+    ) -> Iterator["ProgramWriter"]:
+        number = self.ask(
+            "writer.open", acks=acks, codec=codec, idempotent=idempotent, linger_ms=linger_ms
+        )
+        try:
+            yield ProgramWriter(self, number)
+        finally:
+            self.ask("close", number=number)
+
+    @contextmanager
+    def reader(
+        self, topic: str, starts: Mapping[int, Place], *, fetch_bytes: int | None = None
+    ) -> Iterator["ProgramReader"]:
+        number = self.ask("reader.open", topic=topic, starts=starts, fetch_bytes=fetch_bytes)
+        try:
+            yield ProgramReader(self, number)
+        finally:
+            self.ask("close", number=number)
+
+    def offset(self, topic: str, partition: int, at: int | Literal["beginning", "end"]) -> int:
+        found: int = self.ask("offset", topic=topic, partition=partition, at=at)
+        return found
+
+    @contextmanager
+    def admin(self) -> Iterator["ProgramAdmin"]:
+        number = self.ask("admin.open")
+        try:
+            yield ProgramAdmin(self, number)
+        finally:
+            self.ask("close", number=number)
+
+
+class ProgramWriter:
+    """A `Writer`."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        self._program = program
+        self._number = number
+
+    def send(self, topic: str, records: Sequence[Sent]) -> list[Delivered]:
+        told = self._program.ask(
+            "writer.send",
+            number=self._number,
+            topic=topic,
+            records=[
+                {
+                    "key": _text(record.key),
+                    "value": _text(record.value),
+                    "headers": [(name, _text(value)) for name, value in record.headers],
+                    "timestamp_ms": record.timestamp_ms,
+                    "partition": record.partition,
+                }
+                for record in records
+            ],
+        )
+        return [
+            Delivered(
+                partition=each["partition"],
+                offset=None if each["offset"] == -1 else each["offset"],
+            )
+            for each in told
+        ]
+
+
+class ProgramReader:
+    """A `Reader`."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        self._program = program
+        self._number = number
+
+    def seek(self, partition: int, to: Place) -> None:
+        self._program.ask("reader.seek", number=self._number, partition=partition, to=to)
+
+    def pause(self, partition: int) -> None:
+        self._program.ask("reader.pause", number=self._number, partition=partition)
+
+    def resume(self, partition: int) -> None:
+        self._program.ask("reader.resume", number=self._number, partition=partition)
+
+    def poll(self, within_s: float) -> list[Found]:
+        polled = self._program.ask(
+            "reader.poll", number=self._number, within_ms=int(within_s * 1000)
+        )
+        return [
+            Found(
+                partition=each["partition"],
+                offset=each["offset"],
+                value=_bytes(each["value"]),
+                key=_bytes(each["key"]),
+                headers=tuple((name, _bytes(value)) for name, value in each["headers"]),
+                timestamp_ms=each["timestamp_ms"],
+            )
+            for each in polled
+        ]
+
+
+class ProgramAdmin:
+    """An `Admin`."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        self._program = program
+        self._number = number
+
+    def create(self, topic: NewTopic, *, validate_only: bool = False) -> None:
+        self._ask(
+            "create",
+            topic={
+                "name": topic.name,
+                "partitions": topic.partitions,
+                "replication": topic.replication,
+                "configs": dict(topic.configs),
+                "assignments": [list(each) for each in topic.assignments],
+            },
+            validate_only=validate_only,
+        )
+
+    def delete(self, topic: str) -> None:
+        self._ask("delete", topic=topic)
+
+    def topics(self) -> set[str]:
+        return set(self._ask("topics"))
+
+    def describe(self, topic: str) -> dict[int, Replicas]:
+        return {
+            each["partition"]: Replicas(
+                leader=each["leader"], replicas=tuple(each["replicas"]), isr=tuple(each["isr"])
+            )
+            for each in self._ask("describe", topic=topic)
+        }
+
+    def brokers(self) -> Brokers:
+        found = self._ask("brokers")
+        return Brokers(
+            cluster_id=found["cluster_id"],
+            controller=found["controller"],
+            addresses=dict(found["addresses"]),
+        )
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._ask("grow", topic=topic, partitions=partitions)
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        self._ask("delete_records", topic=topic, before=list(before.items()))
+
+    def configs(self, topic: str) -> dict[str, str | None]:
+        return dict(self._ask("configs", topic=topic))
+
+    def alter_configs(self, topic: str, values: Mapping[str, str]) -> None:
+        self._ask("alter_configs", topic=topic, values=dict(values))
+
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        self._ask("reassign", topic=topic, partition=partition, replicas=list(replicas))
+
+    def elect_preferred(self, topic: str, partition: int) -> None:
+        self._ask("elect_preferred", topic=topic, partition=partition)
+
+    def _ask(self, what: str, **rest: Any) -> Any:
+        return self._program.ask(f"admin.{what}", number=self._number, **rest)
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else b64encode(content).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)

@@ -1,0 +1,114 @@
+"""Which clients there are, and how each is made ready on this machine."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ...foreign.node_packages import installed
+from ..driving import Driver
+from .aio_kafka import AioKafka
+from .confluent import Confluent
+from .kafka_python import KafkaPython
+from .kcat import Kcat
+from .program import Program
+
+PROGRAMS: Final = Path(__file__).parents[1] / "programs"
+KCAT: Final = Path(__file__).parents[3] / "build" / "kcat"
+"""Where `make conformance` unpacks it and its libraries, where the system has none."""
+
+
+@contextmanager
+def kafkajs(bootstrap: str, folder: Path) -> Iterator[Driver]:
+    """KafkaJS in a process of its own."""
+    pinned = PROGRAMS / "kafkajs"
+    node, modules = installed(pinned)
+    program = Program(
+        "kafkajs",
+        [node, str(pinned / "driver.js")],
+        bootstrap,
+        folder=folder,
+        cannot={
+            "admin.elect": "it has no call for that",
+            "headers.null": "it takes none",
+        },
+        environment={
+            **os.environ,
+            "NODE_PATH": str(modules),
+            "KAFKAJS_NO_PARTITIONER_WARNING": "1",
+        },
+    )
+    try:
+        yield program
+    finally:
+        program.close()
+
+
+@contextmanager
+def kcat(bootstrap: str, folder: Path) -> Iterator[Driver]:
+    """The system's kcat, or the one that was fetched."""
+    found = shutil.which("kcat")
+    if found is not None:
+        yield Kcat([found], bootstrap)
+        return
+    fetched = KCAT / "usr" / "bin" / "kcat"
+    if not fetched.exists():
+        pytest.skip("not here: kcat; install it, or run `make conformance`, which fetches it")
+    (libraries,) = {str(path.parent) for path in KCAT.glob("usr/lib/**/librdkafka.so.1")}
+    yield Kcat([str(fetched)], bootstrap, libraries)
+
+
+CLIENTS: Final = ("confluent-kafka", "kafka-python", "aiokafka", "kafkajs", "kcat")
+
+_PACKAGES: Final[Mapping[str, Callable[[str], Driver]]] = {
+    "confluent-kafka": Confluent,
+    "kafka-python": KafkaPython,
+    "aiokafka": AioKafka,
+}
+
+
+@contextmanager
+def opened(name: str, bootstrap: str, folder: Path) -> Iterator[Driver]:
+    """The driver of a client; skips the test where it can not be had."""
+    make = _PACKAGES.get(name)
+    if make is not None:
+        yield make(bootstrap)
+        return
+    by_name = {"kafkajs": kafkajs, "kcat": kcat}
+    with by_name[name](bootstrap, folder) as driver:
+        yield driver
+
+
+def fetch_kcat() -> str:
+    """Unpack Debian's kcat into build/; returns what came of it."""
+    if shutil.which("kcat") is not None or (KCAT / "usr" / "bin" / "kcat").exists():
+        return "kcat is here"
+    if shutil.which("apt-get") is None:
+        return "kcat is not here, and this system has no apt-get to fetch it with"
+    planned = subprocess.run(
+        ["apt-get", "install", "--simulate", "--no-install-recommends", "kcat"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    names = [line.split()[1] for line in planned.stdout.splitlines() if line.startswith("Inst ")]
+    if planned.returncode != 0 or "kcat" not in names:
+        return "apt-get knows no kcat; `apt-get update` may help"
+    fresh = KCAT.with_suffix(".fresh")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    fetched = subprocess.run(
+        ["apt-get", "download", *names], cwd=fresh, capture_output=True, text=True, check=False
+    )
+    if fetched.returncode != 0:
+        return f"apt-get does not fetch kcat: {fetched.stderr.strip()[-300:]}"
+    for package in sorted(fresh.glob("*.deb")):
+        subprocess.run(["dpkg-deb", "--extract", str(package), str(fresh)], check=True)
+        package.unlink()
+    fresh.rename(KCAT)
+    return "kcat was fetched"

@@ -1,0 +1,163 @@
+"""Three nodes in processes of their own, with Kafka listeners: what the clients talk to."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol
+
+import quorumlog
+from quorumlog.records import BatchHeader, iterate_batches
+from quorumlog.server.addresses import id_text
+
+from ..cluster.node_process import NodeProcess, free_port
+from .driving import NewTopic
+
+NUMBERS: Final = (1, 2, 3)
+WITHIN_S: Final = 60.0
+PAUSE_S: Final = 0.05  # between two looks
+
+
+class Cluster(Protocol):
+    """What the suites need of it."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients of the Kafka protocol begin."""
+
+    @property
+    def addresses(self) -> Mapping[int, str]:
+        """The Kafka listener of each broker."""
+
+    @property
+    def replication(self) -> int:
+        """Replicas that a topic can have, 3 at most."""
+
+    def create(self, topic: NewTopic) -> None:
+        """Make a topic, and wait until every broker knows of it."""
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition; -1: none."""
+
+    def batches(self, topic: str, partition: int) -> list[BatchHeader]:
+        """The headers of the batches that lie in the leader's log."""
+
+    def check(self) -> None:
+        """Raise AssertionError when a broker has ended or broken."""
+
+
+class ThreeNodes:
+    """Nodes 1, 2 and 3, controllers and brokers all; up while it is entered."""
+
+    def __init__(self, folder: Path, *, settings: Mapping[str, object] | None = None) -> None:
+        controllers = {number: f"127.0.0.1:{free_port()}" for number in NUMBERS}
+        self._kafka = {number: f"127.0.0.1:{free_port()}" for number in NUMBERS}
+        cluster_id = id_text(os.urandom(16))
+        voters = [f"{n}@{at}:{id_text(os.urandom(16))}" for n, at in controllers.items()]
+        self.nodes = {
+            number: NodeProcess(
+                folder / f"node-{number}",
+                settings={
+                    "node.id": number,
+                    "node.roles": ["controller", "broker"],
+                    "cluster.id": cluster_id,
+                    "controller.voters": voters,
+                    "controller.bootstrap": [
+                        at for other, at in controllers.items() if other != number
+                    ],
+                    "data.dir": str(folder / f"node-{number}" / "data"),
+                    "listeners.grpc": f"127.0.0.1:{free_port()}",
+                    "listeners.controller": controllers[number],
+                    "listeners.kafka": [self._kafka[number]],
+                    **(settings or {}),
+                },
+            )
+            for number in NUMBERS
+        }
+
+    def __enter__(self) -> "ThreeNodes":
+        try:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda node: node.start(), self.nodes.values()))
+        except BaseException:
+            self.kill_all()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill_all()
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients of the Kafka protocol begin."""
+        return ",".join(self._kafka.values())
+
+    @property
+    def addresses(self) -> Mapping[int, str]:
+        """The Kafka listener of each node."""
+        return dict(self._kafka)
+
+    @property
+    def grpc(self) -> str:
+        """Where our own clients begin."""
+        return ",".join(node.address for node in self.nodes.values())
+
+    def log(self) -> quorumlog.Log:
+        """A client of our own."""
+        return quorumlog.connect(self.grpc)
+
+    @property
+    def replication(self) -> int:
+        return len(NUMBERS)
+
+    def create(self, topic: NewTopic) -> None:
+        with self.log() as log:
+            log.admin.create_topic(
+                topic.name,
+                partitions=topic.partitions,
+                replication=topic.replication,
+                configs=topic.configs,
+            )
+
+    def leader(self, topic: str, partition: int) -> int:
+        with self.log() as log:
+            return log.admin.describe_topic(topic).partitions[partition].leader or -1
+
+    def batches(self, topic: str, partition: int) -> list[BatchHeader]:
+        leader = self.nodes[self.leader(topic, partition)]
+        return headers_in(Path(leader.data_dir) / f"{topic}-{partition}")
+
+    def kill_all(self) -> None:
+        """End all of them, whatever they do."""
+        for node in self.nodes.values():
+            node.kill()
+
+    def check(self) -> None:
+        """Raise AssertionError when a node ended by itself or wrote a traceback."""
+        for number, node in self.nodes.items():
+            said = node.complaints()
+            assert node.ended() is None, f"node {number} ended by itself: {said[-3_000:]}"
+            at = said.find("Traceback")
+            assert at < 0, f"node {number}: {said[max(0, at - 500) : at + 3_000]}"
+
+
+def headers_in(log: Path) -> list[BatchHeader]:
+    """The headers of all batches in the folder of a log."""
+    segments = sorted(log.glob("*.log"))
+    assert segments, f"no segment in {log}"
+    return [header for path in segments for _, header in iterate_batches(path.read_bytes())]
+
+
+def until(what: str, holds: Callable[[], bool], within_s: float = WITHIN_S) -> None:
+    """Wait until something holds; raises AssertionError with what did not."""
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end, f"in {within_s} s it did not come to be that {what}"
+        time.sleep(PAUSE_S)

@@ -1,0 +1,74 @@
+"""One cluster for all suites, each client as a parameter, and a fresh topic for a test."""
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from .clients.registry import CLIENTS, opened
+from .cluster import Cluster, ThreeNodes
+from .driving import ABILITIES, Driver, NewTopic
+from .real_kafka import RealKafka
+
+AGAINST = "QUORUMLOG_CONFORMANCE_AGAINST"
+"""`kafka` lets the suites run against a real Kafka of one node: what they demand is held so."""
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """What the clients talk to."""
+    folder = tmp_path_factory.mktemp("conformance")
+    make = RealKafka if os.environ.get(AGAINST) == "kafka" else ThreeNodes
+    with make(folder) as up:
+        yield up
+        up.check()
+
+
+@pytest.fixture(scope="session", params=CLIENTS)
+def client(
+    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Driver]:
+    """Each client in turn; one that this machine does not have skips its tests."""
+    with opened(request.param, cluster.bootstrap, tmp_path_factory.mktemp("client")) as driver:
+        yield driver
+
+
+@pytest.fixture(autouse=True)
+def _abilities(request: pytest.FixtureRequest) -> None:
+    """Exclude what a client has no way to do: `@pytest.mark.needs("pause")`."""
+    if "client" not in request.fixturenames:
+        return
+    client: Driver = request.getfixturevalue("client")
+    for mark in request.node.iter_markers("needs"):
+        for ability in mark.args:
+            assert ability in ABILITIES, ability
+            for part in (ability.partition(".")[0], ability):
+                if part in client.cannot:
+                    why = client.cannot[part]
+                    pytest.skip(f"excluded: {client.name}, {ABILITIES[part]}: {why}")
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, cluster: Cluster) -> Callable[..., str]:
+    """Makes topics of this test's, by other means than the client's."""
+    numbers = itertools.count()
+
+    def make(partitions: int = 1, **configs: str) -> str:
+        name = re.sub(r"[^\w.-]+", ".", request.node.name).strip(".")[:200]
+        name = f"{name}.{next(numbers)}"
+        named = {key.replace("_", "."): value for key, value in configs.items()}
+        cluster.create(
+            NewTopic(
+                name=name, partitions=partitions, replication=cluster.replication, configs=named
+            )
+        )
+        return name
+
+    return make
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Its own marks."""
+    config.addinivalue_line("markers", "needs(*abilities): what a client must be able to do")

@@ -1,0 +1,313 @@
+// Does with KafkaJS what tests/conformance asks: a line of JSON in, a line of JSON out, in order.
+// Bytes travel as base64. A consumer of KafkaJS's is always in a group; so records are read by the
+// parts of it that its consumer fetches with.
+'use strict'
+
+const readline = require('node:readline')
+const zlib = require('node:zlib')
+const { promisify } = require('node:util')
+const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
+const lz4 = require('lz4js')
+const SnappyCodec = require('kafkajs-snappy')
+
+const CODECS = {
+  none: CompressionTypes.None,
+  gzip: CompressionTypes.GZIP,
+  snappy: CompressionTypes.Snappy,
+  lz4: CompressionTypes.LZ4,
+  zstd: CompressionTypes.ZSTD,
+}
+CompressionCodecs[CompressionTypes.Snappy] = SnappyCodec
+CompressionCodecs[CompressionTypes.LZ4] = () => ({
+  compress: async encoder => Buffer.from(lz4.compress(encoder.buffer)),
+  decompress: async buffer => Buffer.from(lz4.decompress(buffer)),
+})
+CompressionCodecs[CompressionTypes.ZSTD] = () => ({
+  compress: async encoder => promisify(zlib.zstdCompress)(encoder.buffer),
+  decompress: async buffer => promisify(zlib.zstdDecompress)(buffer),
+})
+
+const ACKS = { 0: 0, 1: 1, all: -1 }
+const TOPIC = 2 // the type of resource
+const OFFSET_OUT_OF_RANGE = 1
+const WAITED_MS = 100 // by a fetch at the end of a partition
+const TIMES = { beginning: '-2', end: '-1' }
+
+const open = new Map() // what was opened and not closed, by its number
+let lastNumber = 0
+let kafka
+
+const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
+const text = buffer => (buffer === null || buffer === undefined ? null : buffer.toString('base64'))
+
+function keep(thing) {
+  open.set(++lastNumber, thing)
+  return lastNumber
+}
+
+function headersOf(pairs) {
+  const headers = {}
+  for (const [name, value] of pairs) (headers[name] ??= []).push(bytes(value))
+  return headers
+}
+
+function pairsOf(headers) {
+  return Object.entries(headers).flatMap(([name, values]) =>
+    (Array.isArray(values) ? values : [values]).map(value => [name, text(value)])
+  )
+}
+
+class Writer {
+  constructor({ acks, codec, idempotent }) {
+    this.acks = ACKS[acks]
+    this.compression = CODECS[codec]
+    this.producer = kafka.producer({ idempotent, maxInFlightRequests: idempotent ? 1 : null })
+  }
+
+  async send({ topic, records }) {
+    const messages = records.map(record => ({
+      key: bytes(record.key),
+      value: bytes(record.value),
+      headers: headersOf(record.headers),
+      ...(record.partition === null ? {} : { partition: record.partition }),
+      ...(record.timestamp_ms === null ? {} : { timestamp: String(record.timestamp_ms) }),
+    }))
+    const told = await this.producer.send({
+      topic,
+      messages,
+      acks: this.acks,
+      compression: this.compression,
+      timeout: 10000,
+    })
+    if (records.some(record => record.partition === null)) return [] // it tells of parts alone
+    const bases = new Map(told.map(part => [part.partition, Number(part.baseOffset ?? -1)]))
+    return records.map(({ partition }) => {
+      const offset = bases.get(partition) ?? -1
+      if (offset >= 0) bases.set(partition, offset + 1)
+      return { partition, offset }
+    })
+  }
+
+  close() {
+    return this.producer.disconnect()
+  }
+}
+
+class Reader {
+  constructor(topic, fetchBytes) {
+    const secret = Object.getOwnPropertySymbols(kafka)
+    const create = secret.find(symbol => symbol.description.endsWith('createCluster'))
+    this.cluster = kafka[create]({ metadataMaxAge: 10000, isolationLevel: 0 })
+    this.topic = topic
+    this.fetchBytes = fetchBytes
+    this.places = new Map()
+    this.paused = new Set()
+  }
+
+  async start(starts) {
+    await this.cluster.connect()
+    await this.cluster.addTargetTopic(this.topic)
+    for (const [partition, to] of Object.entries(starts)) await this.seek(Number(partition), to)
+  }
+
+  async offset(partition, time) {
+    const asked = [{ topic: this.topic, partitions: [{ partition }], fromTimestamp: time }]
+    const [found] = await this.cluster.fetchTopicsOffset(asked)
+    return Number(found.partitions[0].offset)
+  }
+
+  async seek(partition, to) {
+    const offset = to in TIMES ? await this.offset(partition, TIMES[to]) : to
+    this.places.set(partition, offset)
+  }
+
+  async poll(withinMs) {
+    const end = Date.now() + withinMs
+    const found = []
+    do {
+      const before = Date.now()
+      try {
+        for (const partition of this.places.keys()) {
+          if (!this.paused.has(partition)) found.push(...(await this.fetch(partition)))
+        }
+      } catch (error) {
+        if (error.code === OFFSET_OUT_OF_RANGE) throw error
+        await this.cluster.refreshMetadata()
+      }
+      if (found.length === 0 && Date.now() - before < WAITED_MS) {
+        await new Promise(resolve => setTimeout(resolve, 20))
+      }
+    } while (found.length === 0 && Date.now() < end)
+    return found
+  }
+
+  async fetch(partition) {
+    const leaders = this.cluster.findLeaderForPartitions(this.topic, [partition])
+    const broker = await this.cluster.findBroker({ nodeId: Object.keys(leaders)[0] })
+    const fetchOffset = this.places.get(partition)
+    const maxBytes = this.fetchBytes ?? 1 << 20
+    const { responses } = await broker.fetch({
+      isolationLevel: 0,
+      maxWaitTime: WAITED_MS,
+      minBytes: 1,
+      maxBytes: this.fetchBytes ?? 10 << 20,
+      topics: [{ topic: this.topic, partitions: [{ partition, fetchOffset, maxBytes }] }],
+    })
+    const found = []
+    for (const message of responses[0]?.partitions[0]?.messages ?? []) {
+      const offset = Number(message.offset)
+      if (offset < fetchOffset) continue
+      this.places.set(partition, offset + 1)
+      if (message.isControlRecord) continue
+      found.push({
+        partition,
+        offset,
+        timestamp_ms: Number(message.timestamp),
+        key: text(message.key),
+        value: text(message.value),
+        headers: pairsOf(message.headers),
+      })
+    }
+    return found
+  }
+
+  close() {
+    return this.cluster.disconnect()
+  }
+}
+
+const COMMANDS = {
+  async begin({ bootstrap }) {
+    kafka = new Kafka({
+      clientId: 'conformance',
+      brokers: bootstrap.split(','),
+      logLevel: logLevel.NOTHING,
+      retry: { initialRetryTime: 50, maxRetryTime: 1000, retries: 20 },
+    })
+    return require('kafkajs/package.json').version
+  },
+  async 'writer.open'(options) {
+    const writer = new Writer(options)
+    await writer.producer.connect()
+    return keep(writer)
+  },
+  'writer.send': ({ number, ...rest }) => open.get(number).send(rest),
+  async 'reader.open'({ topic, starts, fetch_bytes: fetchBytes }) {
+    const reader = new Reader(topic, fetchBytes)
+    const number = keep(reader)
+    await reader.start(starts)
+    return number
+  },
+  'reader.seek': ({ number, partition, to }) => open.get(number).seek(partition, to),
+  'reader.pause': ({ number, partition }) => void open.get(number).paused.add(partition),
+  'reader.resume': ({ number, partition }) => void open.get(number).paused.delete(partition),
+  'reader.poll': ({ number, within_ms: withinMs }) => open.get(number).poll(withinMs),
+  async offset({ topic, partition, at }) {
+    const reader = new Reader(topic, null)
+    try {
+      await reader.start({})
+      return await reader.offset(partition, at in TIMES ? TIMES[at] : String(at))
+    } finally {
+      await reader.close()
+    }
+  },
+  async 'admin.open'() {
+    const admin = kafka.admin()
+    await admin.connect()
+    return keep({ admin, close: () => admin.disconnect() })
+  },
+  async 'admin.create'({ number, topic, validate_only: validateOnly }) {
+    const replicas = topic.assignments.map((each, partition) => ({ partition, replicas: each }))
+    const made = await open.get(number).admin.createTopics({
+      validateOnly,
+      waitForLeaders: !validateOnly,
+      topics: [
+        {
+          topic: topic.name,
+          ...(replicas.length
+            ? { replicaAssignment: replicas, numPartitions: -1, replicationFactor: -1 }
+            : { numPartitions: topic.partitions, replicationFactor: topic.replication }),
+          configEntries: Object.entries(topic.configs).map(([name, value]) => ({ name, value })),
+        },
+      ],
+    })
+    if (!made) throw Object.assign(new Error('the topic exists'), { code: 36 })
+  },
+  'admin.delete': ({ number, topic }) => open.get(number).admin.deleteTopics({ topics: [topic] }),
+  'admin.topics': ({ number }) => open.get(number).admin.listTopics(),
+  async 'admin.describe'({ number, topic }) {
+    const told = await open.get(number).admin.fetchTopicMetadata({ topics: [topic] })
+    return told.topics[0].partitions.map(each => ({
+      partition: each.partitionId,
+      leader: each.leader,
+      replicas: each.replicas,
+      isr: each.isr,
+    }))
+  },
+  async 'admin.brokers'({ number }) {
+    const told = await open.get(number).admin.describeCluster()
+    return {
+      cluster_id: told.clusterId,
+      controller: told.controller,
+      addresses: told.brokers.map(each => [each.nodeId, `${each.host}:${each.port}`]),
+    }
+  },
+  'admin.grow': ({ number, topic, partitions }) =>
+    open
+      .get(number)
+      .admin.createPartitions({ topicPartitions: [{ topic, count: partitions }] })
+      .then(() => null),
+  'admin.delete_records': ({ number, topic, before }) =>
+    open.get(number).admin.deleteTopicRecords({
+      topic,
+      partitions: before.map(([partition, offset]) => ({ partition, offset: String(offset) })),
+    }),
+  async 'admin.configs'({ number, topic }) {
+    const resources = [{ type: TOPIC, name: topic }]
+    const told = await open.get(number).admin.describeConfigs({ resources })
+    return told.resources[0].configEntries.map(each => [each.configName, each.configValue])
+  },
+  async 'admin.alter_configs'({ number, topic, values }) {
+    const configEntries = Object.entries(values).map(([name, value]) => ({ name, value }))
+    const resources = [{ type: TOPIC, name: topic, configEntries }]
+    await open.get(number).admin.alterConfigs({ resources })
+  },
+  async 'admin.reassign'({ number, topic, partition, replicas }) {
+    const partitionAssignment = [{ partition, replicas }]
+    await open.get(number).admin.alterPartitionReassignments({
+      topics: [{ topic, partitionAssignment }],
+    })
+  },
+  async close({ number }) {
+    const thing = open.get(number)
+    open.delete(number)
+    await thing.close()
+  },
+}
+
+// The error of a broker stands below those of retries and of several at once.
+function brokersError(error) {
+  for (let one = error; one; one = one.cause ?? one.errors?.[0] ?? one.partitions?.[0]?.error) {
+    if (typeof one.code === 'number') return one
+  }
+  return error
+}
+
+async function answer(line) {
+  const { command, ...rest } = JSON.parse(line)
+  try {
+    return { result: (await COMMANDS[command](rest)) ?? null }
+  } catch (error) {
+    const { code, message } = brokersError(error)
+    return { code: typeof code === 'number' ? code : -1, text: `${error.name}: ${message}` }
+  }
+}
+
+async function main() {
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    process.stdout.write(JSON.stringify(await answer(line)) + '\n')
+  }
+  process.exit(0)
+}
+
+main()

@@ -1,0 +1,59 @@
+"""A real Kafka of one node in place of the cluster: it shows that the suites demand what is so."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from quorumlog.records import BatchHeader
+
+from ..interop.kafka_process import Kafka
+from .clients.kafka_python import KafkaPython
+from .cluster import headers_in, until
+from .driving import NewTopic
+
+BROKER: Final = 1
+
+
+class RealKafka:
+    """A `Cluster`."""
+
+    replication = 1
+
+    def __init__(self, folder: Path) -> None:
+        self._kafka = Kafka(folder / "kafka")
+
+    def __enter__(self) -> "RealKafka":
+        self._kafka.start()
+        with KafkaPython(self.bootstrap).admin() as admin:
+            until("the broker is registered", lambda: BROKER in admin.brokers().addresses)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._kafka.kill()
+
+    @property
+    def bootstrap(self) -> str:
+        return self._kafka.address
+
+    @property
+    def addresses(self) -> Mapping[int, str]:
+        return {BROKER: self._kafka.address}
+
+    def create(self, topic: NewTopic) -> None:
+        with KafkaPython(self.bootstrap).admin() as admin:
+            admin.create(topic)
+
+    def leader(self, topic: str, partition: int) -> int:
+        return BROKER
+
+    def batches(self, topic: str, partition: int) -> list[BatchHeader]:
+        return headers_in(self._kafka.data / f"{topic}-{partition}")
+
+    def check(self) -> None:
+        """It is not ours to judge."""
