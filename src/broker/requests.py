@@ -121,6 +121,39 @@ class OffsetOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochEndSpec:
+    """A leader epoch of one partition, whose end is asked for."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int | None = None  # that the caller believes in; None: not checked
+    topic_id: bytes = b""  # empty: not checked
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOutcome:
+    """Where the log of the one who asks may part from this one, or an error."""
+
+    spec: EpochEndSpec
+    leader_epoch: int  # the largest that is not above the one asked for, -1: unknown
+    end_offset: int  # exclusive; -1: unknown
+    error: QuorumlogError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveProducer:
+    """What a log remembers of a producer with an id."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int  # -1: unknown
+    last_timestamp_ms: int  # of its last batch, -1: unknown
+    coordinator_epoch: int  # of the last marker, -1: none
+    transaction_start: int  # first offset of its open transaction, -1: none
+
+
+@dataclass(frozen=True, slots=True)
 class DeletionSpec:
     """The beginning of one partition that is to go."""
 

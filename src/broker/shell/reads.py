@@ -9,7 +9,7 @@ one that is in their rack (KIP-392).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import OffsetNotAvailable, OffsetOutOfRange, Overloaded, QuorumlogError
@@ -28,11 +28,8 @@ from ..requests import (
     OffsetOutcome,
     OffsetSpec,
 )
-from .replica import Replica
-
-# By topic, partition and topic id; raises UnknownTopicOrPartition, UnknownTopicId,
-# NotLeaderOrFollower.
-Find = Callable[[str, int, bytes], Replica]
+from .epochs import end_offset_for
+from .replica import Find, Replica
 
 
 @dataclass(slots=True)
@@ -325,7 +322,7 @@ def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Rang
 def _diverging(replica: Replica, spec: FetchSpec) -> tuple[int, int] | None:
     """Return the largest epoch of this log that is not above the reader's last one, and its end,
     where the reader's log parts from this one in front of the offset that it asks for (KIP-595)."""
-    epoch, end = replica.log.end_offset_for(spec.last_epoch)
+    epoch, end = end_offset_for(replica, spec.last_epoch)
     if epoch < 0:
         raise OffsetOutOfRange(
             f"leader epoch {spec.last_epoch} is older than all that is left of this log; ask"

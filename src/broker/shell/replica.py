@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from ...errors import (
     CorruptionError,
@@ -442,6 +442,11 @@ class Replica:
             for wake in woken:
                 if not wake.done():
                     wake.set_result(None)
+
+
+Find: TypeAlias = Callable[[str, int, bytes], Replica]
+"""By topic, partition and topic id (empty: any); raises UnknownTopicOrPartition, UnknownTopicId,
+NotLeaderOrFollower."""
 
 
 def _leads_soon(partition: Partition) -> NotLeaderOrFollower:

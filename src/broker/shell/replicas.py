@@ -44,9 +44,12 @@ from ...storage.shell.directory import Directory
 from ...storage.shell.housekeeping import ClosedLog
 from ..partition import Acks, BrokerFacts, Partition
 from ..requests import (
+    ActiveProducer,
     AppendResult,
     DeletionOutcome,
     DeletionSpec,
+    EpochEndOutcome,
+    EpochEndSpec,
     FetchOutcome,
     FetchSpec,
     FoundRecords,
@@ -57,6 +60,8 @@ from ..requests import (
 )
 from .appends import PendingAppend
 from .deletions import delete_records
+from .epochs import epoch_ends
+from .producers import active_producers
 from .reads import Reads
 from .replica import Replica
 from .replication.fetcher import DEFAULT_REPLICATION, ReplicationConfig
@@ -496,6 +501,16 @@ class ReplicaManager:
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
         """Translate positions into offsets; see `Reads.list_offsets`."""
         return await self._reads.list_offsets(specs)
+
+    async def epoch_ends(self, specs: Sequence[EpochEndSpec]) -> list[EpochEndOutcome]:
+        """Look up where leader epochs end; see `epochs.epoch_ends`."""
+        return await epoch_ends(self.replica_of, specs)
+
+    async def producers(self, topic: str, partition: int) -> list[ActiveProducer]:
+        """Return what the replica here remembers of producers; raises what `replica_of` does, and
+        why the log cannot be used."""
+        log = await self.replica_of(topic, partition).opened()
+        return active_producers(log)
 
     async def delete_records(self, specs: Sequence[DeletionSpec]) -> list[DeletionOutcome]:
         """Delete the first records of partitions; see `deletions.delete_records`."""

@@ -4,12 +4,15 @@ from typing import Final
 
 from ..api import Api
 from .add_raft_voter import API as ADD_RAFT_VOTER
+from .alter_client_quotas import API as ALTER_CLIENT_QUOTAS
 from .api_versions import API as API_VERSIONS
 from .create_partitions import API as CREATE_PARTITIONS
 from .create_topics import API as CREATE_TOPICS
 from .delete_records import API as DELETE_RECORDS
 from .delete_topics import API as DELETE_TOPICS
+from .describe_client_quotas import API as DESCRIBE_CLIENT_QUOTAS
 from .describe_cluster import API as DESCRIBE_CLUSTER
+from .describe_producers import API as DESCRIBE_PRODUCERS
 from .describe_quorum import API as DESCRIBE_QUORUM
 from .describe_topic_partitions import API as DESCRIBE_TOPIC_PARTITIONS
 from .elect_leaders import API as ELECT_LEADERS
@@ -19,6 +22,7 @@ from .init_producer_id import API as INIT_PRODUCER_ID
 from .list_offsets import API as LIST_OFFSETS
 from .list_partition_reassignments import API as LIST_PARTITION_REASSIGNMENTS
 from .metadata import API as METADATA
+from .offset_for_leader_epoch import API as OFFSET_FOR_LEADER_EPOCH
 from .produce import API as PRODUCE
 from .remove_raft_voter import API as REMOVE_RAFT_VOTER
 from .unregister_broker import API as UNREGISTER_BROKER
@@ -35,12 +39,16 @@ APIS: Final[tuple[Api, ...]] = (
     DELETE_TOPICS,
     DELETE_RECORDS,
     INIT_PRODUCER_ID,
+    OFFSET_FOR_LEADER_EPOCH,
     CREATE_PARTITIONS,
     ELECT_LEADERS,
     LIST_PARTITION_REASSIGNMENTS,
+    DESCRIBE_CLIENT_QUOTAS,
+    ALTER_CLIENT_QUOTAS,
     DESCRIBE_QUORUM,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,
+    DESCRIBE_PRODUCERS,
     UNREGISTER_BROKER,
     DESCRIBE_TOPIC_PARTITIONS,
     ADD_RAFT_VOTER,

@@ -148,6 +148,29 @@ async def listed(
     return list(found.partitions)
 
 
+async def epoch_ends(
+    client: RawClient,
+    *parts: tuple[int, int],
+    version: int = 4,
+    topic: str = "t",
+    current: int = -1,
+) -> list[Any]:
+    """Ask where (partition, leader epoch) end; returns the results."""
+    partitions = [
+        {"partition": index, "current_leader_epoch": current, "leader_epoch": epoch}
+        for index, epoch in parts
+    ]
+    fields = {"replica_id": -1} if version >= 3 else {}
+    answer = await client.ask(
+        OFFSET_FOR_LEADER_EPOCH,
+        version,
+        **fields,
+        topics=[{"topic": topic, "partitions": partitions}],
+    )
+    (found,) = answer.topics
+    return list(found.partitions)
+
+
 def stamped(records: Sequence[bytes]) -> list[int]:
     """The base offsets that are written in batches."""
     return [int.from_bytes(each[:8], "big") for each in records]

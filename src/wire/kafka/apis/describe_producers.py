@@ -1,0 +1,56 @@
+"""DescribeProducers: who writes to a partition with a producer id (KIP-664)."""
+
+from typing import Final
+
+from ....broker import ActiveProducer
+from ....errors import QuorumlogError
+from ..api import Answer, Api, Call, Door, Fields
+from ..messages import error_fields
+
+
+async def describe_producers(door: Door, call: Call) -> Answer:
+    """Describe each partition by itself, whichever replica is here."""
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    await _partition(door, topic.name, index) for index in topic.partition_indexes
+                ],
+            }
+            for topic in call.body.topics
+        ]
+    }
+
+
+async def _partition(door: Door, topic: str, partition: int) -> Fields:
+    try:
+        producers = await door.replicas.producers(topic, partition)
+    except QuorumlogError as error:
+        return {"partition_index": partition, **error_fields(error), "active_producers": ()}
+    return {
+        "partition_index": partition,
+        **error_fields(None),
+        "active_producers": [_producer(each) for each in producers],
+    }
+
+
+def _producer(producer: ActiveProducer) -> Fields:
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": producer.last_timestamp_ms,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "current_txn_start_offset": producer.transaction_start,
+    }
+
+
+API: Final = Api(
+    key=61,
+    name="DescribeProducers",
+    low=0,
+    high=0,
+    flexible=0,
+    handle=describe_producers,
+)

@@ -1,0 +1,44 @@
+"""OffsetForLeaderEpoch: where a leader epoch ends, so that a consumer sees whether what it has read
+was cut off since (KIP-320)."""
+
+from typing import Any, Final
+
+from ....broker import EpochEndOutcome, EpochEndSpec
+from ..api import Answer, Api, Call, Door, Fields
+from ..hot.codes import fetch_code
+
+
+async def offset_for_leader_epoch(door: Door, call: Call) -> Answer:
+    """Look every partition's epoch up."""
+    topics = []
+    for topic in call.body.topics:
+        outcomes = await door.replicas.epoch_ends(
+            [_spec(topic.topic, part) for part in topic.partitions]
+        )
+        topics.append({"topic": topic.topic, "partitions": [_result(one) for one in outcomes]})
+    return {"topics": topics}
+
+
+def _spec(topic: str, part: Any) -> EpochEndSpec:
+    current = part.current_leader_epoch
+    return EpochEndSpec(topic, part.partition, part.leader_epoch, None if current < 0 else current)
+
+
+def _result(outcome: EpochEndOutcome) -> Fields:
+    error = outcome.error
+    return {
+        "error_code": 0 if error is None else fetch_code(error),
+        "partition": outcome.spec.partition,
+        "leader_epoch": outcome.leader_epoch,
+        "end_offset": outcome.end_offset,
+    }
+
+
+API: Final = Api(
+    key=23,
+    name="OffsetForLeaderEpoch",
+    low=2,
+    high=4,
+    flexible=4,
+    handle=offset_for_leader_epoch,
+)
