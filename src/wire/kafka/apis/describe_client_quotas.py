@@ -1,0 +1,61 @@
+"""DescribeClientQuotas: the quotas of clients, as filters ask for them (KIP-546)."""
+
+from typing import Any, Final
+
+from ....errors import InvalidRequest, QuorumlogError
+from ....proto import admin_pb2 as pb
+from ....proto import metadata_records_pb2
+from ..api import Answer, Api, Call, Door, Fields
+from ..messages import error_fields
+from ..parts import outcome
+
+
+async def describe_client_quotas(door: Door, call: Call) -> Answer:
+    """Tell what is set for whom the filters ask for."""
+    described = await outcome(_describe(door, call))
+    if isinstance(described, QuorumlogError):
+        return {**error_fields(described), "entries": None}
+    return {**error_fields(None), "entries": [_entry(each) for each in described.quotas]}
+
+
+async def _describe(door: Door, call: Call) -> pb.DescribeClientQuotasResponse:
+    request = pb.DescribeClientQuotasRequest(
+        filters=[_filter(each) for each in call.body.components], strict=call.body.strict
+    )
+    return await door.admin.quotas.describe_client_quotas(request, call.context)
+
+
+def _filter(component: Any) -> pb.QuotaFilter:
+    kind = component.entity_type
+    match component.match_type:
+        case 0 if component.match is not None:
+            return pb.QuotaFilter(type=kind, name=component.match)
+        case 1:
+            return pb.QuotaFilter(type=kind, is_default=True)
+        case 2:
+            return pb.QuotaFilter(type=kind, is_any=True)
+        case _:
+            raise InvalidRequest(
+                f"match type of {kind!r} is {component.match_type} with {component.match!r}; give"
+                " 0 and a name, 1 for the default, or 2 for any"
+            )
+
+
+def _entry(quotas: pb.ClientQuotas) -> Fields:
+    return {
+        "entity": [_entity_fields(part) for part in quotas.entity],
+        "values": [{"key": each.key, "value": each.value} for each in quotas.values],
+    }
+
+
+def _entity_fields(part: metadata_records_pb2.QuotaEntity) -> Fields:
+    """Return one part of whom quotas are for."""
+    return {
+        "entity_type": part.type,
+        "entity_name": part.name if part.HasField("name") else None,
+    }
+
+
+API: Final = Api(
+    key=48, name="DescribeClientQuotas", low=0, high=1, flexible=1, handle=describe_client_quotas
+)
