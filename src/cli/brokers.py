@@ -55,16 +55,17 @@ def list_brokers(bootstrap: BootstrapOption = None, output: OutputOption = None)
         print_json(rows)
         return
     print_table(
-        ("broker", "address", "rack", "state", "controller"),
+        ("broker", "address", "kafka", "rack", "state", "controller"),
         [
             (
                 row["id"],
                 row["grpc"],
+                _listeners_text(broker),
                 row["rack"] or "-",
                 row["state"],
                 "yes" if row["is_controller"] else "",
             )
-            for row in rows
+            for row, broker in zip(rows, cluster.brokers, strict=True)
         ],
         empty="No broker is registered.",
     )
@@ -94,6 +95,8 @@ def describe_broker(
         print_json({**row, "directories": [_directory_json(each) for each in directories]})
         return
     typer.echo(f"Broker {broker} at {row['grpc']}, {row['state']}")
+    if found.kafka_listeners:
+        typer.echo(f"for Kafka clients: {_listeners_text(found)}")
     for directory in directories:
         typer.echo(f"{directory.path}: {size_text(directory.size_bytes)} of records")
         print_table(
@@ -146,11 +149,24 @@ def _broker_json(broker: "Broker", cluster: "Cluster") -> dict[str, Any]:
     return {
         "id": broker.id,
         "grpc": broker.grpc_address,
+        "kafka": dict(broker.kafka_listeners),
         "rack": broker.rack or None,
         "state": _state(broker),
         "broker_epoch": broker.broker_epoch,
         "is_controller": broker.id == cluster.controller_id,
     }
+
+
+def _listeners_text(broker: "Broker") -> str:
+    """Return where Kafka clients connect, in a line; "*" is every interface, and a name is told
+    where there are several."""
+    found = {
+        name: f"*{address}" if address.startswith(":") else address
+        for name, address in broker.kafka_listeners.items()
+    }
+    if len(found) > 1:
+        return ", ".join(f"{name}://{place}" for name, place in found.items())
+    return next(iter(found.values()), "-")
 
 
 def _state(broker: "Broker") -> str:

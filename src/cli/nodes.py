@@ -55,7 +55,18 @@ def dev(
             metavar="PORT",
             min=0,
             max=65535,
-            help="Clients' port; 0 picks one.  [default: 9094]",
+            help="Port of our own clients; 0 picks one.  [default: 9094]",
+        ),
+    ] = None,
+    kafka_port: Annotated[
+        int | None,
+        typer.Option(
+            "--kafka-port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Port of clients of the Kafka protocol; 0 picks one.  [default: 9092; any free "
+            "one where --grpc-port is not the usual one]",
         ),
     ] = None,
     controller_port: Annotated[
@@ -76,7 +87,7 @@ def dev(
             min=0,
             max=65535,
             help="Port of metrics and health; 0 picks one.  [default: 9095; any free one where "
-            "clients' port is not the usual one]",
+            "--grpc-port is not the usual one]",
         ),
     ] = None,
     assignments: SetOption = None,
@@ -94,6 +105,7 @@ def dev(
         data_dir=data_dir,
         host=host,
         grpc_port=grpc_port,
+        kafka_port=kafka_port,
         controller_port=controller_port,
         http_port=http_port,
         assignments=assignments or (),

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ PLAINTEXT = "PLAINTEXT"
 ANY_HOST = ("0.0.0.0", "[::]")
 ID_TEXT_SIZE = 22  # characters of base64url for 16 bytes, without padding
 _VOTERS = "controller.voters"
+_LISTENERS, _ADVERTISED = "listeners.kafka", "advertised.kafka"
+_LISTENER_NAME = re.compile(r"[A-Z0-9_-]+")
+_NOT_OFFERED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,53 @@ def split_listener(text: str) -> tuple[str, str]:
     """Split "NAME://host:port" into name and address; without a name it is PLAINTEXT."""
     name, mark, address = text.rpartition("://")
     return (name if mark else PLAINTEXT), address
+
+
+def check_kafka_addresses(listeners: Sequence[str], advertised: Sequence[str]) -> None:
+    """Raise InvalidConfig for Kafka listeners, and for what clients of them shall be told, that
+    name nothing, contradict each other, or promise what is not there."""
+    opened = _by_name(_LISTENERS, listeners)
+    for name, address in _by_name(_ADVERTISED, advertised).items():
+        host, port = parse_address(_ADVERTISED, address)
+        if name not in opened:
+            there = ", ".join(opened) or "none"
+            raise InvalidConfig(
+                f"{_ADVERTISED} has {name}, and {_LISTENERS} has no listener of this name; there "
+                f"are: {there}"
+            )
+        if host in ANY_HOST or port == 0:
+            raise InvalidConfig(
+                f'{_ADVERTISED} has "{address}", where no client can connect; give the host and '
+                "port that clients shall use"
+            )
+
+
+def _by_name(setting: str, texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, address = split_listener(text)
+        if not _LISTENER_NAME.fullmatch(name):
+            raise InvalidConfig(
+                f'{setting} has "{text}"; a name is capital letters, digits, "_" and "-", as in '
+                f"INTERNAL://{address}"
+            )
+        if name in _NOT_OFFERED:
+            raise InvalidConfig(
+                f'{setting} has "{text}"; clients take the name {name} for a promise of '
+                "encryption or log-in, which is not offered: give another name"
+            )
+        if name in found:
+            raise InvalidConfig(
+                f"{setting} has two listeners named {name}; give each a name of its own, as in "
+                f"INTERNAL://{address}"
+            )
+        if address.startswith(":"):
+            raise InvalidConfig(
+                f'{setting} has "{text}" without a host; 0.0.0.0{address} is every interface'
+            )
+        parse_address(setting, address)
+        found[name] = address
+    return found
 
 
 def parse_voter(text: str) -> VoterEntry:

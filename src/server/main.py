@@ -44,6 +44,7 @@ from .node import Node, NodeAddresses, format_directory, is_formatted
 
 DEV_DATA_DIR = "quorumlog-data"
 DEV_HTTP_PORT = 9095
+DEV_KAFKA_PORT = 9092
 LOG_LEVEL_VARIABLE = "QUORUMLOG_LOG"
 LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR")  # the first one is the default
 
@@ -60,6 +61,7 @@ class DevOptions:
     data_dir: str | None = None
     host: str | None = None
     grpc_port: int | None = None  # 0 picks a free one
+    kafka_port: int | None = None  # 0 picks a free one
     controller_port: int | None = None  # 0 picks a free one
     http_port: int | None = None  # 0 picks a free one
     assignments: Sequence[str] = ()  # "name=value" of --set
@@ -137,16 +139,21 @@ def resolve_dev(options: DevOptions) -> Resolved:
         )
     if options.http_port is not None:
         flags.append(("listeners.http", f"{host}:{options.http_port}", "--http-port"))
-    http = Source(values={"listeners.http": (f"{host}:{_dev_http_port(port)}", DEFAULT)})
-    found = resolve_node([flag_source(table, flags), *below, http])
+    if options.kafka_port is not None:
+        flags.append(("listeners.kafka", f"{host}:{options.kafka_port}", "--kafka-port"))
+    found = resolve_node([flag_source(table, flags), *below, _dev_listeners(host, port)])
     values = {**found.values, "data.dir": os.path.abspath(found["data.dir"] or DEV_DATA_DIR)}
     return Resolved(values=values, origins=found.origins)
 
 
-def _dev_http_port(grpc_port: int) -> int:
-    """The usual port, or any where clients do not have theirs: several nodes then get along."""
+def _dev_listeners(host: str, grpc_port: int) -> Source:
+    """The other listeners: on their usual ports, or on any where our own clients do not have
+    theirs, so that several nodes get along."""
     usual = next(row.default for row in settings() if row.name == "listeners.grpc")
-    return DEV_HTTP_PORT if str(usual).endswith(f":{grpc_port}") else 0
+    is_usual = str(usual).endswith(f":{grpc_port}")
+    http, kafka = (DEV_HTTP_PORT, DEV_KAFKA_PORT) if is_usual else (0, 0)
+    values = {"listeners.http": f"{host}:{http}", "listeners.kafka": (f"{host}:{kafka}",)}
+    return Source(values={name: (value, DEFAULT) for name, value in values.items()})
 
 
 def format_storage(
@@ -195,7 +202,9 @@ def ready_line(addresses: NodeAddresses, *, as_json: bool) -> str:
     }
     if as_json:
         return json.dumps(row)
-    places = [f"{name} {row[name]}" for name in ("grpc", "controller", "http") if row[name]]
+    places = [
+        f"{name} {row[name]}" for name in ("grpc", "kafka", "controller", "http") if row[name]
+    ]
     return f"quorumlog is ready: {', '.join(places)}; data in {addresses.data_dir}"
 
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
@@ -64,8 +64,9 @@ class NodeAddresses:
     data_dir: str
     grpc: str  # "host:port" for clients; "": not open
     controller: str  # "host:port" for brokers and controllers
-    kafka: str | None = None
+    kafka: str | None = None  # of the first listener of the configuration
     http: str | None = None
+    kafka_listeners: Mapping[str, str] = field(default_factory=dict)  # all, by name
 
 
 class Node:
@@ -304,6 +305,7 @@ class Node:
             grpc=listener.address,
             controller=member.listener.address,
             kafka=next(iter(kafka_addresses.values()), None),
+            kafka_listeners=kafka_addresses,
         )
 
     def _session(

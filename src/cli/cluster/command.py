@@ -138,12 +138,15 @@ def up(
     if output is Output.JSON:
         print_json(_json(cluster, look(cluster)))
         return
-    clients = ",".join(node.grpc for node in cluster.nodes if node.grpc)
-    members = ",".join(node.controller for node in cluster.nodes)
-    grpc = f"grpc {clients}, " if clients else ""
+    doors = {
+        "grpc": [node.grpc for node in cluster.nodes if node.grpc],
+        "kafka": [node.kafka for node in cluster.nodes if node.kafka],
+        "controller": [node.controller for node in cluster.nodes],
+    }
+    places = [f"{name} {','.join(found)}" for name, found in doors.items() if found]
     typer.echo(
-        f"quorumlog is ready: {count_text(len(cluster.nodes), 'node')}, {grpc}"
-        f"controller {members}; data in {folder}"
+        f"quorumlog is ready: {count_text(len(cluster.nodes), 'node')}, {', '.join(places)}; "
+        f"data in {folder}"
     )
 
 
@@ -161,13 +164,20 @@ def down(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None
 
 
 @app.command(short_help="Print the cluster's addresses, for QUORUMLOG_BOOTSTRAP.")
-def bootstrap(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None:
+def bootstrap(
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="As clients of the Kafka protocol take them.")
+    ] = False,
+    data_dir: FolderOption = DATA_DIR,
+    output: OutputOption = None,
+) -> None:
     """Print the cluster's addresses as --bootstrap takes them: of its brokers, or of its
     controllers where it has none.
 
     export QUORUMLOG_BOOTSTRAP=$(quorumlog cluster bootstrap)
     """
-    addresses = _bootstrap(load(os.path.abspath(data_dir)))
+    cluster = load(os.path.abspath(data_dir))
+    addresses = _kafka_bootstrap(cluster) if kafka else _bootstrap(cluster)
     if output is Output.JSON:
         print_json({"bootstrap": addresses})
     else:
@@ -189,7 +199,7 @@ def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> No
         return
     typer.echo(f"cluster {cluster.cluster_id} in {cluster.folder}\n")
     print_table(
-        ("node", "roles", "state", "leader", "pid", "grpc", "controller", "http"),
+        ("node", "roles", "state", "leader", "pid", "grpc", "kafka", "controller", "http"),
         [
             (
                 row["id"],
@@ -198,6 +208,7 @@ def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> No
                 health[row["id"]].leader,
                 "-" if row["pid"] is None else str(row["pid"]),
                 row["grpc"],
+                row["kafka"],
                 row["controller"],
                 row["http"],
             )
@@ -358,6 +369,16 @@ def _bootstrap(cluster: LocalCluster) -> str:
     return ",".join(brokers or [node.controller for node in cluster.nodes])
 
 
+def _kafka_bootstrap(cluster: LocalCluster) -> str:
+    addresses = [node.kafka for node in cluster.nodes if node.kafka]
+    if not addresses:
+        raise InvalidRequest(
+            f"no node of the cluster in {cluster.folder} has a Kafka listener: it was formed "
+            "without brokers, or by a release that had none"
+        )
+    return ",".join(addresses)
+
+
 def _living(cluster: LocalCluster, node_id: int) -> ProcessName:
     process = cluster.node(node_id).process
     if process is None or life_of(process) is Life.DOWN:
@@ -400,7 +421,7 @@ def _node_json(node: LocalNode, health: "NodeHealth") -> dict[str, Any]:
         "pid": None if is_down or node.process is None else node.process.pid,
         "roles": list(node.roles),
         "rack": node.rack or None,
-        "kafka": None,
+        "kafka": node.kafka,
         "grpc": node.grpc,
         "controller": node.controller,
         "http": node.http,

@@ -20,7 +20,7 @@ from .state import BOTH, BROKER, CONTROLLER, LocalCluster, LocalNode, store
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
 PORT_TRIES = 200
-PORTS_A_NODE = 3  # for clients, for other nodes, for metrics and health
+PORTS_A_NODE = 4  # for clients, ours and those of the Kafka protocol, for other nodes, for metrics
 REPLICATION = 3  # replicas of a topic that is created without a number, where there are brokers
 OWN_SETTINGS = (
     "data.dir",
@@ -30,8 +30,10 @@ OWN_SETTINGS = (
     "listeners.grpc",
     "listeners.controller",
     "listeners.http",
+    "listeners.kafka",
     "listeners.raft",
     "advertised.grpc",
+    "advertised.kafka",
     "advertised.controller",
     "advertised.replica",
     "node.rack",
@@ -130,7 +132,11 @@ def describe_roles(counts: Mapping[tuple[str, ...], int]) -> str:
 
 def _with_more(cluster: LocalCluster, roles: Sequence[tuple[str, ...]]) -> LocalCluster:
     """Return the cluster with further nodes of these roles, with the next ids and free ports."""
-    addresses = (a for node in cluster.nodes for a in (node.grpc, node.controller, node.http))
+    addresses = (
+        address
+        for node in cluster.nodes
+        for address in (node.grpc, node.kafka, node.controller, node.http)
+    )
     ports = free_ports(PORTS_A_NODE * len(roles), taken=(port_of(a) for a in addresses if a))
     for kind in roles:
         share, ports = ports[:PORTS_A_NODE], ports[PORTS_A_NODE:]
@@ -142,6 +148,7 @@ def _with_more(cluster: LocalCluster, roles: Sequence[tuple[str, ...]]) -> Local
             grpc=f"{HOST}:{share[0]}" if is_broker else None,
             controller=f"{HOST}:{share[1]}",
             http=f"{HOST}:{share[2]}",
+            kafka=f"{HOST}:{share[3]}" if is_broker else None,
             rack=racks[turn % len(racks)] if racks and is_broker else "",
             process=None,
         )
@@ -226,6 +233,8 @@ def _toml(cluster: LocalCluster, node: LocalNode) -> str:
         rows["node.rack"] = node.rack
     if node.grpc is not None:
         rows["listeners.grpc"] = node.grpc
+    if node.kafka is not None:
+        rows["listeners.kafka"] = [node.kafka]
     if node.http is not None:
         rows["listeners.http"] = node.http
     head = f"# Node {node.id} of the cluster in {cluster.folder}; by `quorumlog cluster up`.\n"

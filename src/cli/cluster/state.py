@@ -30,6 +30,7 @@ class LocalNode:
     id: int
     roles: tuple[str, ...]
     grpc: str | None  # "host:port" for clients; None: it serves none
+    kafka: str | None  # "host:port" for clients of the Kafka protocol; None: as grpc, or as http
     controller: str  # "host:port" for the other nodes
     http: str | None  # "host:port" of metrics and health; None: made before there was one
     rack: str  # its failure zone; empty: none
@@ -183,6 +184,7 @@ def _node(row: dict[str, Any]) -> LocalNode:
         id=int(row["id"]),
         roles=tuple(row["roles"]),
         grpc=row["grpc"],
+        kafka=row.get("kafka"),
         controller=row["controller"],
         http=row.get("http"),
         rack=row.get("rack", ""),

@@ -1,7 +1,7 @@
 """Brokers, topics and partitions as a broker's metadata describes them: typed answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...proto import admin_pb2
 
@@ -16,6 +16,8 @@ class Broker:
     fenced: bool  # leads nothing while true
     broker_epoch: int  # counts up with each registration: another one is another life
     stopping: bool  # hands over what it leads, and stops then
+    # "host:port" for clients of the Kafka protocol, by name; without a host it is every interface.
+    kafka_listeners: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ def cluster_of_answer(answer: admin_pb2.DescribeClusterResponse) -> Cluster:
                 fenced=broker.fenced,
                 broker_epoch=broker.broker_epoch,
                 stopping=broker.stopping,
+                kafka_listeners={each.name: each.address for each in broker.kafka_listeners},
             )
             for broker in answer.brokers
         ),

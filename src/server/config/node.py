@@ -5,7 +5,14 @@ from dataclasses import dataclass, fields
 
 from ...errors import InvalidConfig
 from ...settings import Setting, check_value
-from ..addresses import ANY_HOST, VoterEntry, check_voters, parse_address, parse_voter
+from ..addresses import (
+    ANY_HOST,
+    VoterEntry,
+    check_kafka_addresses,
+    check_voters,
+    parse_address,
+    parse_voter,
+)
 from .identity import ROLES, Identity
 from .kafka import KafkaClients
 from .listeners import Listeners
@@ -45,6 +52,7 @@ class NodeConfig(
             )
         self._check_roles()
         self._check_addresses()
+        check_kafka_addresses(self.kafka_listeners, self.advertised_kafka)
         self._check_voters()
 
     def _check_roles(self) -> None:

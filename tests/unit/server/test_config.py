@@ -8,6 +8,7 @@ from quorumlog.errors import InvalidConfig
 from quorumlog.ids import DirectoryId, NodeId
 from quorumlog.server.addresses import VoterEntry, id_text, parse_voter
 from quorumlog.server.config import NodeConfig, parse_toml, settings, toml_source
+from quorumlog.server.kafka_door import advertised_kafka
 
 A, B = id_text(b"a" * 16), id_text(b"b" * 16)
 
@@ -121,6 +122,54 @@ def test_what_is_wrong_is_named_with_what_it_may_be(
     with pytest.raises(InvalidConfig) as caught:
         parse_toml(text, source="node.toml")
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("listeners", "advertised", "message"),
+    [
+        (["9092"], [], 'listeners.kafka is "9092"; give host:port'),
+        ([":9092"], [], "0.0.0.0:9092 is every interface"),
+        (["PLAINTEXT://:9092"], [], "0.0.0.0:9092 is every interface"),
+        (["h:1", "h:2"], [], "two listeners named PLAINTEXT; give each a name of its own"),
+        (["A://h:1", "A://h:2"], [], "two listeners named A"),
+        (["in://h:1"], [], "a name is capital letters"),
+        (["://h:1"], [], "a name is capital letters"),
+        (["SSL://h:1"], [], "the name SSL for a promise of encryption or log-in"),
+        (["h:1"], ["OUT://x:2"], "listeners.kafka has no listener of this name; there are: PLAIN"),
+        ([], ["x:2"], "listeners.kafka has no listener of this name; there are: none"),
+        (["h:1"], ["0.0.0.0:2"], "where no client can connect"),
+        (["h:1"], ["x:0"], "where no client can connect"),
+        (["h:1"], ["x"], 'advertised.kafka is "x"; give host:port'),
+        (["h:1"], ["x:1", "y:1"], "advertised.kafka has two listeners named PLAINTEXT"),
+    ],
+)
+def test_what_is_wrong_with_kafka_listeners_is_named(
+    listeners: list[str], advertised: list[str], message: str
+) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        NodeConfig(
+            data_dir="/d", kafka_listeners=tuple(listeners), advertised_kafka=tuple(advertised)
+        )
+    assert message in caught.value.message
+
+
+def test_several_kafka_listeners_are_told_apart_by_name() -> None:
+    config = NodeConfig(
+        data_dir="/d",
+        kafka_listeners=("0.0.0.0:9092", "OUT_1://[::]:9192"),
+        advertised_kafka=("OUT_1://broker.example.net:443",),
+    )
+    opened = {"PLAINTEXT": "0.0.0.0:9092", "OUT_1": "[::]:9192"}
+    assert dict(advertised_kafka(config, opened)) == {
+        "PLAINTEXT": ":9092",
+        "OUT_1": "broker.example.net:443",
+    }
+
+
+def test_a_kafka_listener_of_one_interface_is_told_as_it_is() -> None:
+    config = NodeConfig(data_dir="/d", kafka_listeners=("127.0.0.1:0",))
+    told = advertised_kafka(config, {"PLAINTEXT": "127.0.0.1:40001"})
+    assert told == (("PLAINTEXT", "127.0.0.1:40001"),)
 
 
 def test_every_setting_has_a_doc_and_a_default_of_its_kind() -> None:

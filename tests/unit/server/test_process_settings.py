@@ -136,15 +136,34 @@ def test_dev_opens_a_port_for_metrics_beside_that_of_clients(
     assert node_config(resolve_dev(options)).http_listener == address
 
 
+@pytest.mark.parametrize(
+    ("options", "addresses"),
+    [
+        (DevOptions(), ("127.0.0.1:9092",)),
+        (DevOptions(kafka_port=7), ("127.0.0.1:7",)),
+        (DevOptions(grpc_port=0), ("127.0.0.1:0",)),
+        (DevOptions(grpc_port=9000, kafka_port=9092), ("127.0.0.1:9092",)),
+        (DevOptions(host="127.0.0.9"), ("127.0.0.9:9092",)),
+        (DevOptions(assignments=["listeners.kafka=A://h:1, B://h:2"]), ("A://h:1", "B://h:2")),
+        (DevOptions(assignments=["listeners.kafka="]), ()),
+    ],
+)
+def test_dev_opens_a_port_for_clients_of_the_kafka_protocol(
+    options: DevOptions, addresses: tuple[str, ...]
+) -> None:
+    assert node_config(resolve_dev(options)).kafka_listeners == addresses
+
+
 def test_the_port_for_metrics_is_given_once() -> None:
     with pytest.raises(InvalidConfig, match=r"listeners\.http is given twice"):
         resolve_dev(DevOptions(http_port=1, assignments=["listeners.http=h:2"]))
 
 
-def test_a_server_opens_no_port_for_metrics_unless_told(tmp_path: Path) -> None:
+def test_a_server_opens_no_port_for_metrics_or_kafka_unless_told(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text('data.dir = "/f"\n')
     assert load_config(str(file)).http_listener == ""
+    assert load_config(str(file)).kafka_listeners == ()
     with pytest.raises(InvalidConfig, match=r"listeners\.http is .*9095"):
         load_config(str(file), ["listeners.http=9095"])
     with pytest.raises(InvalidConfig, match=r"log\.format is 'xml'; give text or json"):

@@ -6,16 +6,22 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.proto import admin_pb2
-from quorumlog.runtime import Runtime
+from quorumlog.runtime import Runtime, real
 from quorumlog.services import ADMIN_CREATE_TOPIC
 
 from ..served_node import WAIT_MS, Run
 from .kafka_node import KafkaNode, serving_kafka
+from .raw_client import connected
 
 METADATA = 3
 NODE = 1  # the one node's id
 UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE = 3, 5
 INVALID_TOPIC, INVALID_REPLICATION_FACTOR, INVALID_REQUEST, UNKNOWN_TOPIC_ID = 17, 38, 42, 100
+NOT_ASKED = -(2**31)
+
+
+def bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
 
 
 async def created(kafka: KafkaNode, name: str, *, partitions: int = 1) -> bytes:
@@ -68,3 +74,217 @@ def test_every_version_tells_brokers_and_leaders(run: Run, folder: str, version:
                 assert topic.topic_id.bytes == topic_id
 
     run(main)
+
+
+def alone(main: Any, folder: str, **settings: Any) -> None:
+    """Run a test on a node of `settings` with the simulated runtime."""
+
+    async def serve(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder, **settings) as kafka:
+            await main(kafka)
+
+    simulation.run(serve)
+
+
+def codes(answer: Any) -> dict[str, int]:
+    return {topic.name: int(topic.error_code) for topic in answer.topics}
+
+
+@pytest.mark.parametrize(("version", "every"), [(0, ()), (1, None), (13, None)])
+def test_every_topic_is_told_to_who_names_none(
+    folder: str, version: int, every: tuple[()] | None
+) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await created(kafka, "b")
+        await created(kafka, "a")
+        answer = await asked(kafka, version=version, topics=every)
+        assert codes(answer) == {"a": 0, "b": 0}
+
+    alone(main, folder)
+
+
+def test_an_empty_list_asks_for_the_brokers_alone(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await created(kafka, "t")
+        answer = await asked(kafka, version=1, topics=())
+        assert (len(answer.brokers), codes(answer)) == (1, {})
+
+    alone(main, folder)
+
+
+def test_a_topic_that_is_asked_for_twice_is_told_once(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await created(kafka, "t")
+        assert len((await asked(kafka, "t", "t")).topics) == 1
+
+    alone(main, folder)
+
+
+def test_an_unknown_topic_is_created_and_usable_at_once(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        (topic,) = (await asked(kafka, "new", may_create=True)).topics
+        assert (topic.name, topic.error_code, len(topic.partitions)) == ("new", 0, 3)
+        assert {each.leader_id for each in topic.partitions} == {NODE}
+
+    alone(main, folder, partitions_default=3)
+
+
+def test_versions_that_cannot_forbid_it_create(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        answer = await asked(kafka, "new", version=3)
+        assert codes(answer) == {"new": 0}
+
+    alone(main, folder)
+
+
+def test_who_forbids_it_creates_nothing(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        answer = await asked(kafka, "new", version=4)
+        assert codes(answer) == {"new": UNKNOWN_TOPIC_OR_PARTITION}
+        assert codes(await asked(kafka, topics=None)) == {}
+
+    alone(main, folder)
+
+
+def test_where_the_configuration_forbids_it_nothing_is_created(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        answer = await asked(kafka, "new", may_create=True)
+        assert codes(answer) == {"new": UNKNOWN_TOPIC_OR_PARTITION}
+
+    alone(main, folder, auto_create_topics="false")
+
+
+def test_what_cannot_be_created_is_told_in_its_place(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await created(kafka, "a.b")
+        answer = await asked(kafka, "a.b", "not/legal", "", "a_b", may_create=True)
+        assert codes(answer) == {
+            "a.b": 0,
+            "not/legal": INVALID_TOPIC,
+            "": INVALID_TOPIC,
+            "a_b": INVALID_TOPIC,
+        }
+
+    alone(main, folder)
+
+
+def test_too_few_brokers_for_the_default_is_said(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        answer = await asked(kafka, "new", may_create=True)
+        assert codes(answer) == {"new": INVALID_REPLICATION_FACTOR}
+
+    alone(main, folder, replication_factor_default=3)
+
+
+def test_many_clients_may_create_one_topic_at_once(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        others = [await kafka.connect() for _ in range(5)]
+        for other in others:
+            other.send(
+                METADATA,
+                8,
+                topics=({"name": "new"},),
+                allow_auto_topic_creation=True,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+        answers = [(await other.answer(METADATA, 8))[1] for other in others]
+        assert {code for answer in answers for code in codes(answer).values()} <= {
+            0,
+            LEADER_NOT_AVAILABLE,
+        }
+        assert codes(await asked(kafka, "new")) == {"new": 0}
+
+    alone(main, folder)
+
+
+def test_a_topic_is_found_by_its_id(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        topic_id = await created(kafka, "t")
+        answer = await asked(kafka, version=12, topics=({"name": None, "topic_id": topic_id},))
+        (topic,) = answer.topics
+        assert (topic.name, topic.error_code, len(topic.partitions)) == ("t", 0, 1)
+
+    alone(main, folder)
+
+
+def test_an_unknown_id_is_told_in_its_place(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        unknown = bytes(15) + b"\x09"
+        answer = await asked(kafka, version=12, topics=({"name": None, "topic_id": unknown},))
+        (topic,) = answer.topics
+        assert (topic.name, topic.error_code) == (None, UNKNOWN_TOPIC_ID)
+        assert topic.topic_id.bytes == unknown
+
+    alone(main, folder)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_versions_that_have_ids_and_do_not_know_them_refuse_them(folder: str, version: int) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        topic_id = await created(kafka, "t")
+        topics = ({"name": None, "topic_id": topic_id},)
+        answer = await asked(kafka, version=version, topics=topics)
+        assert codes(answer) == {"": INVALID_REQUEST}
+
+    alone(main, folder)
+
+
+def test_a_topic_without_name_and_id_is_refused(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        answer = await asked(kafka, topics=({"name": None, "topic_id": bytes(16)},))
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+            (None, INVALID_REQUEST)
+        ]
+
+    alone(main, folder)
+
+
+def test_rights_are_told_only_to_who_asks(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await created(kafka, "t")
+        answer = await asked(kafka, "t", version=8)
+        assert answer.cluster_authorized_operations == NOT_ASKED
+        assert answer.topics[0].topic_authorized_operations == NOT_ASKED
+        answer = await asked(
+            kafka,
+            "t",
+            version=8,
+            include_cluster_authorized_operations=True,
+            include_topic_authorized_operations=True,
+        )
+        assert answer.cluster_authorized_operations == bits(5, 7, 8, 9, 10, 11, 12)
+        assert answer.topics[0].topic_authorized_operations == bits(3, 4, 5, 6, 7, 8, 10, 11)
+
+    alone(main, folder)
+
+
+def test_a_listener_on_every_interface_is_told_by_the_host_that_was_dialled(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder, kafka_listeners=("0.0.0.0:0",)) as kafka:
+            port = int(kafka.address.rpartition(":")[2])
+            for host in ("127.0.0.1", "127.0.0.2"):
+                async with connected(runtime, f"{host}:{port}") as client:
+                    answer = await client.ask(METADATA, 1, topics=())
+                    assert [(each.host, each.port) for each in answer.brokers] == [(host, port)]
+
+    real.run(main)
+
+
+def test_each_listener_tells_its_own_addresses(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        listeners = {}
+        for name, address in kafka.node.addresses.kafka_listeners.items():
+            async with connected(kafka.runtime, address) as client:
+                answer = await client.ask(METADATA, 1, topics=())
+                (broker,) = answer.brokers
+                listeners[name] = f"{broker.host}:{broker.port}"
+        assert listeners["IN"] == kafka.node.addresses.kafka_listeners["IN"]
+        assert listeners["OUT"] == "broker.example.net:19092"
+
+    alone(
+        main,
+        folder,
+        kafka_listeners=("IN://127.0.0.1:0", "OUT://127.0.0.1:0"),
+        advertised_kafka=("OUT://broker.example.net:19092",),
+    )
