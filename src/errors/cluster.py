@@ -23,14 +23,18 @@ class VoterNotFound(QuorumlogError, code=127, name="VOTER_NOT_FOUND", status="NO
 
 
 class VoterChangePending(
-    QuorumlogError, name="VOTER_CHANGE_PENDING", status="FAILED_PRECONDITION", retriable=True
+    QuorumlogError,
+    code=7,
+    name="VOTER_CHANGE_PENDING",
+    status="FAILED_PRECONDITION",
+    retriable=True,
 ):
     """The voter set may change by one at a time, and only once this leader has committed in its own
     epoch. Wait and repeat."""
 
 
 class VoterLagging(
-    QuorumlogError, name="VOTER_LAGGING", status="FAILED_PRECONDITION", retriable=True
+    QuorumlogError, code=7, name="VOTER_LAGGING", status="FAILED_PRECONDITION", retriable=True
 ):
     """A node that the changed voters need does not follow the log yet, is too far behind or does
     not answer. Start it, let it catch up, and repeat."""

@@ -2,20 +2,47 @@
 own result."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
-from ...errors import QuorumlogError
+from ...errors import InvalidRequest, QuorumlogError
+from ...proto import errors_pb2
 from ...runtime import CallContext
-from .api import Call, Door
+from ...runtime.error_detail import decode_error
+from .api import Call, Door, Fields
 
 PARTS_AT_ONCE: Final = 100
 """Parts of one request that are under way together; the others wait for their turn."""
+APPLIED_MS_MAX: Final = 1_000
+"""How long an answer waits until its own broker knows of the change."""
 
 P = TypeVar("P")
 R = TypeVar("R")
 H = TypeVar("H", bound=Hashable)
+
+Place: TypeAlias = tuple[str, int]
+"""A topic's name and a partition's index."""
+
+
+class HasPlace(Protocol):
+    """Any part of a call that names one partition."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+class HasError(HasPlace, Protocol):
+    """A result of one partition."""
+
+    @property
+    def error(self) -> errors_pb2.Error: ...
+
+
+PartOfCall = TypeVar("PartOfCall", bound=HasPlace)
+Result = TypeVar("Result", bound=HasError)
 
 
 async def outcomes(
@@ -53,6 +80,52 @@ def within(call: Call, timeout: timedelta) -> CallContext:
     return CallContext(deadline_ms=call.began_ms + milliseconds, peer=call.context.peer)
 
 
+async def applied(door: Door, offset: int, context: CallContext) -> None:
+    """Return once this broker knows of a change, so that a client that asks it again sees what it
+    did; after a moment, or at the deadline, in any case: the change is made."""
+    left_ms = context.deadline_ms - door.runtime.clock.now_ms()
+    timeout_ms = max(0, min(left_ms, APPLIED_MS_MAX))
+    await outcome(door.metadata.wait_applied(offset, timeout_ms=timeout_ms))
+
+
 def repeated(names: Iterable[H]) -> list[H]:
     """Return what comes more than once, each once, in order."""
     return [name for name, count in Counter(names).items() if count > 1]
+
+
+# --- partitions --------------------------------------------------------------------------------
+
+
+def place(part: HasPlace) -> Place:
+    """Return which partition a part names."""
+    return part.topic, part.partition
+
+
+def sorted_out(
+    parts: Sequence[PartOfCall], check: Callable[[PartOfCall], None]
+) -> tuple[list[PartOfCall], dict[Place, QuorumlogError]]:
+    """Return the parts that can be asked for, and of the others why not: `check` has raised it, or
+    the partition is named twice."""
+    twice = InvalidRequest("the request names this partition twice; name each once")
+    refused: dict[Place, QuorumlogError] = dict.fromkeys(repeated(map(place, parts)), twice)
+    for part in parts:
+        try:
+            check(part)
+        except QuorumlogError as error:
+            refused[place(part)] = error
+    return [part for part in parts if place(part) not in refused], refused
+
+
+def error_of(result: HasError) -> QuorumlogError | None:
+    """Return what a result says is wrong."""
+    return decode_error(result.error) if result.error.name else None
+
+
+def by_topic(
+    results: Iterable[tuple[str, Fields]], *, topic_as: str, partitions_as: str
+) -> list[Mapping[str, object]]:
+    """Return results of partitions below their topics, as answers have them."""
+    topics: dict[str, list[Fields]] = {}
+    for topic, fields in results:
+        topics.setdefault(topic, []).append(fields)
+    return [{topic_as: topic, partitions_as: fields} for topic, fields in topics.items()]

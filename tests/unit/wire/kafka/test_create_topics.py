@@ -5,16 +5,13 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime
-from quorumlog.services import ADMIN_DESCRIBE_TOPICS
 
-from ..served_node import WAIT_MS, Run
+from ..served_node import Run
+from .admin_calls import NODE, described, timed
 from .kafka_node import KafkaNode, serving_kafka
 
 CREATE_TOPICS = 19
-TIMEOUT_MS = 10_000
-NODE = 1  # the one node's id
 
 
 def wanted(name: str, **fields: Any) -> dict[str, Any]:
@@ -32,16 +29,10 @@ def wanted(name: str, **fields: Any) -> dict[str, Any]:
 async def created(
     kafka: KafkaNode, *topics: dict[str, Any], version: int = 7, validate_only: bool = False
 ) -> list[Any]:
-    answer = await kafka.client.ask(
-        CREATE_TOPICS, version, topics=topics, timeout=TIMEOUT_MS, validate_only=validate_only
+    answer = await timed(
+        kafka.client, CREATE_TOPICS, version, topics=topics, validate_only=validate_only
     )
     return list(answer.topics)
-
-
-async def described(kafka: KafkaNode, name: str) -> admin_pb2.DescribeTopicResult:
-    request = admin_pb2.DescribeTopicsRequest(names=[name])
-    answer = await kafka.channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=WAIT_MS)
-    return answer.results[0]
 
 
 @pytest.mark.parametrize("version", range(2, 8))
@@ -51,7 +42,7 @@ def test_a_topic_is_created_by_every_version(run: Run, folder: str, version: int
             topic = wanted("t", num_partitions=3)
             (result,) = await created(kafka, topic, version=version)
             assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
-            topic_there = (await described(kafka, "t")).topic
+            topic_there = (await described(kafka.channel, "t")).topic
             assert len(topic_there.partitions) == 3
             if version >= 5:
                 assert (result.num_partitions, result.replication_factor) == (3, 1)
@@ -163,7 +154,7 @@ def test_a_name_that_comes_twice_is_refused_once_and_creates_nothing(folder: str
         async with serving_kafka(runtime, folder) as kafka:
             results = await created(kafka, wanted("t"), wanted("other"), wanted("t"))
             assert [(each.name, each.error_code) for each in results] == [("other", 0), ("t", 42)]
-            assert (await described(kafka, "t")).HasField("error")
+            assert (await described(kafka.channel, "t")).HasField("error")
 
     simulation.run(main)
 
@@ -174,7 +165,7 @@ def test_validation_alone_creates_nothing_and_tells_what_would_be(folder: str) -
             topic = wanted("t", num_partitions=4)
             (result,) = await created(kafka, topic, validate_only=True)
             assert (result.error_code, result.num_partitions) == (0, 4)
-            assert (await described(kafka, "t")).HasField("error")
+            assert (await described(kafka.channel, "t")).HasField("error")
 
     simulation.run(main)
 

@@ -1,0 +1,44 @@
+"""AddRaftVoter: gives a vote to a node that follows the metadata log (KIP-853).
+
+The answer always comes when the change is committed, also where version 1 does not ask for that
+(KIP-1186).
+"""
+
+from typing import Any, Final
+
+from ....errors import InvalidRequest
+from ....proto import quorum_pb2 as pb
+from ..api import Answer, Api, Call, Door
+from ..messages import error_fields
+from ..parts import outcome, within
+from .describe_quorum import LISTENER
+
+
+async def add_raft_voter(door: Door, call: Call) -> Answer:
+    """Have the leader add the voter."""
+    return error_fields(await outcome(_add(door, call)))
+
+
+async def _add(door: Door, call: Call) -> None:
+    body = call.body
+    if body.voter_directory_id is None:
+        raise InvalidRequest("voter_directory_id is empty; give the id of the node's disk")
+    request = pb.AddVoterRequest(
+        cluster_id=body.cluster_id or "",
+        id=body.voter_id,
+        directory_id=body.voter_directory_id.bytes,
+        address=_address(body.listeners),
+    )
+    await door.quorum.add_voter(request, within(call, body.timeout))
+
+
+def _address(listeners: Any) -> str:
+    """Return where the other members reach the node."""
+    for listener in listeners:
+        if listener.name == LISTENER:
+            host = f"[{listener.host}]" if ":" in listener.host else listener.host
+            return f"{host}:{listener.port}"
+    raise InvalidRequest(f"listeners has none named {LISTENER}; say where the members reach it")
+
+
+API: Final = Api(key=80, name="AddRaftVoter", low=0, high=1, flexible=0, handle=add_raft_voter)

@@ -1,0 +1,65 @@
+"""CreatePartitions: topics get more partitions; each stands for itself.
+
+No assignments mean that the controller places the new partitions. A topic that has as many already
+is refused, as this protocol has it.
+"""
+
+from typing import Any, Final
+
+from ....errors import InvalidPartitions, InvalidReplicaAssignment, InvalidRequest, QuorumlogError
+from ....proto import admin_pb2 as pb
+from ..api import Answer, Api, Call, Door, Fields
+from ..messages import error_fields
+from ..parts import applied, outcomes, repeated, within
+
+
+async def create_partitions(door: Door, call: Call) -> Answer:
+    """Give each topic that is named once as many partitions as it shall have."""
+    body = call.body
+    context = within(call, body.timeout)
+    twice = repeated(topic.name for topic in body.topics)
+    topics = [topic for topic in body.topics if topic.name not in twice]
+
+    async def grow(topic: Any) -> None:
+        request = _request(door, topic, validate_only=body.validate_only)
+        response = await door.admin.partitions.create_partitions(request, context)
+        await applied(door, response.metadata_offset, context)
+
+    results = await outcomes(door, topics, grow)
+    refusal = InvalidRequest("the request names this topic twice; name each once")
+    return {
+        "results": [
+            *(_result(topic.name, of) for topic, of in zip(topics, results, strict=True)),
+            *(_result(name, refusal) for name in twice),
+        ]
+    }
+
+
+def _request(door: Door, topic: Any, *, validate_only: bool) -> pb.CreatePartitionsRequest:
+    present = door.image.topic(topic.name)
+    if present is not None and len(present.partitions) == topic.count:
+        raise InvalidPartitions(
+            f"the topic has {topic.count} partitions already; give more", topic=topic.name
+        )
+    request = pb.CreatePartitionsRequest(
+        topic=topic.name, count=topic.count, validate_only=validate_only
+    )
+    if topic.assignments is None:
+        return request
+    if not topic.assignments:
+        raise InvalidReplicaAssignment(
+            "no new partition is assigned; assign each, or give null to have them placed",
+            topic=topic.name,
+        )
+    for assignment in topic.assignments:
+        request.assignments.add(replicas=assignment.broker_ids)
+    return request
+
+
+def _result(name: str, outcome: QuorumlogError | None) -> Fields:
+    return {"name": name, **error_fields(outcome)}
+
+
+API: Final = Api(
+    key=37, name="CreatePartitions", low=0, high=3, flexible=2, handle=create_partitions
+)

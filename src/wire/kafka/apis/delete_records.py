@@ -1,0 +1,56 @@
+"""DeleteRecords: raises where partitions begin that this broker leads; each stands for itself.
+
+Offset -1 means everything that is committed.
+"""
+
+from typing import Final
+
+from ....errors import QuorumlogError
+from ....proto import admin_pb2 as pb
+from ...grpc.validation import check_before_offset, check_partition
+from ..api import Answer, Api, Call, Door, Fields
+from ..messages import code_of
+from ..parts import Place, by_topic, error_of, outcome, place, sorted_out, within
+
+NO_OFFSET: Final = -1
+
+
+async def delete_records(door: Door, call: Call) -> Answer:
+    """Delete what can be; the answer comes when it is durable here."""
+    parts = [
+        pb.DeleteRecordsPartition(
+            topic=topic.name, partition=part.partition_index, before_offset=part.offset
+        )
+        for topic in call.body.topics
+        for part in topic.partitions
+    ]
+    good, refused = sorted_out(parts, _check)
+    results: dict[Place, Fields] = {at: _fields(at, error) for at, error in refused.items()}
+    if good:
+        request = pb.DeleteRecordsRequest(partitions=good)
+        context = within(call, call.body.timeout)
+        answer = await outcome(door.admin.delete_records(request, context))
+        if isinstance(answer, QuorumlogError):
+            results.update((place(part), _fields(place(part), answer)) for part in good)
+        else:
+            for each in answer.results:
+                results[place(each)] = _fields(place(each), error_of(each), each.log_start_offset)
+    return {
+        "topics": by_topic(
+            ((topic, fields) for (topic, _), fields in results.items()),
+            topic_as="name",
+            partitions_as="partitions",
+        )
+    }
+
+
+def _check(part: pb.DeleteRecordsPartition) -> None:
+    check_partition(part.topic, part.partition)
+    check_before_offset(part)
+
+
+def _fields(at: Place, error: QuorumlogError | None, start: int = NO_OFFSET) -> Fields:
+    return {"partition_index": at[1], "low_watermark": start, "error_code": code_of(error)}
+
+
+API: Final = Api(key=21, name="DeleteRecords", low=0, high=2, flexible=2, handle=delete_records)

@@ -1,0 +1,84 @@
+"""ElectLeaders: preferred replicas lead again, or whoever is alive where nobody can lead.
+
+Version 0 knows preferred elections alone (KIP-460). Without partitions, all are meant: of a
+preferred election those where it changes something, of an unclean one those without a leader.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from ....errors import InvalidRequest, QuorumlogError
+from ....ids import NO_NODE
+from ....proto import admin_pb2 as pb
+from ...grpc.validation import check_partition
+from ..api import Answer, Api, Call, Door
+from ..messages import code_of, error_fields
+from ..parts import Place, applied, by_topic, error_of, outcome, place, sorted_out, within
+
+PREFERRED: Final = 0
+_KINDS: Final = {PREFERRED: pb.ELECTION_KIND_PREFERRED, 1: pb.ELECTION_KIND_UNCLEAN}
+
+TOPICS_A_STEP: Final = 100  # looked at in one step of the loop
+
+
+async def elect_leaders(door: Door, call: Call) -> Answer:
+    """Have the controller elect, and tell what came of each partition."""
+    answer = await outcome(_elected(door, call))
+    if isinstance(answer, QuorumlogError):
+        return {"error_code": code_of(answer)}
+    results = [
+        (topic, {"partition_id": index, **error_fields(error)})
+        for (topic, index), error in answer.items()
+    ]
+    return {
+        "error_code": 0,
+        "replica_election_results": by_topic(
+            results, topic_as="topic", partitions_as="partition_result"
+        ),
+    }
+
+
+async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:
+    body = call.body
+    number = getattr(body, "election_type", PREFERRED)
+    kind = _KINDS.get(number)
+    if kind is None:
+        raise InvalidRequest(f"election type is {number}; give 0 preferred or 1 unclean")
+    results: dict[Place, QuorumlogError | None] = {}
+    request = pb.ElectLeadersRequest(kind=kind)
+    if body.topic_partitions is not None:
+        good, refused = sorted_out(_named(body), lambda part: check_partition(*place(part)))
+        results.update(refused)
+        request.partitions.extend(good)
+    elif kind == pb.ELECTION_KIND_UNCLEAN:
+        request.partitions.extend(await _leaderless(door))
+    if request.partitions or (body.topic_partitions is None and number == PREFERRED):
+        context = within(call, body.timeout)
+        answer = await door.admin.partitions.elect_leaders(request, context)
+        await applied(door, answer.metadata_offset, context)
+        results.update((place(each), error_of(each)) for each in answer.results)
+    return results
+
+
+def _named(body: Any) -> list[pb.TopicPartition]:
+    return [
+        pb.TopicPartition(topic=each.topic, partition=index)
+        for each in body.topic_partitions
+        for index in each.partitions
+    ]
+
+
+async def _leaderless(door: Door) -> list[pb.TopicPartition]:
+    found: list[pb.TopicPartition] = []
+    for count, topic in enumerate(door.image.sorted_topics(), 1):
+        found.extend(
+            pb.TopicPartition(topic=topic.name, partition=index)
+            for index, partition in topic.sorted_partitions()
+            if partition.leader == NO_NODE
+        )
+        if count % TOPICS_A_STEP == 0:
+            await asyncio.sleep(0)
+    return found
+
+
+API: Final = Api(key=43, name="ElectLeaders", low=0, high=2, flexible=2, handle=elect_leaders)

@@ -1,0 +1,53 @@
+"""ListPartitionReassignments: the moves under way, of all partitions or of those that are named
+(KIP-455). What is named and is not moving is left out, known or not."""
+
+from typing import Any, Final
+
+from ....errors import QuorumlogError
+from ....proto import admin_pb2 as pb
+from ..api import Answer, Api, Call, Door, Fields
+from ..messages import error_fields
+from ..parts import by_topic, outcome, within
+
+
+async def list_partition_reassignments(door: Door, call: Call) -> Answer:
+    """Tell where partitions are, and which replicas come and go."""
+    body = call.body
+    context = within(call, body.timeout)
+    request = pb.ListReassignmentsRequest()
+    answer = await outcome(door.admin.partitions.list_reassignments(request, context))
+    if isinstance(answer, QuorumlogError):
+        return error_fields(answer)
+    wanted = _wanted(body)
+    moves = (
+        (move.topic, _fields(move.partition))
+        for move in answer.reassignments
+        if wanted is None or (move.topic, move.partition.partition) in wanted
+    )
+    topics = by_topic(moves, topic_as="name", partitions_as="partitions")
+    return {**error_fields(None), "topics": topics}
+
+
+def _wanted(body: Any) -> set[tuple[str, int]] | None:
+    if body.topics is None:
+        return None
+    return {(topic.name, index) for topic in body.topics for index in topic.partition_indexes}
+
+
+def _fields(partition: pb.PartitionDescription) -> Fields:
+    return {
+        "partition_index": partition.partition,
+        "replicas": partition.replicas,
+        "adding_replicas": partition.adding,
+        "removing_replicas": partition.removing,
+    }
+
+
+API: Final = Api(
+    key=46,
+    name="ListPartitionReassignments",
+    low=0,
+    high=0,
+    flexible=0,
+    handle=list_partition_reassignments,
+)

@@ -1,0 +1,31 @@
+"""RemoveRaftVoter: takes the vote of a node's disk away (KIP-853)."""
+
+from typing import Final
+
+from ....errors import InvalidRequest
+from ....proto import quorum_pb2 as pb
+from ..api import Answer, Api, Call, Door
+from ..messages import error_fields
+from ..parts import outcome
+
+
+async def remove_raft_voter(door: Door, call: Call) -> Answer:
+    """Have the leader remove the voter; the answer comes when that is committed."""
+    return error_fields(await outcome(_remove(door, call)))
+
+
+async def _remove(door: Door, call: Call) -> None:
+    body = call.body
+    if body.voter_directory_id is None:
+        raise InvalidRequest("voter_directory_id is empty; give the id of the voter's disk")
+    request = pb.RemoveVoterRequest(
+        cluster_id=body.cluster_id or "",
+        id=body.voter_id,
+        directory_id=body.voter_directory_id.bytes,
+    )
+    await door.quorum.remove_voter(request, call.context)
+
+
+API: Final = Api(
+    key=81, name="RemoveRaftVoter", low=0, high=0, flexible=0, handle=remove_raft_voter
+)

@@ -1,0 +1,60 @@
+"""UpdateFeatures: changes finalized levels, all of them or none (KIP-584).
+
+Versions 0 and 1 have a result for each feature beside the error of the whole. Version 0 says
+whether a lower level is meant, later ones what kind of change is (KIP-778): both kinds of downgrade
+are the same here, since no level loses anything unnoticed.
+"""
+
+from typing import Any, Final
+
+from ....errors import InvalidRequest
+from ....proto import admin_pb2 as pb
+from ..api import Answer, Api, Call, Door
+from ..messages import error_fields
+from ..parts import applied, outcome, within
+
+UPGRADE: Final = 1
+_DOWNGRADES: Final = (2, 3)  # safe, unsafe
+
+LAST_WITH_RESULTS: Final = 1
+
+
+async def update_features(door: Door, call: Call) -> Answer:
+    """Have the controller change the levels."""
+    error = await outcome(_update(door, call))
+    answer = dict(error_fields(error))
+    if call.version <= LAST_WITH_RESULTS:
+        updates = () if error is not None else call.body.feature_updates
+        answer["results"] = [
+            {"feature": update.feature, **error_fields(None)} for update in updates
+        ]
+    return answer
+
+
+async def _update(door: Door, call: Call) -> None:
+    body = call.body
+    context = within(call, body.timeout)
+    request = pb.UpdateFeaturesRequest(
+        updates=[_update_of(update) for update in body.feature_updates],
+        validate_only=getattr(body, "validate_only", False),
+    )
+    response = await door.admin.update_features(request, context)
+    await applied(door, response.metadata_offset, context)
+
+
+def _update_of(update: Any) -> pb.FeatureUpdate:
+    allow_downgrade = getattr(update, "allow_downgrade", None)
+    if allow_downgrade is None:
+        kind = update.upgrade_type
+        if kind != UPGRADE and kind not in _DOWNGRADES:
+            raise InvalidRequest(
+                f"upgrade type of {update.feature!r} is {kind}; give 1 upgrade, 2 safe downgrade or"
+                " 3 unsafe downgrade"
+            )
+        allow_downgrade = kind in _DOWNGRADES
+    return pb.FeatureUpdate(
+        name=update.feature, level=update.max_version_level, allow_downgrade=allow_downgrade
+    )
+
+
+API: Final = Api(key=57, name="UpdateFeatures", low=0, high=2, flexible=0, handle=update_features)

@@ -1,0 +1,52 @@
+"""Requests of administrators in plain fields, for the tests of many keys."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from quorumlog.proto import admin_pb2
+from quorumlog.runtime import Channel
+from quorumlog.services import ADMIN_CREATE_TOPIC, ADMIN_DESCRIBE_TOPICS
+
+from ..served_node import WAIT_MS
+from .raw_client import RawClient
+
+TIMEOUT_MS = 10_000
+NODE = 1  # the one node's id
+
+
+async def create_topic(
+    channel: Channel,
+    name: str,
+    *,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+    assignments: tuple[tuple[int, ...], ...] = (),
+) -> bytes:
+    """Create a topic by gRPC; returns its id."""
+    request = admin_pb2.CreateTopicRequest(
+        name=name,
+        partitions=0 if assignments else partitions,
+        configs=[
+            admin_pb2.ConfigEntry(name=key, value=value) for key, value in (configs or {}).items()
+        ],
+        assignments=[admin_pb2.ReplicaAssignment(replicas=nodes) for nodes in assignments],
+    )
+    answer = await channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)
+    return answer.topic.topic_id
+
+
+async def described(channel: Channel, name: str) -> admin_pb2.DescribeTopicResult:
+    """What gRPC says of a topic."""
+    request = admin_pb2.DescribeTopicsRequest(names=[name])
+    answer = await channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=WAIT_MS)
+    return answer.results[0]
+
+
+def codes(results: Any) -> list[tuple[str, int]]:
+    """Name and error code of each result."""
+    return [(each.name, each.error_code) for each in results]
+
+
+async def timed(client: RawClient, key: int, version: int, /, **fields: Any) -> Any:
+    """Ask with a timeout that suffices."""
+    return await client.ask(key, version, timeout=TIMEOUT_MS, **fields)

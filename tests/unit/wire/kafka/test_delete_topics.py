@@ -1,0 +1,103 @@
+"""DeleteTopics: by name and by id, each topic by itself."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.runtime import Runtime
+
+from ..served_node import Run
+from .admin_calls import codes, create_topic, described, timed
+from .kafka_node import KafkaNode, serving_kafka
+
+DELETE_TOPICS = 20
+
+
+def by_name(name: str) -> dict[str, Any]:
+    return {"name": name, "topic_id": b""}
+
+
+def by_id(topic_id: bytes) -> dict[str, Any]:
+    return {"name": None, "topic_id": topic_id}
+
+
+async def deleted(kafka: KafkaNode, *topics: dict[str, Any]) -> list[Any]:
+    return list((await timed(kafka.client, DELETE_TOPICS, 6, topics=topics)).responses)
+
+
+async def is_there(kafka: KafkaNode, name: str) -> bool:
+    return not (await described(kafka.channel, name)).HasField("error")
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_topics_go_by_name_in_every_version_that_has_names(
+    run: Run, folder: str, version: int
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            for name in ("a", "b"):
+                await create_topic(kafka.channel, name)
+            names = ("a", "nope")
+            answer = await timed(kafka.client, DELETE_TOPICS, version, topic_names=names)
+            assert codes(answer.responses) == [("a", 0), ("nope", 3)]
+            if version == 5:
+                assert "no such topic" in answer.responses[1].error_message
+            assert not await is_there(kafka, "a")
+            assert await is_there(kafka, "b")
+
+    run(main)
+
+
+def test_a_topic_goes_by_its_id_and_is_named_in_the_answer(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            topic_id = await create_topic(kafka.channel, "t")
+            (result,) = await deleted(kafka, by_id(topic_id))
+            assert (result.name, result.topic_id.bytes, result.error_code) == ("t", topic_id, 0)
+            assert not await is_there(kafka, "t")
+
+    run(main)
+
+
+def test_an_id_that_is_gone_is_unknown_while_its_name_lives_on(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            old_id = await create_topic(kafka.channel, "t")
+            await deleted(kafka, by_name("t"))
+            await create_topic(kafka.channel, "t")
+            (result,) = await deleted(kafka, by_id(old_id))
+            assert (result.name, result.topic_id.bytes, result.error_code) == (None, old_id, 100)
+            assert await is_there(kafka, "t")
+
+    simulation.run(main)
+
+
+def test_what_is_named_twice_in_whatever_way_stays(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            ids = {name: await create_topic(kafka.channel, name) for name in "abc"}
+            results = await deleted(
+                kafka,
+                by_name("a"),
+                by_name("a"),
+                by_id(ids["b"]),
+                by_name("b"),
+                by_name("c"),
+            )
+            assert codes(results) == [("a", 42), (None, 42), ("b", 42), ("c", 0)]
+            assert [await is_there(kafka, name) for name in "abc"] == [True, True, False]
+
+    simulation.run(main)
+
+
+def test_a_topic_without_name_and_id_or_with_both_is_refused(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            topic_id = await create_topic(kafka.channel, "t")
+            both = {"name": "t", "topic_id": topic_id}
+            results = await deleted(kafka, by_id(b""), both)
+            assert codes(results) == [(None, 42), ("t", 42)]
+            assert await is_there(kafka, "t")
+
+    simulation.run(main)
