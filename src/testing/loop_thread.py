@@ -1,0 +1,59 @@
+"""An event loop in a thread of its own, for what goes on beside a test that blocks."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+WAIT_S: Final = 10.0  # what is asked of the loop takes milliseconds
+
+
+class LoopThread:
+    """Runs a loop from `start` to `stop`; both and all else may be called from any thread."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop, what still runs on it, and the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Run `work` on the loop and return its result; raises what it raises."""
+
+        async def call() -> T:
+            return work()
+
+        return self.run(call())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and return its result; raises what it raises."""
+        running: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return running.result(WAIT_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(_turn())  # transports that were aborted close now
+        finally:
+            self._loop.close()
+
+
+async def _turn() -> None:
+    """Let everything that was due have its turn."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
