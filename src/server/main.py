@@ -89,11 +89,22 @@ def serve(
     assignments: Sequence[str] = (),
     as_json: bool = False,
     tell: Callable[[QuorumlogError], None] = say,
+    format_new: bool = False,
+    over: Callable[[Runtime], Runtime] | None = None,
 ) -> int:
     """Run the node of a configuration file, of the environment and of --set until it is told to
-    stop; returns the exit code. `tell` is as in `dev`."""
+    stop; returns the exit code. `tell` is as in `dev`.
+
+    `format_new` formats a directory that was never formatted, as `dev` does; `over` puts something
+    between the node and its runtime.
+    """
     return _guarded(
-        lambda: _serve(resolve_server(config_path, assignments), format_new=False, as_json=as_json),
+        lambda: _serve(
+            resolve_server(config_path, assignments),
+            format_new=format_new,
+            as_json=as_json,
+            over=over,
+        ),
         tell,
     )
 
@@ -243,12 +254,20 @@ def _keep_freed_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES_MAX)
 
 
-def _serve(found: Resolved, *, format_new: bool, as_json: bool) -> None:
+def _serve(
+    found: Resolved,
+    *,
+    format_new: bool,
+    as_json: bool,
+    over: Callable[[Runtime], Runtime] | None = None,
+) -> None:
     config = node_config(found)
     if config.log_format == "json":
         write_json()
 
     async def main(runtime: Runtime) -> None:
+        if over is not None:
+            runtime = over(runtime)
         stop = _Stop()
         with _stopping_on_signals(stop):
             if format_new and not is_formatted(runtime, config):
