@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 
+from ..broker.quotas import Throttling
 from ..broker.shell.replicas import ReplicaManager
+from ..errors import AddressInUse
+from ..metadata import ImageDelta
 from ..metadata.shell.publisher import MetadataPublisher
 from ..runtime import Runtime, Scope
 from ..wire.grpc import AdminService, QuorumService, TransactionsService
@@ -26,7 +29,10 @@ async def open_kafka(
     settings = KafkaSettings(
         request_bytes_max=config.kafka_request_bytes_max,
         connections_max=config.kafka_connections_max,
+        listener_connections_max=config.kafka_listener_connections_max,
         connections_idle_ms_max=config.kafka_connections_idle_ms_max,
+        frame_ms_max=config.kafka_request_receive_ms_max,
+        requests_bytes_max=config.kafka_requests_bytes_max,
         inflight_max=config.produce_inflight_max,
         unsent_bytes_max=config.fetch_bytes_max,
         fetch_bytes_max=config.fetch_bytes_max,
@@ -40,13 +46,34 @@ async def open_kafka(
         quorum=quorum,
         transactions=transactions,
         settings=settings,
+        throttling=throttling_of(metadata),
     )
     server = KafkaServer(door, scope)
     addresses = {}
     for text in config.kafka_listeners:
         name, address = split_listener(text)
-        addresses[name] = await server.listen(name, address)
+        try:
+            addresses[name] = await server.listen(name, address)
+        except AddressInUse as error:
+            raise AddressInUse(
+                f"{error.message}; it was to be the Kafka listener {name}: choose another port in "
+                "listeners.kafka (--kafka-port of `quorumlog dev`)"
+            ) from None
     return server, addresses
+
+
+def throttling_of(metadata: MetadataPublisher) -> Throttling:
+    """Return what charges clients by the quotas that this broker has applied last."""
+    throttling = Throttling()
+    throttling.apply(metadata.image.client_quotas)
+
+    def applied(delta: ImageDelta) -> None:
+        quotas = delta.after.client_quotas
+        if quotas is not delta.before.client_quotas:
+            throttling.apply(quotas)
+
+    metadata.subscribe(applied)
+    return throttling
 
 
 def advertised_kafka(config: NodeConfig, opened: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -36,6 +36,15 @@ class KafkaClients:
         high=1_000_000,
         field_name="max.connections",
     )
+    kafka_listener_connections_max: int = setting(
+        "kafka.listener.connections.max",
+        1_000_000,
+        "Connections of each Kafka listener at once, so that one of several cannot take all that "
+        "kafka.connections.max allows; the next one is closed.",
+        unit="connections",
+        low=1,
+        high=1_000_000,
+    )
     kafka_connections_idle_ms_max: int = setting(
         "kafka.connections.idle.ms.max",
         600_000,
@@ -44,4 +53,22 @@ class KafkaClients:
         low=1_000,
         high=24 * 3_600_000,
         field_name="connections.max.idle.ms",
+    )
+    kafka_request_receive_ms_max: int = setting(
+        "kafka.request.receive.ms.max",
+        60_000,
+        "A request of a Kafka client that has begun to come must be complete by then, a large one "
+        "a second later for each 64 KB; else its connection is closed.",
+        unit="ms",
+        low=1_000,
+        high=24 * 3_600_000,
+    )
+    kafka_requests_bytes_max: int = setting(
+        "kafka.requests.bytes.max",
+        256 * MIB,
+        "Bytes of requests of all Kafka clients that have come and are not answered; when it is "
+        "reached, their connections are not read until there is room again.",
+        unit="bytes",
+        low=1 * MIB,
+        field_name="queued.max.request.bytes",
     )

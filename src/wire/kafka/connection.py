@@ -3,53 +3,96 @@
 Requests begin in the order in which they came. A produce request gets its place in the log before
 the next one begins, so several of them wait for their answers at once; every other request begins
 when all before it have been answered, as clients of this protocol expect.
+
+A connection is read only while there is room: for its own requests and answers, for the requests of
+all connections together, and while its client has nothing to wait for. What is no request ends it,
+once everything before has been answered.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import InvalidRequest, QuorumlogError
 from ...runtime import ByteConnection, CallContext
 from . import messages
-from .api import Answer, Api, Call, Client, Door, FileRange, Part
+from .api import Answer, Api, Call, Client, FileRange, Part
+from .charging import Measured, charge
+from .figures import BROKEN, CLIENT, IDLE, INVALID, SLOW, STOPPED
 from .frames import SIZE, FrameReader
 from .headers import API_VERSIONS, RequestHeader, read_header, response_header, skip_tags
+from .memory import BYTES_AN_ELEMENT
+
+if TYPE_CHECKING:
+    from .server import KafkaServer
 
 _LOG: Final = logging.getLogger("quorumlog.kafka")
 
 ANSWER_MS_MAX: Final = 30_000
 """The deadline that requests without one of their own have."""
 
+FRAME_BYTES_PER_MS_MIN: Final = 64
+"""A client that goes on with a frame more slowly than this is one of those that only hold on."""
 
-T = TypeVar("T")
-Outcome: TypeAlias = Answer | BaseException
-"""What became of a request."""
+ELEMENTS_ON_THE_LOOP_MAX: Final = 1_000
+"""A request with more of them is decoded in a thread: 1,000 take some milliseconds."""
 
 
-class Server(Protocol):
-    """What a connection needs of the server that accepted it."""
+class Request:
+    """A frame on its way to its answer."""
 
-    @property
-    def door(self) -> Door: ...
-    def api(self, header: RequestHeader) -> Api | None: ...
-    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]": ...
-    def left(self, connection: "KafkaConnection") -> None: ...
+    __slots__ = (
+        *("answer", "api", "begin", "call", "failure", "frame", "header", "held", "is_done"),
+        *("task", "taken_ms", "version", "work_us"),
+    )
+
+    def __init__(self, frame: memoryview, header: RequestHeader, api: Api) -> None:
+        self.frame = frame
+        self.header = header
+        self.api = api
+        self.version = header.version  # of the answer too
+        self.begin = header.size  # of the body
+        self.held = len(frame)  # bytes of the server's memory
+        self.taken_ms = 0  # Clock.now_ms() when it was cut out
+        self.work_us = 0  # for which it kept the loop
+        self.task: asyncio.Task[None] | None = None
+        self.call: Call | None = None  # once it is decoded
+        self.is_done = False  # one of the next two says how
+        self.answer: Answer = None
+        self.failure: Exception | None = None
 
 
 class KafkaConnection:
     """A `ByteProtocol`."""
 
-    def __init__(self, connection: ByteConnection, server: Server, listener: str) -> None:
+    __slots__ = (
+        *("_connection", "_encoding_us", "_end_reason", "_frames", "_has_moved", "_invalid"),
+        *("_is_closing", "_is_over", "_large_held", "_mute", "_quiet_since_ms", "_reads"),
+        *("_server", "_slow_since_ms", "_taken", "_taken_seen", "_under_way", "_waiting"),
+        "client",
+    )
+
+    def __init__(self, connection: ByteConnection, server: "KafkaServer", listener: str) -> None:
         self._connection = connection
         self._server = server
-        self._frames = FrameReader(server.door.settings.request_bytes_max)
-        self._waiting: deque[Call] = deque()  # requests that have not begun
-        self._under_way: deque[tuple[Call, asyncio.Task[Outcome]]] = deque()  # begun, in order
-        self._is_served = False  # a task of the server works on them
+        self._frames = FrameReader(server.scratch, server.request_bytes_max)
+        self._waiting: deque[Request] = deque()  # requests that have not begun
+        self._under_way: deque[Request] = deque()  # begun, in order
+        self._invalid: QuorumlogError | None = None  # what stands behind the last request
+        self._reads = True
+        self._mute: asyncio.TimerHandle | None = None  # its client has to wait until it fires
+        self._is_closing = False  # nothing new is begun
         self._is_over = False
+        self._end_reason = CLIENT
+        self._large_held = 0  # bytes of the server's memory for a frame that is being read
+        self._encoding_us = 0  # that encoding answers took, which the next one is charged for
+        self._taken = 0  # requests so far
+        # For `look`, which notes the time; the rest only notes that something has moved.
+        self._has_moved = False
+        self._quiet_since_ms = self._slow_since_ms = server.now_ms()
+        self._taken_seen = 0
         self.client = Client(peer=connection.peer, local=connection.local, listener=listener)
 
     # --- ByteProtocol --------------------------------------------------------------------------
@@ -60,133 +103,272 @@ class KafkaConnection:
 
     def received(self, count: int) -> None:
         """Take the requests that are complete."""
-        try:
-            for frame in self._frames.received(count):
-                self._take(frame)
-        except QuorumlogError as error:
-            self._refuse(error)
-        if len(self._waiting) >= self._server.door.settings.inflight_max:
-            self._connection.pause_reading()
+        self._server.figures.received_bytes += count
+        self._frames.received(count)
+        self._go_on()
 
     def sent(self) -> None:
         """Answers have left."""
-        if self._is_roomy() and not self._is_over:
-            self._connection.resume_reading()
+        self._has_moved = True
+        if not self._reads:
+            self._go_on()
 
     def closed(self, error: Exception | None) -> None:
         """The connection ended: nobody waits for answers."""
-        self._is_over = True
-        self._waiting.clear()
-        for _, task in self._under_way:
-            task.cancel()
-        self._server.left(self)
+        self._drop()
+        self._server.left(self, self.client.listener, self._end_reason)
+
+    # --- for the server ------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Begin nothing more, and end when the answers under way have left."""
+        if not self._is_over:
+            self._is_closing = True
+            self._end_reason = STOPPED
+            self._go_on()
+
+    def look(self, now_ms: int) -> None:
+        """End this connection if nothing has moved for too long."""
+        settings = self._server.door.settings
+        if self._is_over:
+            self._connection.abort()  # it had its time to send what was queued
+            return
+        if self._has_moved or self._mute is not None or self._under_way:
+            self._has_moved = False
+            self._quiet_since_ms = now_ms
+        elif now_ms - self._quiet_since_ms >= settings.connections_idle_ms_max:
+            self._end(IDLE, f"nothing was asked or read for {now_ms - self._quiet_since_ms} ms")
+            return
+        if not (self._reads and self._frames.is_within_frame) or self._taken != self._taken_seen:
+            self._taken_seen = self._taken
+            self._slow_since_ms = now_ms
+            return
+        slow_ms = now_ms - self._slow_since_ms
+        if slow_ms >= settings.frame_ms_max + self._frames.large_bytes // FRAME_BYTES_PER_MS_MIN:
+            self._end(SLOW, f"a request that began {slow_ms} ms ago is not complete")
 
     # --- requests ------------------------------------------------------------------------------
 
+    def _go_on(self) -> None:
+        """Go on as far as there is room: begin requests, cut frames, read."""
+        if self._is_over:
+            return
+        while True:
+            while self._waiting and self._may_begin(self._waiting[0]):
+                self._begin(self._waiting.popleft())
+            if not self._is_roomy():
+                break
+            frame = self._next_frame()
+            if frame is None:
+                break
+            self._take(frame)
+        self._frames.keep()
+        if not self._under_way and self._ends_here():
+            return
+        if self._reads is not (reads := self._is_roomy()):
+            self._reads = reads
+            if reads:
+                self._connection.resume_reading()
+            else:
+                self._connection.pause_reading()
+
+    def _is_roomy(self) -> bool:
+        """Whether one more request may come."""
+        if self._mute is not None or self._is_closing or self._invalid is not None:
+            return False
+        settings, memory = self._server.door.settings, self._server.memory
+        if memory.is_full:
+            memory.wait(self, self._go_on)
+            return False
+        return (
+            len(self._waiting) + len(self._under_way) < settings.inflight_max
+            and self._connection.unsent_bytes() < settings.unsent_bytes_max
+        )
+
+    def _ends_here(self) -> bool:
+        """Whether everything has been answered that will be, and this is the end."""
+        if self._is_closing:
+            self._end(self._end_reason)
+        elif self._invalid is not None and not self._waiting:
+            self._end(INVALID, self._invalid)
+        return self._is_over
+
+    def _next_frame(self) -> memoryview | None:
+        try:
+            frame = self._frames.next()
+        except QuorumlogError as error:
+            self._invalid = error
+            return None
+        if frame is None and self._frames.large_bytes and not self._large_held:
+            self._large_held = self._frames.large_bytes
+            self._server.memory.take(self._large_held)
+        return frame
+
     def _take(self, frame: memoryview) -> None:
+        """Take a request; it begins when those before it let it."""
+        self._taken += 1
+        self._has_moved = True
+        if self._large_held:
+            self._large_held = 0  # the request has it now
+        else:
+            self._server.memory.take(len(frame))
+        try:
+            request = self._request(frame)
+        except QuorumlogError as error:
+            self._server.memory.give(len(frame))
+            self._invalid = error
+            return
+        self._server.figures.open += 1
+        self._waiting.append(request)
+
+    def _request(self, frame: memoryview) -> Request:
         header = read_header(frame)
-        api = self._server.api(header)
+        api = self._server.api(header.key)
         if api is None:
             raise InvalidRequest(
                 f"request {header.key} of version {header.version} is not offered here; ask which "
                 "are, with ApiVersions"
             )
-        now_ms = self._server.door.runtime.clock.now_ms()
-        begin, version = header.size, header.version
-        if api.low <= version <= api.high:
-            if version >= api.flexible:
-                begin = skip_tags(frame, begin)
-            body = (
-                messages.decode(api, version, frame[begin:])
-                if api.read is None
-                else api.read(version, frame[begin:])
-            )
+        request = Request(frame, header, api)
+        request.taken_ms = self._server.now_ms()
+        if api.low <= header.version <= api.high:
+            if header.version >= api.flexible:
+                request.begin = skip_tags(frame, header.size)
         elif api.key == API_VERSIONS:
-            body, version = None, 0  # nobody here can read it; it is told so as all can read
+            request.version = 0  # nobody here can read it; it is told so as all can read
         else:
-            raise InvalidRequest(f"{api.name} is offered in versions {api.low} to {api.high}")
-        call = Call(
+            raise InvalidRequest(
+                f"{api.name} is offered in versions {api.low} to {api.high}, not {header.version}"
+            )
+        return request
+
+    def _may_begin(self, request: Request) -> bool:
+        settings = self._server.door.settings
+        if self._mute is not None or self._is_closing:
+            return False
+        if self._connection.unsent_bytes() >= settings.unsent_bytes_max:
+            return False
+        if not self._under_way:
+            return True
+        return request.api.begins_in_order and self._under_way[-1].api.begins_in_order
+
+    def _begin(self, request: Request) -> None:
+        # Tasks take their first step in the order in which they were made.
+        self._under_way.append(request)
+        request.task = self._server.spawn(self._work_on(request))
+
+    async def _work_on(self, request: Request) -> None:
+        """Have a request handled; what its handler raises ends this connection, and no other."""
+        answering = self._answer_of(request)
+        try:
+            if self._server.door.throttling.counts_work:
+                measured = Measured(answering, self._server.door.runtime.clock.busy_us)
+                request.answer = await measured
+                request.work_us = measured.work_us
+            else:
+                request.answer = await answering
+        except QuorumlogError as error:
+            request.failure = error
+        except Exception as error:  # the one place where a broken handler ends; the node goes on
+            _LOG.exception("kafka.handler_failed api=%s", request.api.name)
+            request.failure = error
+        request.is_done = True
+        if self._is_over:
+            _release(request.answer)
+        else:
+            self._send_answers()
+
+    async def _answer_of(self, request: Request) -> Answer:
+        api, now_ms = request.api, request.taken_ms
+        call = request.call = Call(
             api=api,
-            version=version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            body=body,
+            version=request.version,
+            correlation_id=request.header.correlation_id,
+            client_id=request.header.client_id,
+            body=await self._body(request),
             client=self.client,
+            size=len(request.frame),
             began_ms=now_ms,
             context=CallContext(deadline_ms=now_ms + ANSWER_MS_MAX, peer=self.client.peer),
         )
-        self._waiting.append(call)
-        if not self._is_served:
-            self._is_served = True
-            self._server.spawn(self._serve())
+        return await api.handle(self._server.door, call)
 
-    async def _serve(self) -> None:
-        """Answer what has come; ends when there is nothing more."""
-        try:
-            while (self._waiting or self._under_way) and not self._is_over:
-                await self._step()
-        finally:
-            self._is_served = False
-
-    async def _step(self) -> None:
-        """Begin what may begin, and send the next answer."""
-        while self._waiting and self._may_begin(self._waiting[0]):
-            call = self._waiting.popleft()
-            self._under_way.append((call, self._server.spawn(self._handled(call))))
-            await asyncio.sleep(0)  # it takes its place
-        call, task = self._under_way[0]
-        outcome = await task
-        self._under_way.popleft()
-        if self._is_over:
-            return
-        if isinstance(outcome, BaseException):
-            self._refuse(outcome)
-            return
-        try:
-            self._answer(call, outcome)
-        except Exception as error:  # an answer that does not fit its schema
-            _LOG.exception("kafka.answer_failed api=%s version=%d", call.api.name, call.version)
-            self._refuse(error)
-            return
-        if self._is_roomy():
-            self._connection.resume_reading()
-
-    async def _handled(self, call: Call) -> Outcome:
-        """Have a request handled; what its handler raises ends this connection, and no other."""
-        try:
-            return await call.api.handle(self._server.door, call)
-        except QuorumlogError as error:
-            return error
-        except Exception as error:  # the one place where a broken handler ends; the node goes on
-            _LOG.exception("kafka.handler_failed api=%s", call.api.name)
-            return error
-
-    def _may_begin(self, call: Call) -> bool:
-        if not self._under_way:
-            return True
-        if len(self._under_way) >= self._server.door.settings.inflight_max:
-            return False
-        return call.api.begins_in_order and self._under_way[-1][0].api.begins_in_order
+    async def _body(self, request: Request) -> Any:
+        """Decode what a request says."""
+        api, version, frame = request.api, request.version, request.frame
+        if version != request.header.version:
+            return None
+        if api.read is not None:
+            return api.read(version, frame[request.begin :])
+        walk = messages.judged(api, version, frame, request.begin)
+        more = walk.elements * BYTES_AN_ELEMENT
+        self._server.memory.take(more)
+        request.held += more
+        if walk.elements <= ELEMENTS_ON_THE_LOOP_MAX:
+            return messages.decode(api, version, frame, request.begin, walk)
+        return await self._server.door.runtime.tasks.offload(
+            "cpu", lambda: messages.decode(api, version, frame, request.begin, walk)
+        )
 
     # --- answers -------------------------------------------------------------------------------
 
-    def _answer(self, call: Call, answer: Answer) -> None:
-        if answer is None:
-            return
-        flexible = call.version >= call.api.flexible and call.api.key != API_VERSIONS
-        header = response_header(call.correlation_id, flexible=flexible)
-        if isinstance(answer, Mapping):
-            self._send(header, [messages.encode(call.api, call.version, answer)])
-            return
-        try:
-            self._send(header, answer.parts(0))
-        finally:
-            answer.release()
+    def _send_answers(self) -> None:
+        """Send what is next in order and known."""
+        while self._under_way and self._under_way[0].is_done:
+            request = self._under_way.popleft()
+            failure = request.failure
+            if failure is None:
+                try:
+                    self._answer(request)
+                except Exception as error:  # an answer that does not fit its schema
+                    _LOG.exception(
+                        "kafka.answer_failed api=%s version=%d", request.api.name, request.version
+                    )
+                    failure = error
+            self._leave(request, failure)
+            if failure is not None:
+                self._end(INVALID if isinstance(failure, QuorumlogError) else BROKEN, failure)
+                return
+        self._go_on()
 
-    def _send(self, header: bytes, parts: Sequence[Part]) -> None:
+    def _answer(self, request: Request) -> None:
+        """Send an answer, and have its client wait for what it cost."""
+        server, answer = self._server, request.answer
+        assert request.call is not None, "answered before it was read"
+        try:
+            work_us, self._encoding_us = request.work_us + self._encoding_us, 0
+            throttle_ms = charge(server.door, request.call, answer, work_us=work_us)
+            if answer is not None:
+                clock = server.door.runtime.clock
+                began_us = clock.busy_us()
+                self._send(request, answer, throttle_ms)
+                self._encoding_us = clock.busy_us() - began_us
+        finally:
+            _release(answer)
+        figures = server.figures.api(request.api.name)
+        figures.answered += 1
+        figures.took_ms.observe(server.now_ms() - request.taken_ms)
+        if throttle_ms:
+            figures.throttled += 1
+            self._keep_still(throttle_ms)
+
+    def _send(self, request: Request, answer: Answer, throttle_ms: int) -> None:
+        api, version = request.api, request.version
+        parts: Sequence[Part]
+        if isinstance(answer, Mapping):
+            errors: list[int] = []
+            parts = [messages.encode(api, version, answer, throttle_ms=throttle_ms, errors=errors)]
+            if errors:
+                self._server.figures.api(api.name).count_errors(errors)
+        else:
+            assert answer is not None, "there is nothing to send"
+            parts = answer.parts(throttle_ms)
+        flexible = version >= api.flexible and api.key != API_VERSIONS
+        header = response_header(request.header.correlation_id, flexible=flexible)
         size = len(header)
         for part in parts:
             size += part.size if isinstance(part, FileRange) else memoryview(part).nbytes
+        self._server.figures.sent_bytes += SIZE.size + size
         self._connection.write([SIZE.pack(size) + header])
         for part in parts:
             if isinstance(part, FileRange):
@@ -194,15 +376,67 @@ class KafkaConnection:
             else:
                 self._connection.write([part])
 
-    def _is_roomy(self) -> bool:
-        settings = self._server.door.settings
-        return (
-            len(self._waiting) < settings.inflight_max
-            and self._connection.unsent_bytes() < settings.unsent_bytes_max
-        )
+    def _keep_still(self, throttle_ms: int) -> None:
+        """Read no more for a while: the client was told to wait, and may not do it."""
+        loop = asyncio.get_running_loop()
+        if self._mute is not None:  # several answers were under way: the longest wait counts
+            throttle_ms = max(throttle_ms, int((self._mute.when() - loop.time()) * 1000))
+            self._mute.cancel()
+        self._server.figures.throttled_ms += throttle_ms
+        self._mute = loop.call_later(throttle_ms / 1000, self._speak_again)
 
-    def _refuse(self, error: BaseException) -> None:
-        """End the connection: the protocol has no answer for what is no request."""
-        _LOG.warning("kafka.refused peer=%s error=%s", self.client.peer, error)
+    def _speak_again(self) -> None:
+        self._mute = None
+        self._has_moved = True
+        self._go_on()
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def _leave(self, request: Request, failure: Exception | None) -> None:
+        """A request is over."""
+        figures = self._server.figures
+        figures.open -= 1
+        if failure is not None or not request.is_done:
+            figures.api(request.api.name).unanswered += 1
+        self._server.memory.give(request.held)
+
+    def _end(self, reason: str, why: object = None) -> None:
+        """End the connection: the protocol has no answer for what is no request. What is queued
+        may leave first; `look` does not let that take for ever."""
+        if self._is_over:
+            return
+        self._end_reason = reason
+        if why is not None:
+            self._server.tell(reason, self.client, why)
+        self._drop()
+        if reason in (IDLE, SLOW):  # it does not read either
+            self._connection.abort()
+        else:
+            self._connection.close()
+
+    def _drop(self) -> None:
+        """Wait for nothing any more, and give back what was held."""
+        if self._is_over:
+            return
         self._is_over = True
-        self._connection.abort()
+        if self._mute is not None:
+            self._mute.cancel()
+            self._mute = None
+        for request in (*self._under_way, *self._waiting):
+            if request.is_done:
+                _release(request.answer)
+            elif request.task is not None:
+                request.task.cancel()
+            self._leave(request, None)
+        self._under_way.clear()
+        self._waiting.clear()
+        memory = self._server.memory
+        memory.forget(self)
+        if self._large_held:
+            memory.give(self._large_held)
+            self._large_held = 0
+
+
+def _release(answer: Answer) -> None:
+    if answer is not None and not isinstance(answer, Mapping):
+        answer.release()

@@ -8,37 +8,62 @@ fields, from which the message of the caller's version takes what it has.
 from collections.abc import Callable
 from functools import cache
 from io import BytesIO
-from typing import Any
+from typing import Any, Final
 
 from ...errors import InvalidRequest, QuorumlogError
 from .api import Api, Fields
+from .claims import Step, Walk, step_over, walked, without_cuts
 from .shapes import MessageShape
 
+_THROTTLE: Final = "throttle_time"
 
-def decode(api: Api, version: int, body: memoryview) -> Any:
-    """Return the request in a body; raises InvalidRequest for what is none, or has more."""
-    content = bytes(body)
+
+def judged(api: Api, version: int, frame: memoryview, begin: int) -> Walk:
+    """Look through the request in a frame from `begin` on; raises InvalidRequest for what claims
+    more than there is, or more than anybody may."""
     try:
-        message, size = _reader(api.key, version)(content, 0)
+        return walked(_step(api.key, version), frame, begin)
+    except InvalidRequest as error:
+        raise _invalid(api, version, error) from None
+
+
+def decode(api: Api, version: int, frame: memoryview, begin: int, walk: Walk) -> Any:
+    """Return the request in a frame that was judged; raises InvalidRequest for what is none."""
+    if walk.cuts:
+        frame, begin = memoryview(without_cuts(frame, begin, walk.cuts)), 0
+    try:
+        message, size = _reader(api.key, version)(frame, begin)
     except Exception as error:  # the reader raises many kinds, also its own
-        raise InvalidRequest(f"this is no {api.name} request of version {version}") from error
-    if size != len(content):
-        raise InvalidRequest(
-            f"a {api.name} request of version {version} has {len(content) - size} bytes behind it"
-        )
+        raise _invalid(api, version, error) from error
+    if begin + size != len(frame):
+        raise _invalid(api, version, f"{size} of {len(frame) - begin} bytes are used")
     return message
 
 
-def encode(api: Api, version: int, answer: Fields) -> bytes:
+def encode(
+    api: Api,
+    version: int,
+    answer: Fields,
+    *,
+    throttle_ms: int = 0,
+    errors: list[int] | None = None,
+) -> bytes:
     """Return an answer as the body of a response of this version.
 
     Fields that the version lacks are left out; those that no version has are a mistake. Durations
-    and times are whole milliseconds, ids 16 bytes, error codes numbers.
+    and times are whole milliseconds, ids 16 bytes, error codes numbers. `throttle_ms` stands where
+    the answer can say for how long a client has to wait; `errors` gets the codes other than 0.
     """
     newest, shape = _response(api.key, api.high), _response(api.key, version)
+    if throttle_ms and _THROTTLE in newest.slots:
+        answer = {**answer, _THROTTLE: throttle_ms}
     out = BytesIO()
-    shape.write(out, shape.build(answer, newest))
+    shape.write(out, shape.build(answer, newest, errors))
     return out.getvalue()
+
+
+def _invalid(api: Api, version: int, reason: object) -> InvalidRequest:
+    return InvalidRequest(f"this is no {api.name} request of version {version}: {reason}")
 
 
 def code_of(error: QuorumlogError | None) -> int:
@@ -58,11 +83,18 @@ def error_fields(error: QuorumlogError | None) -> Fields:
 
 
 @cache
-def _reader(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
+def _step(key: int, version: int) -> Step:
+    from kio.index import load_request_schema
+
+    return step_over(load_request_schema(key, version))
+
+
+@cache
+def _reader(key: int, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
     from kio.index import load_request_schema
     from kio.serial import entity_reader
 
-    reader: Callable[[bytes, int], tuple[Any, int]] = entity_reader(
+    reader: Callable[[memoryview, int], tuple[Any, int]] = entity_reader(
         load_request_schema(key, version)
     )
     return reader

@@ -1,14 +1,29 @@
 """The listeners of the Kafka protocol and their connections."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from ...runtime import ByteConnection, ByteProtocol, Listener, Scope
-from .api import Api, Door
+from .api import Api, Client, Door
 from .apis import APIS
 from .connection import KafkaConnection
-from .headers import RequestHeader
+from .figures import KafkaFigures, ListenerFigures
+from .frames import SCRATCH_BYTES
+from .memory import RequestMemory
+
+_LOG: Final = logging.getLogger("quorumlog.kafka")
+
+PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
+"""A request that carries no records: names of a hundred thousand topics have room."""
+
+LOOK_MS_MAX: Final = 10_000
+"""How often connections are looked at, at least, for those that do not move any more."""
+
+LINES_A_SECOND_MAX: Final = 10
+"""Of the journal, about connections that were ended: clients must not be able to fill it."""
 
 T = TypeVar("T")
 
@@ -18,28 +33,37 @@ class KafkaServer:
 
     def __init__(self, door: Door, scope: Scope, apis: Sequence[Api] = APIS) -> None:
         self.door = door
+        self.figures = KafkaFigures()
+        self.memory = RequestMemory(door.settings.requests_bytes_max)
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))  # into which all connections read
         self._scope = scope
         self._apis: Mapping[int, Api] = {api.key: api for api in apis}
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
+        self._is_closing = False
+        self._looking: asyncio.TimerHandle | None = None
+        self._told: dict[int, int] = {}  # lines of the journal, by second: the last one only
 
     async def listen(self, name: str, address: str) -> str:
         """Open the listener of a name on "host:port", port 0 picks one; returns the address.
         Raises AddressInUse."""
-
-        def accept(connection: ByteConnection) -> ByteProtocol:
-            accepted = KafkaConnection(connection, self, name)
-            self._connections[accepted] = None
-            return accepted
-
-        listener = await self.door.runtime.network.listen_bytes(address, accept)
+        self.figures.listeners[name] = ListenerFigures()
+        listener = await self.door.runtime.network.listen_bytes(
+            address, partial(self._accept, name)
+        )
         self._listeners.append(listener)
         return listener.address
 
     async def close(self, grace_ms: int) -> None:
         """Take no more; answers under way have `grace_ms` to leave."""
+        self._is_closing = True
+        end_ms = self.now_ms() + grace_ms
+        for connection in list(self._connections):
+            connection.stop()
         for listener in self._listeners:
-            await listener.close(grace_ms)
+            await listener.close(max(0, end_ms - self.now_ms()))
+        if self._looking is not None:
+            self._looking.cancel()
 
     @property
     def connection_count(self) -> int:
@@ -48,14 +72,97 @@ class KafkaServer:
 
     # --- for connections -------------------------------------------------------------------------
 
-    def api(self, header: RequestHeader) -> Api | None:
+    def api(self, key: int) -> Api | None:
         """Return what is offered under a key; None: nothing."""
-        return self._apis.get(header.key)
+        return self._apis.get(key)
+
+    def request_bytes_max(self, key: int) -> int:
+        """Return how large a request of a key may be."""
+        bytes_max, api = self.door.settings.request_bytes_max, self._apis.get(key)
+        carries_records = api is not None and api.begins_in_order
+        return bytes_max if carries_records else min(bytes_max, PLAIN_REQUEST_BYTES_MAX)
+
+    def now_ms(self) -> int:
+        """The node's monotonic time."""
+        return self.door.runtime.clock.now_ms()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run what a connection has to do."""
         return self._scope.spawn(work, name="kafka.request")
 
-    def left(self, connection: KafkaConnection) -> None:
+    def tell(self, event: str, client: Client, why: object) -> None:
+        """Say in the journal why a connection ends, a few times a second."""
+        second = self.now_ms() // 1_000
+        lines = self._told.get(second, 0)
+        self._told = {second: lines + 1}
+        if lines < LINES_A_SECOND_MAX:
+            _LOG.warning(
+                "kafka.connection_ended reason=%s peer=%s listener=%s software=%s why=%s",
+                event,
+                client.peer,
+                client.listener,
+                f"{client.software_name}/{client.software_version}",
+                why,
+            )
+
+    def left(self, connection: KafkaConnection, listener: str, reason: str) -> None:
         """A connection ended."""
-        self._connections.pop(connection, None)
+        del self._connections[connection]
+        figures = self.figures.listeners[listener]
+        figures.open -= 1
+        figures.ended[reason] = figures.ended.get(reason, 0) + 1
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def _accept(self, listener: str, connection: ByteConnection) -> ByteProtocol:
+        figures, settings = self.figures.listeners[listener], self.door.settings
+        if (
+            self._is_closing
+            or len(self._connections) >= settings.connections_max
+            or figures.open >= settings.listener_connections_max
+        ):
+            figures.refused += 1
+            if not self._is_closing:
+                client = Client(peer=connection.peer, local="", listener=listener)
+                self.tell("full", client, f"there are {len(self._connections)} connections")
+            connection.abort()
+            return _Refused()
+        figures.accepted += 1
+        figures.open += 1
+        accepted = KafkaConnection(connection, self, listener)
+        self._connections[accepted] = None
+        if self._looking is None:
+            self._look_later()
+        return accepted
+
+    def _look_later(self) -> None:
+        settings = self.door.settings
+        wait_ms = min(LOOK_MS_MAX, settings.connections_idle_ms_max // 4, settings.frame_ms_max)
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(max(wait_ms, 1) / 1_000, self._look)
+
+    def _look(self) -> None:
+        """End the connections that do not move any more."""
+        self._looking = None
+        now_ms = self.now_ms()
+        for connection in list(self._connections):
+            connection.look(now_ms)
+        if self._connections:
+            self._look_later()
+
+
+class _Refused:
+    """A connection beyond the bound, which is over."""
+
+    def buffer(self, size_hint: int) -> memoryview:
+        """Nothing is read from it."""
+        return memoryview(bytearray(1))
+
+    def received(self, count: int) -> None:
+        """Nothing is read from it."""
+
+    def sent(self) -> None:
+        """Nothing is sent to it."""
+
+    def closed(self, error: Exception | None) -> None:
+        """It is over."""

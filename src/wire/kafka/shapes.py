@@ -27,8 +27,14 @@ class Shape:
             field.name: _Slot(field, hints[field.name]) for field in fields(schema)
         }
 
-    def build(self, values: Mapping[str, Any], newest: "Shape | None") -> Any:
-        """Return an instance; `newest`: the same class in the newest version."""
+    def build(
+        self,
+        values: Mapping[str, Any],
+        newest: "Shape | None",
+        errors: list[int] | None = None,
+    ) -> Any:
+        """Return an instance; `newest`: the same class in the newest version. `errors` gets the
+        error codes other than 0 that are in it."""
         known = newest.slots if newest is not None else {}
         for name in values:
             assert name in self.slots or name in known, f"no {name} in {self.schema}"
@@ -36,7 +42,8 @@ class Shape:
         for name, slot in self.slots.items():
             if name in values:
                 other = known.get(name)
-                made[name] = slot.build(values[name], None if other is None else other.nested)
+                nested = None if other is None else other.nested
+                made[name] = slot.build(values[name], nested, errors)
             elif not slot.has_default:
                 made[name] = slot.empty()
         return self.schema(**made)
@@ -57,7 +64,7 @@ class _Slot:
 
     def __init__(self, field: Field[Any], hint: Any) -> None:
         self.has_default = field.default is not MISSING or field.default_factory is not MISSING
-        kind, self.is_optional = _without_none(hint)
+        kind, self.is_optional = without_none(hint)
         self.is_array = typing.get_origin(kind) is tuple
         if self.is_array:
             kind = typing.get_args(kind)[0]
@@ -65,13 +72,13 @@ class _Slot:
         self.kafka_type: str = field.metadata.get("kafka_type", "")
         self._name = field.name
 
-    def build(self, value: Any, newest: Shape | None) -> Any:
+    def build(self, value: Any, newest: Shape | None, errors: list[int] | None) -> Any:
         """Return what the class takes for a plain value."""
         if value is None:
             return None
         if self.is_array:
-            return tuple(self._one(each, newest) for each in value)
-        return self._one(value, newest)
+            return tuple(self._one(each, newest, errors) for each in value)
+        return self._one(value, newest, errors)
 
     def empty(self) -> Any:
         """Return what a message that does not speak of this field means by that."""
@@ -82,17 +89,20 @@ class _Slot:
         if self._name.startswith("throttle_time"):
             return timedelta()
         if self.kafka_type == "error_code":
-            return self._one(0, None)
+            return self._one(0, None, None)
         raise AssertionError(f"a message without {self._name}")
 
-    def _one(self, value: Any, newest: Shape | None) -> Any:
+    def _one(self, value: Any, newest: Shape | None, errors: list[int] | None) -> Any:
         if self.nested is not None:
-            return self.nested.build(value, newest)
+            return self.nested.build(value, newest, errors)
+        if errors is not None and value and self.kafka_type == "error_code":
+            errors.append(int(value))
         convert = _CONVERSIONS.get(self.kafka_type)
         return value if convert is None else convert(value)
 
 
-def _without_none(hint: Any) -> tuple[Any, bool]:
+def without_none(hint: Any) -> tuple[Any, bool]:
+    """Return the type of a field that may be missing, and whether it may."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
         if len(kinds) == 1:

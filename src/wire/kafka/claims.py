@@ -1,0 +1,292 @@
+"""What a request claims to hold, looked through before memory is taken for it.
+
+The reader of the schemas believes every length: an array that claims two thousand million elements
+has it ask for the memory of that many, which ends the process. So a request is walked along its
+schema first. Its lengths must lie within the frame, arrays may have a million elements together,
+and lists of tagged fields ten thousand (the bounds of the field's own brokers, which take them for
+each array alone). Tagged fields that a schema does not know are legal (KIP-482), but not for its
+reader: the walk notes where they stand, and they are cut out.
+"""
+
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+from ...errors import InvalidRequest
+from .shapes import without_none
+
+ELEMENTS_MAX: Final = 1_000_000  # of all arrays of a request together
+TAGS_MAX: Final = 10_000  # tagged fields of one list
+
+_INT8: Final = Struct(">b")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_SIZES: Final = {
+    **dict.fromkeys(("int8", "uint8", "bool"), 1),
+    **dict.fromkeys(("int16", "uint16", "error_code"), 2),
+    **dict.fromkeys(("int32", "uint32", "timedelta_i32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "timedelta_i64", "datetime_i64"), 8),
+    "uuid": 16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Bytes of a request that its reader is not shown, and what it is shown instead."""
+
+    begin: int
+    end: int  # exclusive
+    instead: bytes
+
+
+class Walk:
+    """One look through a request."""
+
+    __slots__ = ("cuts", "elements", "end", "frame")
+
+    def __init__(self, frame: memoryview) -> None:
+        self.frame = frame
+        self.end = len(frame)
+        self.elements = 0  # of all arrays
+        self.cuts: list[Cut] = []  # ascending
+
+    def past(self, at: int, size: int) -> int:
+        """Return where `size` bytes end; raises InvalidRequest where the frame is shorter."""
+        if size > self.end - at:
+            raise InvalidRequest(
+                f"a field of {size} bytes begins at byte {at} of a frame of {self.end} bytes"
+            )
+        return at + size
+
+    def array(self, count: int, at: int, size_min: int) -> None:
+        """Take note of an array; raises InvalidRequest for one that cannot be."""
+        self.elements += count
+        if self.elements > ELEMENTS_MAX:
+            raise InvalidRequest(
+                f"the arrays of a request claim {self.elements} elements; give at most "
+                f"{ELEMENTS_MAX} in one request"
+            )
+        self.past(at, count * size_min)
+
+    def varint(self, at: int) -> tuple[int, int]:
+        """Return an unsigned number and where it ends; raises InvalidRequest."""
+        value = shift = 0
+        while shift < 35:
+            end = self.past(at, 1)
+            byte = self.frame[at]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, end
+            shift += 7
+            at = end
+        raise InvalidRequest(f"the number at byte {at - 4} does not end")
+
+
+Take: TypeAlias = Callable[[Walk, int], int]
+"""Walks over one field that begins at a position, and returns where it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a field is walked over."""
+
+    take: Take
+    size_min: int  # bytes that it has at least
+    is_fixed: bool = False  # it has always as many
+
+
+def walked(message: Step, frame: memoryview, begin: int) -> Walk:
+    """Walk over a whole message, see `step_over`; raises InvalidRequest unless it ends with its
+    frame."""
+    walk = Walk(frame)
+    end = message.take(walk, begin)
+    if end != walk.end:
+        raise InvalidRequest(f"there are {walk.end - end} bytes behind the last field")
+    return walk
+
+
+def without_cuts(frame: memoryview, begin: int, cuts: Sequence[Cut]) -> bytes:
+    """Return what is behind `begin`, without what is cut out."""
+    pieces: list[memoryview | bytes] = []
+    for cut in cuts:
+        pieces += (frame[begin : cut.begin], cut.instead)
+        begin = cut.end
+    pieces.append(frame[begin:])
+    return b"".join(pieces)
+
+
+# --- fields --------------------------------------------------------------------------------------
+
+
+def step_over(schema: type[Any]) -> Step:
+    """Return how a message, or a part of one, is walked over."""
+    flexible: bool = schema.__flexible__
+    hints = typing.get_type_hints(schema)
+    plain: list[Step] = []
+    tagged: dict[int, Step] = {}
+    for field in fields(schema):
+        tag = field.metadata.get("tag")
+        step = _field(
+            hints[field.name],
+            field.metadata.get("kafka_type", ""),
+            flexible=flexible,
+            is_tagged=tag is not None,
+        )
+        if tag is None:
+            plain.append(step)
+        else:
+            tagged[tag] = step
+    if flexible:
+        plain.append(_tags(tagged))
+    return _sequence(_joined(plain))
+
+
+def _field(hint: Any, kafka_type: str, *, flexible: bool, is_tagged: bool) -> Step:
+    kind, is_optional = without_none(hint)
+    if typing.get_origin(kind) is tuple:
+        inner, _ = without_none(typing.get_args(kind)[0])
+        return _array(_one(inner, kafka_type, flexible=flexible, is_optional=False), flexible)
+    # A tagged part that is missing has no tag; so there is no mark for it either.
+    return _one(kind, kafka_type, flexible=flexible, is_optional=is_optional and not is_tagged)
+
+
+def _one(kind: Any, kafka_type: str, *, flexible: bool, is_optional: bool) -> Step:
+    if hasattr(kind, "__dataclass_fields__"):
+        step = step_over(kind)
+        return _nullable(step) if is_optional else step
+    size = _SIZES.get(kafka_type)
+    if size is not None:
+        return _fixed(size)
+    assert kafka_type in ("string", "bytes", "records"), f"fields of type {kafka_type}"
+    if flexible:
+        return _COMPACT
+    return _SHORT if kafka_type == "string" else _LONG
+
+
+def _fixed(size: int) -> Step:
+    return Step(lambda walk, at: walk.past(at, size), size, is_fixed=True)
+
+
+def _joined(steps: Sequence[Step]) -> list[Step]:
+    """Return the same walk with neighbours of a fixed size as one step."""
+    found: list[Step] = []
+    for step in steps:
+        if found and step.is_fixed and found[-1].is_fixed:
+            found[-1] = _fixed(found[-1].size_min + step.size_min)
+        else:
+            found.append(step)
+    return found
+
+
+def _sequence(steps: Sequence[Step]) -> Step:
+    if len(steps) == 1:
+        return steps[0]
+    takes = tuple(step.take for step in steps)
+
+    def take(walk: Walk, at: int) -> int:
+        for each in takes:
+            at = each(walk, at)
+        return at
+
+    return Step(take, sum(step.size_min for step in steps), is_fixed=not steps)
+
+
+def _nullable(step: Step) -> Step:
+    """A byte below 0: there is none (KIP-893)."""
+
+    def take(walk: Walk, at: int) -> int:
+        behind = walk.past(at, 1)
+        (mark,) = _INT8.unpack_from(walk.frame, at)
+        return behind if mark < 0 else step.take(walk, behind)
+
+    return Step(take, 1)
+
+
+def _array(element: Step, flexible: bool) -> Step:
+    def take(walk: Walk, at: int) -> int:
+        if flexible:
+            count, at = walk.varint(at)
+            count -= 1
+        else:
+            behind = walk.past(at, 4)
+            (count,) = _INT32.unpack_from(walk.frame, at)
+            at = behind
+        if count <= 0:
+            return at
+        walk.array(count, at, element.size_min)
+        if element.is_fixed:
+            return walk.past(at, count * element.size_min)
+        for _ in range(count):
+            at = element.take(walk, at)
+        return at
+
+    return Step(take, 1 if flexible else 4)
+
+
+def _short_string(walk: Walk, at: int) -> int:
+    behind = walk.past(at, 2)
+    (size,) = _INT16.unpack_from(walk.frame, at)
+    return walk.past(behind, max(size, 0))
+
+
+def _long_bytes(walk: Walk, at: int) -> int:
+    behind = walk.past(at, 4)
+    (size,) = _INT32.unpack_from(walk.frame, at)
+    return walk.past(behind, max(size, 0))
+
+
+def _compact(walk: Walk, at: int) -> int:
+    size, behind = walk.varint(at)
+    return walk.past(behind, max(size - 1, 0))
+
+
+_SHORT: Final = Step(_short_string, 2)
+_LONG: Final = Step(_long_bytes, 4)
+_COMPACT: Final = Step(_compact, 1)
+
+
+def _tags(known: dict[int, Step]) -> Step:
+    """The list of tagged fields at the end of a part: each has its number and its size."""
+
+    def take(walk: Walk, at: int) -> int:
+        begin = at
+        count, at = walk.varint(at)
+        if count > TAGS_MAX:
+            raise InvalidRequest(f"a part has {count} tagged fields; give at most {TAGS_MAX}")
+        kept: list[tuple[int, int]] = []
+        behind_count, last = at, -1
+        for _ in range(count):
+            head = at
+            tag, at = walk.varint(at)
+            size, at = walk.varint(at)
+            end = walk.past(at, size)
+            if tag <= last:
+                raise InvalidRequest(f"the tagged field {tag} comes behind {last}")
+            step = known.get(tag)
+            if step is not None:
+                cuts = len(walk.cuts)
+                if step.take(walk, at) != end:
+                    raise InvalidRequest(f"the tagged field {tag} has not the size that it claims")
+                if len(walk.cuts) > cuts:  # its size would have to change too
+                    raise InvalidRequest(f"the tagged field {tag} has tagged fields of its own")
+                kept.append((head, end))
+            last, at = tag, end
+        if len(kept) < count:
+            walk.cuts += _cuts(begin, behind_count, kept, at)
+        return at
+
+    return Step(take, 1)
+
+
+def _cuts(begin: int, behind_count: int, kept: Sequence[tuple[int, int]], end: int) -> list[Cut]:
+    """Return what leaves only the tagged fields that are kept: another count, and no others."""
+    assert len(kept) < 0x80, "no schema has so many"
+    found = [Cut(begin, behind_count, bytes([len(kept)]))]
+    at = behind_count
+    for head, behind in kept:
+        found.append(Cut(at, head, b""))
+        at = behind
+    found.append(Cut(at, end, b""))
+    return found

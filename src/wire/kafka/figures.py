@@ -1,0 +1,57 @@
+"""What the Kafka listeners count. Whoever shows it looks; nothing is pushed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...metrics import LATENCY_MS, Histogram
+
+
+@dataclass(slots=True)
+class ApiFigures:
+    """The requests of one API key."""
+
+    answered: int = 0
+    unanswered: int = 0  # ended their connection instead
+    took_ms: Histogram = field(default_factory=lambda: Histogram(LATENCY_MS))  # of the answered
+    throttled: int = 0  # answers after which the client had to wait
+    errors: dict[int, int] = field(default_factory=dict)  # in answers, by code
+
+    def count_errors(self, codes: Iterable[int]) -> None:
+        """Count the errors of one answer."""
+        for code in codes:
+            self.errors[code] = self.errors.get(code, 0) + 1
+
+
+@dataclass(slots=True)
+class ListenerFigures:
+    """The connections of one listener."""
+
+    open: int = 0
+    accepted: int = 0
+    refused: int = 0  # beyond the bound, or while the broker stops
+    ended: dict[str, int] = field(default_factory=dict)  # by one of `ENDS`
+
+
+CLIENT, IDLE, SLOW, INVALID, BROKEN, STOPPED = "client", "idle", "slow", "invalid", "bug", "stopped"
+ENDS = (CLIENT, IDLE, SLOW, INVALID, BROKEN, STOPPED)
+"""Why connections end: by the client, or here, because it asked for nothing, did not go on with a
+request that it had begun, sent what is none, met a bug, or because the broker stops."""
+
+
+class KafkaFigures:
+    """All of a broker's Kafka listeners."""
+
+    def __init__(self) -> None:
+        self.apis: dict[str, ApiFigures] = {}  # by name, of those that were asked
+        self.listeners: dict[str, ListenerFigures] = {}
+        self.received_bytes = 0
+        self.sent_bytes = 0  # queued for the kernel, with what lies in files
+        self.throttled_ms = 0  # for which connections were not read
+        self.open = 0  # requests that have come and are not answered
+
+    def api(self, name: str) -> ApiFigures:
+        """Return the row of a key."""
+        found = self.apis.get(name)
+        if found is None:
+            found = self.apis[name] = ApiFigures()
+        return found
