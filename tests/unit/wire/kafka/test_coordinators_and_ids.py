@@ -1,0 +1,125 @@
+"""FindCoordinator and InitProducerId: what is asked for before the first record."""
+
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.runtime import Runtime
+
+from .kafka_node import KafkaNode, serving_kafka
+
+FIND_COORDINATOR, INIT_PRODUCER_ID = 10, 22
+COORDINATOR_NOT_AVAILABLE, UNSUPPORTED_VERSION, INVALID_REQUEST = 15, 35, 42
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+EPOCH_MAX = 2**15 - 1
+
+
+def alone(main: Any, folder: str) -> None:
+    async def serve(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await main(kafka)
+
+    simulation.run(serve)
+
+
+async def sought(kafka: KafkaNode, version: int, kind: int = GROUP) -> list[tuple[int, int, str]]:
+    """Ask for two keys, or for one where a version takes one; error, node and host of each."""
+    if version >= 4:
+        answer = await kafka.client.ask(
+            FIND_COORDINATOR, version, key_type=kind, coordinator_keys=("a", "b")
+        )
+        assert [each.key for each in answer.coordinators] == ["a", "b"]
+        found = list(answer.coordinators)
+    else:
+        fields = {"key": "a", **({"key_type": kind} if version else {})}
+        found = [await kafka.client.ask(FIND_COORDINATOR, version, **fields)]
+    return [(int(each.error_code), each.node_id, each.host) for each in found]
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_no_group_has_a_coordinator_yet(folder: str, version: int) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        nobody = (COORDINATOR_NOT_AVAILABLE, -1, "")
+        assert await sought(kafka, version) == [nobody] * (2 if version >= 4 else 1)
+
+    alone(main, folder)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "code"),
+    [
+        (1, TRANSACTION, COORDINATOR_NOT_AVAILABLE),
+        (5, SHARE, INVALID_REQUEST),
+        (6, SHARE, COORDINATOR_NOT_AVAILABLE),
+        (6, 9, INVALID_REQUEST),
+        (2, 9, INVALID_REQUEST),
+    ],
+)
+def test_a_kind_is_known_by_the_versions_that_have_it(
+    folder: str, version: int, kind: int, code: int
+) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        assert {each[0] for each in await sought(kafka, version, kind)} == {code}
+
+    alone(main, folder)
+
+
+async def given(kafka: KafkaNode, version: int, **fields: Any) -> tuple[int, int, int]:
+    """Ask for a producer id; error, id and epoch."""
+    answer = await kafka.client.ask(
+        INIT_PRODUCER_ID,
+        version,
+        **{"transactional_id": None, "transaction_timeout": 60_000, **fields},
+    )
+    return int(answer.error_code), answer.producer_id, answer.producer_epoch
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_every_version_gives_each_producer_an_id_of_its_own(folder: str, version: int) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        first, second = await given(kafka, version), await given(kafka, version)
+        assert first[1] >= 0
+        assert (first[0], first[2]) == (second[0], second[2]) == (0, 0)
+        assert first[1] != second[1]
+
+    alone(main, folder)
+
+
+def test_a_producer_that_has_an_id_gets_its_next_epoch(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        _, producer_id, _ = await given(kafka, 3)
+        bumped = await given(kafka, 3, producer_id=producer_id, producer_epoch=0)
+        assert bumped == (0, producer_id, 1)
+
+    alone(main, folder)
+
+
+def test_a_producer_that_has_used_up_its_epochs_gets_another_id(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        _, producer_id, _ = await given(kafka, 3)
+        code, other, epoch = await given(
+            kafka, 3, producer_id=producer_id, producer_epoch=EPOCH_MAX
+        )
+        assert (code, epoch) == (0, 0)
+        assert other not in (-1, producer_id)
+
+    alone(main, folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"transactional_id": "t"}, UNSUPPORTED_VERSION),
+        ({"transactional_id": ""}, INVALID_REQUEST),
+        ({"producer_id": -2, "producer_epoch": 0}, INVALID_REQUEST),
+        ({"producer_id": 7, "producer_epoch": -1}, INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_given_is_refused_and_no_id_with_it(
+    folder: str, fields: dict[str, Any], code: int
+) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        assert await given(kafka, 4, **fields) == (code, -1, -1)
+
+    alone(main, folder)
