@@ -1,33 +1,67 @@
-"""ApiVersions: which requests are offered, in which versions (KIP-35, KIP-511).
+"""ApiVersions: which requests are offered, in which versions (KIP-35, KIP-511), and which features
+the cluster has (KIP-584).
 
-A caller of a newer version than any here is answered in version 0, which every client can read.
+A caller of a newer version than any here is answered in version 0, which every client can read,
+with the versions of this key alone: it asks again in one of them.
 """
 
+import re
 from typing import Final
 
-from ..api import Answer, Api, Call, Door
+from ....metadata import MetadataImage
+from ....metadata.decisions.features import FEATURES, finalized_level
+from ..api import Answer, Api, Call, Client, Door, Fields
 from ..headers import API_VERSIONS
 
+INVALID_REQUEST: Final = 42
 UNSUPPORTED_VERSION: Final = 35
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def api_versions(door: Door, call: Call) -> Answer:
     """List the keys of `APIS`, and the features of the cluster."""
     from . import APIS
 
-    is_known = call.body is not None
-    if is_known and call.version >= 3:
-        call.client.software_name = call.body.client_software_name
-        call.client.software_version = call.body.client_software_version
-    keys = [
-        {
-            "api_key": api.key,
-            "min_version": api.low if api.advertised_low is None else api.advertised_low,
-            "max_version": api.high,
-        }
-        for api in APIS
-    ]
-    return {"error_code": 0 if is_known else UNSUPPORTED_VERSION, "api_keys": keys}
+    if call.body is None:
+        return {"error_code": UNSUPPORTED_VERSION, "api_keys": [_row(API)]}
+    if call.version >= 3 and not _introduce(call):
+        return {"error_code": INVALID_REQUEST, "api_keys": []}
+    return {
+        "error_code": 0,
+        "api_keys": [_row(api) for api in APIS],
+        **_features(door.image),
+    }
+
+
+def _row(api: Api) -> Fields:
+    low = api.low if api.advertised_low is None else api.advertised_low
+    return {"api_key": api.key, "min_version": low, "max_version": api.high}
+
+
+def _introduce(call: Call) -> bool:
+    """Note what the client says of itself; returns whether it may say that."""
+    name, version = call.body.client_software_name, call.body.client_software_version
+    if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+        return False
+    client: Client = call.client
+    client.software_name, client.software_version = name, version
+    return True
+
+
+def _features(image: MetadataImage) -> Fields:
+    return {
+        "supported_features": [
+            {"name": row.name, "min_version": row.level_min, "max_version": row.level_max}
+            for row in FEATURES.values()
+        ],
+        "finalized_features_epoch": image.offset,
+        "finalized_features": [
+            {"name": name, "max_version_level": level, "min_version_level": level}
+            for name in FEATURES
+            if (level := finalized_level(image, name))
+        ],
+    }
 
 
 API: Final = Api(
