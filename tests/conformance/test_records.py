@@ -54,9 +54,8 @@ def test_records_arrive_whatever_is_acknowledged(
     records = numbered(100)
     with client.writer(acks=acks) as writer:
         told = writer.send(name, records)
-    if "offsets" not in client.cannot:
-        wanted = [None] * 100 if acks == "0" else list(range(100))
-        assert [each.offset for each in told] == wanted
+    if "offsets" not in client.cannot and acks != "0":
+        assert [each.offset for each in told] == list(range(100))
     with client.reader(name, {0: "beginning"}) as reader:
         found = read(reader, 100)
     assert contents(found) == contents(records)
@@ -149,7 +148,7 @@ def test_many_records_keep_their_order_in_each_partition(client: Driver, topic: 
         for partition in range(3)
         for record in numbered(100, partition=partition, since=some)
     ]
-    with client.writer(codec="lz4") as writer:
+    with client.writer(codec="gzip") as writer:
         writer.send(name, records)
     with client.reader(name, dict.fromkeys(range(3), "beginning")) as reader:
         found = read(reader, 3 * each)

@@ -164,10 +164,9 @@ class AioKafkaWriter:
         ]
         async with asyncio.timeout(WITHIN_S):
             told = await asyncio.gather(*under_way)
-        return [
-            Delivered(partition=each.partition, offset=None if each.offset == -1 else each.offset)
-            for each in told
-        ]
+        if None in told:  # with acks=0
+            return []
+        return [Delivered(partition=each.partition, offset=each.offset) for each in told]
 
 
 class AioKafkaReader:

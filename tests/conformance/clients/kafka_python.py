@@ -45,7 +45,7 @@ class KafkaPython:
 
     name = "kafka-python"
     version: str = kafka.__version__
-    cannot: Mapping[str, str] = {}
+    cannot: Mapping[str, str] = {"headers.null": "it takes none"}
 
     def __init__(self, bootstrap: str) -> None:
         self._settings = {"bootstrap_servers": bootstrap.split(","), "client_id": "conformance"}

@@ -33,6 +33,7 @@ class Kcat:
     name = "kcat"
     cannot: Mapping[str, str] = {
         "admin": "it has none",
+        "empty": "it leaves empty messages out",
         "errors": "it tells of errors in words alone",
         "offsets": "it does not tell",
         "pause": "it reads and ends",
@@ -129,6 +130,7 @@ class KcatWriter:
         if partition is not None:
             where += ["-p", str(partition)]
         if key is None:
+            where += ["-Z"] if records[0].value is None else []
             lines = [(one.key or b"") + b"\t" + (one.value or b"") for one in records]
             self._kcat.ask(*where, "-K", KEY_END, stdin=b"\n".join(lines) + b"\n")
             return
@@ -136,8 +138,6 @@ class KcatWriter:
             where += ["-H", name if value is None else f"{name}={_argument(value)}"]
         if records[0].key is not None:
             where += ["-k", _argument(key)]
-        if records[0].value is None:
-            where += ["-Z"]
         with tempfile.TemporaryDirectory() as folder:
             files = []
             for at, one in enumerate(records):
@@ -150,7 +150,7 @@ class KcatWriter:
 
 def _kind(record: Sent) -> tuple[bool, int | None, bytes | None, Headers]:
     """What one command can send together: lines of text, or files with one key and headers."""
-    is_text = bool(record.key and record.value) and not record.headers
+    is_text = bool(record.key) and not record.headers
     for part in (record.key, record.value):
         is_text = is_text and not any(end.encode() in (part or b"") for end in "\t\n")
     is_text = is_text and len(record.value or b"") < 10_000

@@ -7,21 +7,15 @@ const readline = require('node:readline')
 const zlib = require('node:zlib')
 const { promisify } = require('node:util')
 const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
-const lz4 = require('lz4js')
 const SnappyCodec = require('kafkajs-snappy')
 
 const CODECS = {
   none: CompressionTypes.None,
   gzip: CompressionTypes.GZIP,
   snappy: CompressionTypes.Snappy,
-  lz4: CompressionTypes.LZ4,
   zstd: CompressionTypes.ZSTD,
 }
 CompressionCodecs[CompressionTypes.Snappy] = SnappyCodec
-CompressionCodecs[CompressionTypes.LZ4] = () => ({
-  compress: async encoder => Buffer.from(lz4.compress(encoder.buffer)),
-  decompress: async buffer => Buffer.from(lz4.decompress(buffer)),
-})
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   compress: async encoder => promisify(zlib.zstdCompress)(encoder.buffer),
   decompress: async buffer => promisify(zlib.zstdDecompress)(buffer),
