@@ -53,6 +53,7 @@ ENTRIES = {
         CLUSTER, "partitions.command", "app", "See how partitions are, move them, elect leaders."
     ),
     "configs": Entry(CLUSTER, "configs", "app", "See and change configs, see settings of brokers."),
+    "quotas": Entry(CLUSTER, "quotas", "app", "See and change what clients may use."),
     "brokers": Entry(
         CLUSTER, "brokers", "brokers_app", "See brokers and their disks; give one up."
     ),

@@ -11,6 +11,7 @@ from .administration.descriptions import Broker, Cluster, Partition, Topic, Topi
 from .administration.features import Feature
 from .administration.placement import PartitionOutcome, Reassignment
 from .administration.quorum import Quorum, QuorumReplica
+from .administration.quotas import ClientQuotas, QuotaEntity
 from .administration.replicas import PartitionReplicas, Replica
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
 from .consuming.consumer import AsyncConsumer
@@ -51,6 +52,8 @@ __all__ = [
     "LogSize",
     "Quorum",
     "QuorumReplica",
+    "ClientQuotas",
+    "QuotaEntity",
     "Topic",
     "TopicListing",
     "Partition",

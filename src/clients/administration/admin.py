@@ -60,6 +60,7 @@ from .placement import (
     list_reassignments,
 )
 from .quorum import Quorum, add_voter, describe_quorum, remove_voter, transfer_leadership
+from .quotas import ClientQuotas, QuotaEntity, alter_quotas, describe_quotas
 from .replicas import PartitionReplicas, describe_replicas
 
 TOPIC_ID_SIZE = 16
@@ -404,6 +405,33 @@ class AsyncAdmin:
         repeat. Raises FeatureUpdateFailed."""
         return await update_features(
             self._connection, levels, allow_downgrade=allow_downgrade, validate_only=validate_only
+        )
+
+    async def describe_quotas(
+        self, entity: QuotaEntity | None = None, *, strict: bool = False
+    ) -> list[ClientQuotas]:
+        """Return what is set, of everybody or of those that `entity` names: {"user": "alice"} finds
+        the quotas of alice, and of alice with a client id unless `strict`; a name of None is the
+        default."""
+        return await describe_quotas(self._connection, entity or {}, strict=strict)
+
+    async def alter_quotas(
+        self,
+        entity: QuotaEntity,
+        quotas: Mapping[str, float] | None = None,
+        *,
+        delete: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set and delete quotas of one entity, such as {"user": "alice", "client_id": None}: all or
+        none. Safe to repeat.
+
+        The keys are "producer_byte_rate" and "consumer_byte_rate" (bytes a second and broker) and
+        "request_percentage" (of the time of a broker's serving thread). They count for clients of
+        the Kafka protocol. Raises InvalidRequest.
+        """
+        await alter_quotas(
+            self._connection, entity, quotas or {}, delete, validate_only=validate_only
         )
 
     async def describe_quorum(self) -> Quorum:

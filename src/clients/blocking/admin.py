@@ -10,6 +10,7 @@ from ..administration.descriptions import Cluster, Topic, TopicListing
 from ..administration.features import Feature
 from ..administration.placement import Assignments, PartitionOutcome, Reassignment
 from ..administration.quorum import Quorum
+from ..administration.quotas import ClientQuotas, QuotaEntity
 from ..administration.replicas import PartitionReplicas
 from ..offsets import Place
 
@@ -183,6 +184,27 @@ class Admin:
         """Return what partitions take on the disks of a broker, or of all; see
         `AsyncAdmin.describe_log_dirs`."""
         return self._call(lambda admin: admin.describe_log_dirs(topics, broker=broker))
+
+    def describe_quotas(
+        self, entity: QuotaEntity | None = None, *, strict: bool = False
+    ) -> list[ClientQuotas]:
+        """Return the quotas of clients that are set; see `AsyncAdmin.describe_quotas`."""
+        return self._call(lambda admin: admin.describe_quotas(entity, strict=strict))
+
+    def alter_quotas(
+        self,
+        entity: QuotaEntity,
+        quotas: Mapping[str, float] | None = None,
+        *,
+        delete: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set and delete quotas of one entity, all or none; see `AsyncAdmin.alter_quotas`."""
+        self._call(
+            lambda admin: admin.alter_quotas(
+                entity, quotas, delete=delete, validate_only=validate_only
+            )
+        )
 
     def describe_quorum(self) -> Quorum:
         """Return who leads, votes and follows; see `AsyncAdmin.describe_quorum`."""

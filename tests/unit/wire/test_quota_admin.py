@@ -129,12 +129,13 @@ def test_requests_that_say_nothing_or_too_much_are_refused(folder: str) -> None:
                 await alter(channel, *[change] * (ALTERATIONS_MAX + 1))
             with pytest.raises(InvalidRequest, match="give each once"):
                 await alter(channel, {"entity": [ALICE] * 100, "changes": change["changes"]})
-            for filters, why in [
+            senseless: list[tuple[list[dict[str, Any]], str]] = [
                 ([{"type": "user"}], "says nothing"),
                 ([{"type": "user", "is_any": False}], "says nothing"),
                 ([{"type": "ip", "is_any": True}], "'ip'"),
                 ([{"type": "user", "name": "a"}] * 1_000, "two filters are for user"),
-            ]:
+            ]
+            for filters, why in senseless:
                 with pytest.raises(InvalidRequest, match=why):
                     await described(channel, *filters)
 
