@@ -65,7 +65,7 @@ def check_cluster_changes(changes: Iterable[tuple[str, str | None]]) -> dict[str
     InvalidConfig for an unknown name (naming the nearest), a name given twice and a bad value."""
     checked: dict[str, str | None] = {}
     for name, value in changes:
-        row = _known(name)
+        row = known_cluster_config(name)
         if name in checked:
             raise InvalidConfig(f"{name} is given twice; give each config once")
         checked[name] = None if value is None else check_row(row, value)
@@ -95,7 +95,8 @@ def may_elect_unclean(topic_configs: Mapping[str, str], cluster_configs: Mapping
     return value == "true" if value else cluster_switch(cluster_configs, name)
 
 
-def _known(name: str) -> TopicConfig:
+def known_cluster_config(name: str) -> TopicConfig:
+    """Return the row of a config; raises InvalidConfig naming the nearest."""
     if len(name) > TEXT_MAX:
         raise InvalidConfig(f"a config's name has {len(name)} characters; give at most {TEXT_MAX}")
     row = CLUSTER_CONFIGS.get(name)

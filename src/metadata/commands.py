@@ -70,11 +70,22 @@ class DeleteTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListChange:
+    """What is added to a config that is a list, or taken out of it."""
+
+    name: str
+    parts: tuple[str, ...]
+    is_removal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigs:
     """Set and delete configs of one topic, all of them or none; a repeat changes nothing."""
 
     topic: str
     changes: tuple[tuple[str, str | None], ...]  # name, new value; None: back to the default
+    lists: tuple[ListChange, ...] = ()
+    replace: bool = False  # what is set and not named goes back to its default
     validate_only: bool = False
 
 
@@ -139,6 +150,7 @@ class AlterReassignments:
     """Begin or cancel moves of partitions; each stands for itself."""
 
     reassignments: tuple[Reassignment, ...]
+    keep_replication_factor: bool = False  # other numbers of replicas are refused (KIP-860)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +172,8 @@ class AlterClusterConfigs:
     """Set and delete configs of the cluster, all of them or none."""
 
     changes: tuple[tuple[str, str | None], ...]
+    lists: tuple[ListChange, ...] = ()
+    replace: bool = False  # as of AlterConfigs
     validate_only: bool = False
 
 

@@ -52,6 +52,11 @@ class TopicConfig:
         return f"{self.low} or more" if self.high == INT64_MAX else f"{self.low}..{self.high}"
 
     @property
+    def is_list(self) -> bool:
+        """Whether a value may be several of the choices."""
+        return any("," in choice for choice in self.choices)
+
+    @property
     def takes(self) -> str:
         """What a value may be, in words."""
         match self.type:
@@ -385,6 +390,17 @@ def effective_configs(
         of_cluster = (cluster_configs or {}).get("unclean.leader.election.enable")
         values["unclean.leader.election.enable"] = of_cluster or "false"
     return values
+
+
+def changed_list(row: TopicConfig, value: str, parts: Iterable[str], *, is_removal: bool) -> str:
+    """Return a list with parts added that are not in it, or taken out; raises InvalidConfig for a
+    row that takes no list. What comes of it may be a value that the row does not take."""
+    if not row.is_list:
+        raise InvalidConfig(f"{row.name} is no list; set it to what it shall be, {row.takes}")
+    present = value.split(",")
+    if is_removal:
+        return ",".join(part for part in present if part not in set(parts))
+    return ",".join(dict.fromkeys([*present, *parts]))
 
 
 def _ordered(text: str, choices: tuple[str, ...]) -> str:

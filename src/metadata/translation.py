@@ -25,6 +25,7 @@ from .commands import (
     ElectLeaders,
     FeaturesUpdated,
     FeatureUpdate,
+    ListChange,
     PartitionOutcome,
     PartitionOutcomes,
     PartitionsAltered,
@@ -60,16 +61,24 @@ def command_of(  # noqa: C901 (a dispatch)
             return AlterConfigs(
                 topic=alter.topic,
                 changes=_changes(alter.changes),
+                lists=_list_changes(alter.changes),
+                replace=alter.replace,
                 validate_only=alter.validate_only,
             )
         case "alter_cluster_configs":
             cluster = request.alter_cluster_configs
             return AlterClusterConfigs(
-                changes=_changes(cluster.changes), validate_only=cluster.validate_only
+                changes=_changes(cluster.changes),
+                lists=_list_changes(cluster.changes),
+                replace=cluster.replace,
+                validate_only=cluster.validate_only,
             )
         case "alter_reassignments":
-            moves = request.alter_reassignments.partitions
-            return AlterReassignments(reassignments=tuple(_reassignment(each) for each in moves))
+            moves = request.alter_reassignments
+            return AlterReassignments(
+                reassignments=tuple(_reassignment(each) for each in moves.partitions),
+                keep_replication_factor=moves.keep_replication_factor,
+            )
         case "elect_leaders":
             return _elect_leaders(request.elect_leaders)
         case "update_features":
@@ -218,7 +227,21 @@ def _config_entries(configs: Mapping[str, str]) -> list[admin_pb2.ConfigEntry]:
 
 def _changes(changes: Iterable[admin_pb2.ConfigChange]) -> tuple[tuple[str, str | None], ...]:
     return tuple(
-        (change.name, change.value if change.HasField("value") else None) for change in changes
+        (change.name, change.value if change.HasField("value") else None)
+        for change in changes
+        if change.operation == admin_pb2.CONFIG_OPERATION_SET
+    )
+
+
+def _list_changes(changes: Iterable[admin_pb2.ConfigChange]) -> tuple[ListChange, ...]:
+    return tuple(
+        ListChange(
+            name=change.name,
+            parts=tuple(part.strip() for part in change.value.split(",")),
+            is_removal=change.operation == admin_pb2.CONFIG_OPERATION_SUBTRACT,
+        )
+        for change in changes
+        if change.operation != admin_pb2.CONFIG_OPERATION_SET
     )
 
 

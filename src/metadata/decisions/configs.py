@@ -3,12 +3,12 @@
 What a config means for leaders and in-sync replicas is decided with it, in the same decision.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from ...errors import InvalidRequest, UnknownTopicOrPartition
 from ...ids import NodeId
 from ...proto import metadata_records_pb2 as pb
-from ..cluster_configs import check_cluster_changes
+from ..cluster_configs import check_cluster_changes, known_cluster_config
 from ..commands import (
     AlterClusterConfigs,
     AlterConfigs,
@@ -19,7 +19,7 @@ from ..commands import (
 from ..decision import AnyDecision, Decision
 from ..image import MetadataImage
 from ..replaying import replay_batch
-from ..topic_configs import check_changes
+from ..topic_configs import TopicConfig, changed_list, check_changes, known_config
 from .elections import on_leaderless, on_topic_configs
 from .steps import Walk, decision_of
 from .topics import replicas_of
@@ -30,10 +30,10 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> AnyDecision:
     topic = image.topic(command.topic)
     if topic is None:
         raise UnknownTopicOrPartition("there is no such topic", topic=command.topic)
-    if not command.changes:
-        raise InvalidRequest("name a config to set or to delete", topic=topic.name)
     changes = check_changes(
-        command.changes, topic.configs, replication_factor=topic.replication_factor
+        _wanted(command, topic.configs, known_config),
+        topic.configs,
+        replication_factor=topic.replication_factor,
     )
     records = tuple(
         pb.MetadataRecord(
@@ -60,10 +60,8 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> AnyDecision:
 
 def alter_cluster_configs(image: MetadataImage, command: AlterClusterConfigs) -> AnyDecision:
     """Records for what really changes; every broker must know before it counts as done."""
-    if not command.changes:
-        raise InvalidRequest("name a config to set or to delete")
-    changes = check_cluster_changes(command.changes)
     present = image.cluster_configs
+    changes = check_cluster_changes(_wanted(command, present, known_cluster_config))
     records = tuple(
         pb.MetadataRecord(cluster_config=pb.ClusterConfigRecord(name=name, value=value))
         for name, value in changes.items()
@@ -83,6 +81,27 @@ def alter_cluster_configs(image: MetadataImage, command: AlterClusterConfigs) ->
         return reply, tuple(_active_brokers(image))
 
     return decision_of("alter configs of the cluster", walk(), answer)
+
+
+def _wanted(
+    command: AlterConfigs | AlterClusterConfigs,
+    present: Mapping[str, str],
+    known: Callable[[str], TopicConfig],
+) -> list[tuple[str, str | None]]:
+    """The changes that make of what is `present` what the command asks for."""
+    if not (command.changes or command.lists or command.replace):
+        raise InvalidRequest("name a config to set or to delete")
+    wanted = list(command.changes)
+    for change in command.lists:
+        row = known(change.name)
+        value = present.get(row.name, row.default)
+        wanted.append(
+            (row.name, changed_list(row, value, change.parts, is_removal=change.is_removal))
+        )
+    if command.replace:
+        named = {name for name, _ in wanted}
+        wanted.extend((name, None) for name in present if name not in named)
+    return wanted
 
 
 def _active_brokers(image: MetadataImage) -> Iterator[NodeId]:

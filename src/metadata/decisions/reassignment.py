@@ -12,7 +12,12 @@ until the end, since taking them away might leave too few. Cancelling is a move 
 
 from dataclasses import dataclass, replace
 
-from ...errors import NoReassignmentInProgress, QuorumlogError, UnknownTopicOrPartition
+from ...errors import (
+    InvalidReplicationFactor,
+    NoReassignmentInProgress,
+    QuorumlogError,
+    UnknownTopicOrPartition,
+)
 from ...ids import NodeId
 from ..commands import AlterReassignments, PartitionOutcome, PartitionOutcomes, Reassignment, Reply
 from ..decision import AnyDecision
@@ -69,6 +74,8 @@ def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> An
             try:
                 topic, before = _partition(image, wanted)
                 before = changed.get(key, before)
+                if command.keep_replication_factor:
+                    _check_same_number(wanted, before)
                 electorate.look_at(topic)
                 after = _altered(image, electorate, topic, wanted, before)
             except QuorumlogError as refusal:
@@ -106,6 +113,17 @@ def _partition(image: MetadataImage, wanted: Reassignment) -> tuple[TopicImage, 
             partition=wanted.partition,
         )
     return topic, partition
+
+
+def _check_same_number(wanted: Reassignment, before: PartitionImage) -> None:
+    present = len(set(before.replicas) - set(before.removing))  # once a move under way is over
+    if wanted.replicas is not None and len(wanted.replicas) != present:
+        raise InvalidReplicationFactor(
+            f"the partition has {present} replicas, and the move would make it"
+            f" {len(wanted.replicas)}: allow that if you mean it",
+            topic=wanted.topic,
+            partition=wanted.partition,
+        )
 
 
 def _altered(

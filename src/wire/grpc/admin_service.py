@@ -268,7 +268,7 @@ class AdminService:
         self, request: admin_pb2.AlterClusterConfigsRequest, context: CallContext
     ) -> admin_pb2.AlterClusterConfigsResponse:
         """Set and delete configs of the whole cluster, all of them or none."""
-        check_changes(request.changes)
+        check_changes(request.changes, replace=request.replace)
         relayed = controller_pb2.RelayRequest(alter_cluster_configs=request)
         return (await self._metadata.relay(relayed, context)).alter_cluster_configs
 

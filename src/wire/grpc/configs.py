@@ -153,15 +153,28 @@ def check_resources(resources: Sequence[pb.ConfigResource]) -> None:
 def check_alteration(request: pb.AlterConfigsRequest) -> None:
     """Refuse a change of nothing, or of too much; the controller checks the rest."""
     check_topic_name(request.topic)
-    check_changes(request.changes, topic=request.topic)
+    check_changes(request.changes, replace=request.replace, topic=request.topic)
 
 
-def check_changes(changes: Sequence[pb.ConfigChange], *, topic: str = "") -> None:
-    """Refuse a change of nothing, or of too much."""
-    if not 1 <= len(changes) <= CHANGES_MAX:
+def check_changes(
+    changes: Sequence[pb.ConfigChange], *, replace: bool = False, topic: str = ""
+) -> None:
+    """Refuse a change of nothing, unless all is replaced by nothing, or of too much."""
+    if not (0 if replace else 1) <= len(changes) <= CHANGES_MAX:
         raise InvalidRequest(
             f"changes has {len(changes)} entries; give 1..{CHANGES_MAX}", topic=topic
         )
+    for change in changes:
+        if change.operation not in pb.ConfigOperation.values():
+            raise InvalidRequest(
+                f"operation of {change.name} is {change.operation}; give CONFIG_OPERATION_SET,"
+                " CONFIG_OPERATION_APPEND or CONFIG_OPERATION_SUBTRACT",
+                topic=topic,
+            )
+        if change.operation != pb.CONFIG_OPERATION_SET and not change.HasField("value"):
+            raise InvalidRequest(
+                f"{change.name} has no value to add or to take away; give one", topic=topic
+            )
 
 
 def _text(value: Any) -> str:

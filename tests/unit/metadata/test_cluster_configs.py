@@ -9,6 +9,7 @@ from quorumlog.metadata import (
     ClusterConfigsAltered,
     ConfigType,
     Decision,
+    ListChange,
     cluster_number,
     cluster_switch,
     effective_cluster_configs,
@@ -82,6 +83,21 @@ def test_a_repeat_and_a_look_change_nothing(cluster: Cluster) -> None:
     assert cluster_number(cluster.image.cluster_configs, RATE) == 5
     with pytest.raises(InvalidRequest):
         alter(cluster)
+
+
+def test_replacing_sets_what_is_named_and_deletes_the_rest(cluster: Cluster) -> None:
+    cluster.start(1)
+    alter(cluster, (RATE, "5"), (UNCLEAN, "true"))
+    command = AlterClusterConfigs(changes=((RATE, "6"),), replace=True)
+    assert cluster.do(command).reply == ClusterConfigsAltered(configs=((RATE, "6"),))
+    command = AlterClusterConfigs(changes=(), replace=True)
+    assert cluster.do(command).reply == ClusterConfigsAltered(configs=())
+
+
+def test_no_config_of_the_cluster_is_a_list(cluster: Cluster) -> None:
+    change = ListChange(name=UNCLEAN, parts=("true",))
+    with pytest.raises(InvalidConfig, match=f"{UNCLEAN} is no list"):
+        cluster.do(AlterClusterConfigs(changes=(), lists=(change,)))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from quorumlog.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
-from quorumlog.metadata import AlterConfigs, ConfigsAltered, Decision, DeltaBuilder
+from quorumlog.metadata import AlterConfigs, ConfigsAltered, Decision, DeltaBuilder, ListChange
 
 from .cluster import Cluster
 
@@ -95,3 +95,67 @@ def test_a_change_shows_in_the_delta_of_its_topic_alone(topic: Cluster) -> None:
         {"segment.bytes": "2000"},
     )
     assert list(delta.build().changed_partitions()) == []
+
+
+# --- replacing all, and changing lists ---------------------------------------------------------
+
+
+def replace(cluster: Cluster, *changes: tuple[str, str | None]) -> Decision:
+    return cluster.do(AlterConfigs(topic="t", changes=changes, replace=True))
+
+
+def test_replacing_sets_what_is_named_and_deletes_the_rest(topic: Cluster) -> None:
+    decision = replace(topic, ("segment.bytes", "64KiB"))
+    assert dict(topic.topic("t").configs) == configs_of(decision) == {"segment.bytes": "65536"}
+    assert replace(topic, ("segment.bytes", "65536")).records == ()
+    assert configs_of(replace(topic)) == {}
+
+
+def test_a_replacement_with_one_bad_change_keeps_everything(topic: Cluster) -> None:
+    with pytest.raises(InvalidConfig, match=r"retention\.ms is 'soon'"):
+        replace(topic, ("segment.bytes", "64KiB"), ("retention.ms", "soon"))
+    assert dict(topic.topic("t").configs) == {"retention.ms": "7"}
+
+
+def change_list(cluster: Cluster, name: str, *parts: str, is_removal: bool = False) -> Decision:
+    change = ListChange(name=name, parts=parts, is_removal=is_removal)
+    return cluster.do(AlterConfigs(topic="t", changes=(), lists=(change,)))
+
+
+def policy(decision: Decision) -> str:
+    return configs_of(decision)["cleanup.policy"]
+
+
+def test_a_list_gets_what_it_lacks_and_loses_what_it_has(topic: Cluster) -> None:
+    name = "cleanup.policy"
+    assert policy(change_list(topic, name, "compact")) == "compact,delete"
+    assert change_list(topic, name, "delete", "compact").records == ()
+    assert policy(change_list(topic, name, "delete", is_removal=True)) == "compact"
+    assert change_list(topic, name, "delete", is_removal=True).records == ()
+    assert configs_of(topic.do(AlterConfigs(topic="t", changes=(), replace=True))) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (ListChange(name="retention.ms", parts=("1",)), "retention.ms is no list"),
+        (ListChange(name="compression.type", parts=("lz4",)), "compression.type is no list"),
+        (ListChange(name="cleanup.policy", parts=("melt",)), "cleanup.policy is 'delete,melt'"),
+        (
+            ListChange(name="cleanup.policy", parts=("delete",), is_removal=True),
+            "cleanup.policy is ''; give delete or compact",
+        ),
+        (ListChange(name="cleanup.polisy", parts=("compact",)), "did you mean cleanup.policy"),
+    ],
+)
+def test_a_list_change_that_cannot_be_is_refused(
+    topic: Cluster, change: ListChange, why: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        topic.do(AlterConfigs(topic="t", changes=(), lists=(change,)))
+
+
+def test_a_config_is_not_set_and_extended_at_once(topic: Cluster) -> None:
+    change = ListChange(name="cleanup.policy", parts=("compact",))
+    with pytest.raises(InvalidConfig, match="given twice"):
+        topic.do(AlterConfigs(topic="t", changes=(("cleanup.policy", "delete"),), lists=(change,)))

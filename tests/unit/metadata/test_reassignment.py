@@ -4,6 +4,7 @@ import pytest
 
 from quorumlog.errors import (
     InvalidReplicaAssignment,
+    InvalidReplicationFactor,
     NoReassignmentInProgress,
     QuorumlogError,
     UnknownTopicOrPartition,
@@ -285,3 +286,38 @@ def test_very_many_moves_are_made_in_steps(cluster: Cluster) -> None:
     assert alter(cluster, *(wanted("a", index, (2,)) for index in range(600))) == [None] * 600
     assert cluster.slices >= 3
     assert len(moving_partitions(cluster.image)) == 600
+
+
+# --- as many replicas as before (KIP-860) ------------------------------------------------------
+
+
+def alter_keeping(cluster: Cluster, *target: int) -> QuorumlogError | None:
+    moves = (wanted("a", 0, target),)
+    command = AlterReassignments(reassignments=moves, keep_replication_factor=True)
+    reply = cluster.do(command).reply
+    assert isinstance(reply, PartitionOutcomes)
+    return reply.outcomes[0].error
+
+
+def test_another_number_of_replicas_is_refused_where_it_shall_stay(placed: Cluster) -> None:
+    for target in ((1, 2), (1, 2, 3, 4)):
+        assert isinstance(alter_keeping(placed, *target), InvalidReplicationFactor)
+    assert not placed.partition("a").is_moving
+    assert alter_keeping(placed, 4, 5, 6) is None
+
+
+def test_the_number_that_counts_is_the_one_that_a_move_under_way_ends_with(
+    placed: Cluster,
+) -> None:
+    move(placed, 4, 5)
+    assert isinstance(alter_keeping(placed, 4, 5, 6), InvalidReplicationFactor)
+    assert alter_keeping(placed, 5, 6) is None
+
+
+def test_a_move_is_cancelled_whatever_number_it_goes_back_to(placed: Cluster) -> None:
+    move(placed, 4, 5)
+    moves = (wanted("a", 0, None),)
+    command = AlterReassignments(reassignments=moves, keep_replication_factor=True)
+    reply = placed.do(command).reply
+    assert isinstance(reply, PartitionOutcomes)
+    assert reply.outcomes[0].error is None

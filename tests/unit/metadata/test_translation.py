@@ -21,6 +21,7 @@ from quorumlog.metadata import (
     ElectLeaders,
     FeaturesUpdated,
     FeatureUpdate,
+    ListChange,
     PartitionOutcome,
     PartitionOutcomes,
     PartitionsAltered,
@@ -45,6 +46,8 @@ ID = TopicId(b"i" * 16)
 ONE_TWO = admin_pb2.ReplicaAssignment(replicas=[1, 2])
 SET = admin_pb2.ConfigChange(name="x", value="1")
 CLEAR = admin_pb2.ConfigChange(name="y")
+ADD = admin_pb2.ConfigChange(name="l", value="1, 2", operation=admin_pb2.CONFIG_OPERATION_APPEND)
+TAKE = admin_pb2.ConfigChange(name="m", value="3", operation=admin_pb2.CONFIG_OPERATION_SUBTRACT)
 
 COMMANDS: list[tuple[controller_pb2.RelayRequest, Command]] = [
     (
@@ -97,6 +100,22 @@ COMMANDS: list[tuple[controller_pb2.RelayRequest, Command]] = [
     ),
     (
         controller_pb2.RelayRequest(
+            alter_configs=admin_pb2.AlterConfigsRequest(
+                topic="a", changes=[SET, ADD, TAKE], replace=True
+            )
+        ),
+        AlterConfigs(
+            topic="a",
+            changes=(("x", "1"),),
+            lists=(
+                ListChange(name="l", parts=("1", "2")),
+                ListChange(name="m", parts=("3",), is_removal=True),
+            ),
+            replace=True,
+        ),
+    ),
+    (
+        controller_pb2.RelayRequest(
             alter_cluster_configs=admin_pb2.AlterClusterConfigsRequest(
                 changes=[SET, CLEAR], validate_only=True
             )
@@ -105,18 +124,28 @@ COMMANDS: list[tuple[controller_pb2.RelayRequest, Command]] = [
     ),
     (
         controller_pb2.RelayRequest(
+            alter_cluster_configs=admin_pb2.AlterClusterConfigsRequest(changes=[ADD], replace=True)
+        ),
+        AlterClusterConfigs(
+            changes=(), lists=(ListChange(name="l", parts=("1", "2")),), replace=True
+        ),
+    ),
+    (
+        controller_pb2.RelayRequest(
             alter_reassignments=admin_pb2.AlterReassignmentsRequest(
                 partitions=[
                     admin_pb2.PartitionReassignment(topic="a", partition=1, target=ONE_TWO),
                     admin_pb2.PartitionReassignment(topic="b", partition=2),
-                ]
+                ],
+                keep_replication_factor=True,
             )
         ),
         AlterReassignments(
             reassignments=(
                 Reassignment(topic="a", partition=1, replicas=(NodeId(1), NodeId(2))),
                 Reassignment(topic="b", partition=2, replicas=None),
-            )
+            ),
+            keep_replication_factor=True,
         ),
     ),
     (

@@ -1,5 +1,7 @@
 """Configs and features of the whole cluster, by raw calls."""
 
+from typing import Any
+
 import pytest
 
 from quorumlog import simulation
@@ -14,6 +16,7 @@ from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Runtime
 from quorumlog.services import (
     ADMIN_ALTER_CLUSTER_CONFIGS,
+    ADMIN_ALTER_CONFIGS,
     ADMIN_CREATE_TOPIC,
     ADMIN_DESCRIBE_CONFIGS,
     ADMIN_DESCRIBE_FEATURES,
@@ -68,6 +71,32 @@ def test_a_config_of_the_cluster_holds_for_topics_that_say_nothing(folder: str) 
                 ("false", pb.CONFIG_SOURCE_TOPIC),
                 ("true", pb.CONFIG_SOURCE_CLUSTER),
             ]
+
+    simulation.run(main)
+
+
+def test_configs_are_replaced_and_lists_changed(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            configs: Any = [{"name": "retention.ms", "value": "7"}]
+            create = pb.CreateTopicRequest(name="t", configs=configs)
+            await channel.call(ADMIN_CREATE_TOPIC, create, timeout_ms=WAIT_MS)
+            add: Any = {
+                "name": "cleanup.policy",
+                "value": "compact",
+                "operation": pb.CONFIG_OPERATION_APPEND,
+            }
+            alter = pb.AlterConfigsRequest(topic="t", changes=[add], replace=True)
+            answer = await channel.call(ADMIN_ALTER_CONFIGS, alter, timeout_ms=WAIT_MS)
+            assert [(each.name, each.value) for each in answer.configs] == [
+                ("cleanup.policy", "compact,delete")
+            ]
+            alter = pb.AlterConfigsRequest(topic="t", replace=True)
+            answer = await channel.call(ADMIN_ALTER_CONFIGS, alter, timeout_ms=WAIT_MS)
+            assert list(answer.configs) == []
+            cluster = pb.AlterClusterConfigsRequest(replace=True)
+            changed = await channel.call(ADMIN_ALTER_CLUSTER_CONFIGS, cluster, timeout_ms=WAIT_MS)
+            assert list(changed.configs) == []
 
     simulation.run(main)
 

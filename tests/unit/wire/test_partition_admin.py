@@ -17,6 +17,7 @@ from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Method, Runtime
 from quorumlog.services import (
     ADMIN_ALTER_CLUSTER_CONFIGS,
+    ADMIN_ALTER_CONFIGS,
     ADMIN_ALTER_REASSIGNMENTS,
     ADMIN_CREATE_PARTITIONS,
     ADMIN_CREATE_TOPIC,
@@ -35,6 +36,8 @@ def of_kind(number: Any) -> pb.ElectLeadersRequest:
 
 
 PLACE = {"topic": "t", "partition": 0}
+NO_VALUE: Any = {"name": "cleanup.policy", "operation": pb.CONFIG_OPERATION_APPEND}
+UNKNOWN_OPERATION: Any = {"name": "cleanup.policy", "value": "", "operation": 9}
 REFUSED: list[tuple[Method[Any, Any], Any, type[QuorumlogError], str]] = [
     (
         ADMIN_CREATE_TOPIC,
@@ -103,6 +106,18 @@ REFUSED: list[tuple[Method[Any, Any], Any, type[QuorumlogError], str]] = [
         pb.AlterClusterConfigsRequest(),
         InvalidRequest,
         "changes has 0 entries; give 1",
+    ),
+    (
+        ADMIN_ALTER_CONFIGS,
+        pb.AlterConfigsRequest(topic="t", changes=[NO_VALUE]),
+        InvalidRequest,
+        "cleanup.policy has no value to add",
+    ),
+    (
+        ADMIN_ALTER_CONFIGS,
+        pb.AlterConfigsRequest(topic="t", changes=[UNKNOWN_OPERATION]),
+        InvalidRequest,
+        "operation of cleanup.policy is 9; give CONFIG_OPERATION_SET",
     ),
     (
         ADMIN_UPDATE_FEATURES,
