@@ -39,6 +39,20 @@ def charge(door: Door, call: Call, answer: Answer, *, work_us: int = 0) -> int:
     )
 
 
+def fetch_bytes_max(door: Door, call: Call, wanted_bytes: int) -> int:
+    """Return how many bytes a fetch is answered with at most: what it wants, as far as the broker's
+    bound and the client's quota go."""
+    bytes_max = min(wanted_bytes, door.settings.fetch_bytes_max)
+    if door.throttling.is_idle:
+        return bytes_max
+    return door.throttling.fetch_bytes_max(
+        bytes_max,
+        user=call.client.user,
+        client_id=call.client_id,
+        now_ms=door.runtime.clock.now_ms(),
+    )
+
+
 class Measured(Generic[T]):
     """Awaits something and adds up for how long its steps keep the loop."""
 

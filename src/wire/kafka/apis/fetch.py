@@ -10,6 +10,7 @@ from typing import Final
 from ....broker import FetchSpec, FoundRecords
 from ....errors import InvalidRequest, Overloaded, QuorumlogError
 from ..api import Api, Call, Door, FileRange, Part
+from ..charging import fetch_bytes_max
 from ..hot.codes import fetch_code
 from ..hot.fetch import (
     FLEXIBLE,
@@ -116,8 +117,7 @@ async def fetch(door: Door, call: Call) -> FetchAnswer:
         if name is not None
         for part in topic.parts
     ]
-    bytes_max = door.settings.fetch_bytes_max
-    max_bytes = min(max(request.max_bytes, 0), bytes_max)
+    max_bytes = fetch_bytes_max(door, call, max(request.max_bytes, 0))
     try:
         found = iter(
             await door.replicas.find(
