@@ -114,3 +114,21 @@ def test_what_is_equal_on_both_sides_is_not_touched() -> None:
     delta = DeltaBuilder.replacing(before, after).build()
     assert delta.touched_topics == (NEW,)
     assert [change.topic.id for change in delta.changed_partitions()] == [NEW]
+
+
+def test_a_snapshot_keeps_where_brokers_listen() -> None:
+    listeners = [
+        pb.KafkaListener(name="IN", address="10.0.0.1:9092"),
+        pb.KafkaListener(name="OUT", address=":19092"),
+    ]
+    record = pb.BrokerRecord(
+        id=1, incarnation_id=bytes(16), directory_id=bytes(16), kafka_listeners=listeners
+    )
+    source = publisher_of(pb.MetadataRecord(broker=record).SerializeToString())
+    restored = MetadataPublisher()
+    restore(restored, source, end_offset=1)
+    broker = restored.committed_image.broker(1)
+    assert broker is not None
+    assert broker.kafka_address("IN") == "10.0.0.1:9092"
+    assert broker.kafka_address("OUT") == ":19092"
+    assert broker.kafka_address("PLAINTEXT") is None

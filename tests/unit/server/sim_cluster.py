@@ -1,7 +1,7 @@
 """Whole nodes on simulated machines: controllers and brokers apart or together, killed by hand."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -116,7 +116,7 @@ class Play:
         """Run a client on a machine of its own, to its end."""
         client = self.world.node("client")
         task = client.spawn(main)
-        self.until(task.done)
+        self.until(lambda: task.done() and not client.alive)
         result: T = task.result()
         return result
 
@@ -129,10 +129,11 @@ def cluster(
     brokers: int = 2,
     combined: bool = False,
     racks: str = "",
+    kafka: Sequence[str] = (),
     **fields: Any,
 ) -> Iterator[Play]:
-    """Controllers 101.. and brokers 1.., or nodes 1.. that are both, with a letter of `racks` each;
-    all of them ready."""
+    """Controllers 101.. and brokers 1.., or nodes 1.. that are both, with a letter of `racks` each
+    and with these Kafka listeners, "{}" for the name of the machine; all of them ready."""
     roles: dict[int, tuple[str, ...]] = {}
     if combined:
         roles = {number: ("controller", "broker") for number in range(1, brokers + 1)}
@@ -154,7 +155,9 @@ def cluster(
             )
             if racks and "broker" in held:
                 named["rack"] = racks[number - 1]
-            play.add(number, f"n{number}", roles=held, **named, **fields)
+            name = f"n{number}"
+            named["kafka_listeners"] = tuple(each.format(name) for each in kafka)
+            play.add(number, name, roles=held, **named, **fields)
         for machine in list(play.machines.values()):
             machine.start()
         play.until(play.all_ready)
