@@ -40,6 +40,7 @@ class Place:
     grpc: str
     controller: str
     http: str
+    kafka: str
     folder: Path
 
     @property
@@ -59,7 +60,7 @@ class Nodes:
         settings: dict[str, Any] | None = None,
     ) -> None:
         """Nodes 1, 2, ... get these roles; `settings` go into every configuration."""
-        ports = iter(free_ports(3 * len(roles)))
+        ports = iter(free_ports(4 * len(roles)))
         self.places = {
             number: Place(
                 id=number,
@@ -67,6 +68,7 @@ class Nodes:
                 grpc=f"127.0.0.1:{next(ports)}",
                 controller=f"127.0.0.1:{next(ports)}",
                 http=f"127.0.0.1:{next(ports)}",
+                kafka=f"127.0.0.1:{next(ports)}",
                 folder=folder / f"n{number}",
             )
             for number, each in enumerate(roles, 1)
@@ -171,6 +173,11 @@ class Nodes:
             await asyncio.sleep(0.05)
         raise Refused(f"no single controller is active after {START_S:.0f} s")
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The present processes."""
+        return tuple(member.pid for member in self._members.values())
+
     def cpu_s(self, number: int) -> float:
         """Seconds of processor of a node's present process."""
         return cpu_s([self._members[number].pid])
@@ -211,6 +218,8 @@ class Nodes:
             }
             if place in controllers:
                 rows["controller.voters"] = voters
+            if place.is_broker:
+                rows["listeners.kafka"] = [place.kafka]
             path = place.folder / "node.toml"
             path.write_text("".join(f"{key} = {json.dumps(rows[key])}\n" for key in rows))
             format_storage(load_config(str(path)))

@@ -1,0 +1,128 @@
+"""Apache Kafka from its artifacts: one broker or three, KRaft, both roles in each process.
+
+Settings are its defaults but for addresses, directories and, where there is one broker, how often
+its own internal topics are copied. The virtual machine gets the flags that the project's start
+script gives it.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from benchmarks.kafka_wire.artifacts import GET, KAFKA_VERSION, kafka_jars
+from benchmarks.kafka_wire.systems import Members, Running
+from benchmarks.kafka_wire.wire import answers
+from benchmarks.raft.processes import Refused, free_ports
+
+NAME = f"Apache Kafka {KAFKA_VERSION}"
+MISSING = f"Apache Kafka is not here: it needs java (17 or newer) and mvn; {GET}"
+START_S = 90.0
+JVM = (
+    *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+    "-Djava.awt.headless=true",
+)
+LOGGING = """\
+status = warn
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = info
+rootLogger.appenderRef.out.ref = out
+"""
+
+
+def is_here() -> bool:
+    """Whether it can be started."""
+    return shutil.which("java") is not None and kafka_jars().exists()
+
+
+def _id() -> str:
+    return urlsafe_b64encode(b"\x40" + os.urandom(15)).decode().rstrip("=")
+
+
+class Place:
+    """Where one broker keeps its files and listens."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.number = number
+        self.folder = folder / f"k{number}"
+        self.folder.mkdir(parents=True)
+        self.port, self.controller_port = free_ports(2)
+        self.directory_id = _id()
+
+    @property
+    def controller(self) -> str:
+        """Where the others find it."""
+        return f"127.0.0.1:{self.controller_port}"
+
+    def java(self, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
+        """A command with its class path."""
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
+        return ["java", *flags, "-cp", f"{kafka_jars()}/*", logging, *arguments]
+
+    def configure(self, everybody: list["Place"]) -> Path:
+        """Write its files; returns the one with the settings."""
+        rows = {
+            "node.id": str(self.number),
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://{self.controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": ",".join(each.controller for each in everybody),
+            "log.dirs": str(self.folder / "data"),
+        }
+        if len(everybody) == 1:
+            rows |= {
+                "offsets.topic.replication.factor": "1",
+                "transaction.state.log.replication.factor": "1",
+                "transaction.state.log.min.isr": "1",
+            }
+        path = self.folder / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
+        (self.folder / "log4j2.properties").write_text(LOGGING)
+        return path
+
+    def format(self, cluster_id: str, everybody: list["Place"]) -> None:
+        """Format its directory."""
+        path = self.configure(everybody)
+        if len(everybody) == 1:
+            voters = ["--standalone"]
+        else:
+            named = (f"{p.number}@{p.controller}:{p.directory_id}" for p in everybody)
+            voters = ["--initial-controllers", ",".join(named)]
+        command = self.java("kafka.tools.StorageTool", "format", *voters)
+        command += ["--cluster-id", cluster_id, "--config", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Refused(f"Kafka's directory cannot be formatted: {done.stdout}{done.stderr}")
+
+    @property
+    def command(self) -> list[str]:
+        """What runs it."""
+        path = self.folder / "server.properties"
+        return self.java("kafka.Kafka", str(path), flags=JVM)
+
+
+@asynccontextmanager
+async def kafka(folder: Path, brokers: int) -> AsyncIterator[Running]:
+    """Brokers that live as long as the block; raises Refused."""
+    places = [Place(folder, number) for number in range(1, brokers + 1)]
+    cluster_id = _id()
+    for place in places:
+        await asyncio.to_thread(place.format, cluster_id, places)
+    with Members() as members:
+        for place in places:
+            members.add(place.command, place.folder)
+        try:
+            for place in places:
+                await asyncio.to_thread(answers, place.port, within_s=START_S)
+        except Refused as refused:
+            raise Refused(f"{refused}: {members.complaints()}") from None
+        yield Running(members=members, port=places[0].port)

@@ -1,0 +1,138 @@
+"""The two programs in C: compiled once for each state of their source, run, and what they say."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kafka_wire.artifacts import cache
+from benchmarks.kafka_wire.batches import Plan
+from benchmarks.raft.processes import Refused
+
+HERE = Path(__file__).parent
+MISSING = "the load generator needs Linux and a C compiler (cc): `apt install gcc`"
+DRAIN_S = 20.0
+
+
+def is_here() -> bool:
+    """Whether the programs can be compiled and run."""
+    return sys.platform == "linux" and shutil.which("cc") is not None
+
+
+def program(name: str) -> Path:
+    """The program of a source file of this folder, compiled if it is not there yet."""
+    source = HERE / f"{name}.c"
+    version = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    path = cache() / "programs" / f"{name}-{version}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(partial), str(source)]
+        subprocess.run(command, check=True)
+        partial.rename(path)
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """How long a load lasts."""
+
+    warm_s: float
+    measure_s: float
+    cap_bytes: int = 0  # of batches, ends a phase early; 0: none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Microseconds from when a request was due; None where nothing was counted."""
+
+    count: int
+    p50: int | None = None
+    p90: int | None = None
+    p99: int | None = None
+    p999: int | None = None
+    max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a load came to while it was measured."""
+
+    seconds: float
+    bytes: int  # of batches, acknowledged or fetched
+    requests: int
+    broker_cpu_s: float
+    client_cpu_s: float
+    machine_cpu_s: float  # everything on this machine, those two included
+    other_sizes: int  # answers to fetches that brought another number of bytes than was asked for
+    unanswered: int
+    acknowledged: Latency = field(default_factory=lambda: Latency(count=0))
+    delivered: Latency = field(default_factory=lambda: Latency(count=0))
+
+    @property
+    def mb_per_s(self) -> float:
+        """Megabytes (10^6 bytes) a second."""
+        return self.bytes / self.seconds / 1e6
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        """Seconds of the brokers' processors for 10^9 bytes."""
+        return self.broker_cpu_s / self.bytes * 1e9
+
+    @property
+    def client_cpu_s_per_gb(self) -> float:
+        """The same of the generator."""
+        return self.client_cpu_s / self.bytes * 1e9
+
+    @property
+    def disturbance(self) -> float:
+        """Cores that others took meanwhile."""
+        others_s = self.machine_cpu_s - self.broker_cpu_s - self.client_cpu_s
+        return max(0.0, others_s / self.seconds)
+
+
+def run(
+    plan: Plan, *, pids: Iterable[int], phases: Phases, interval_s: float | None = None
+) -> Load:
+    """Put a load on brokers; `interval_s`: between requests that are sent by the clock.
+
+    Raises Refused when an answer is none, or has an error.
+    """
+    with tempfile.NamedTemporaryFile(prefix="quorumlog-frames-") as file:
+        file.write(plan.frames)
+        file.flush()
+        nanoseconds = (int(each * 1e9) for each in (phases.warm_s, phases.measure_s, DRAIN_S))
+        lines = [
+            f"frames {file.name}",
+            f"phases {' '.join(map(str, nanoseconds))} {phases.cap_bytes}",
+            *(f"pid {pid}" for pid in pids),
+            *([] if interval_s is None else [f"start {int(interval_s * 1e9)}"]),
+            *plan.lines,
+        ]
+        process = subprocess.run(
+            [program("load")],
+            input="\n".join(lines) + "\n",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=phases.warm_s + phases.measure_s + 2 * DRAIN_S,
+        )
+    if process.returncode:
+        raise Refused(process.stderr.strip() or f"the generator ended with {process.returncode}")
+    return load_of(json.loads(process.stdout))
+
+
+def load_of(said: dict[str, Any]) -> Load:
+    """What the generator printed; raises Refused where answers had error codes."""
+    if errors := said.pop("errors"):
+        raise Refused(f"answers had these error codes, so often: {errors}")
+    waits = (Latency(**said.pop(f"{name}_us")) for name in ("acknowledged", "delivered"))
+    acknowledged, delivered = waits
+    return Load(**said, acknowledged=acknowledged, delivered=delivered)

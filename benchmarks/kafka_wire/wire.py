@@ -1,0 +1,236 @@
+"""Asks a broker of the Kafka protocol, one request at a time: what a benchmark needs around it."""
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from types import TracebackType
+from typing import Any
+
+from benchmarks.raft.processes import Refused
+
+from quorumlog.wire.kafka.shapes import MessageShape
+
+CLIENT_ID = "load"
+ANSWER_S = 30.0
+SETTLE_S = 60.0  # for a new topic to have its leaders
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = (0, 9), (1, 12), (2, 6), (3, 9)
+CREATE_TOPICS, DELETE_TOPICS = (19, 5), (20, 4)
+"""Keys and versions, which every broker here speaks. Produce and Fetch name topics by their names,
+so that the bytes are the same for all."""
+
+EARLIEST, LATEST = -2, -1
+TOPIC_EXISTS = 36
+
+
+@cache
+def shape_of(key: int, version: int) -> MessageShape:
+    """How plain fields become a request."""
+    from kio.index import load_request_schema
+
+    return MessageShape(load_request_schema(key, version))
+
+
+@cache
+def reader_of(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
+    """What reads an answer."""
+    from kio.index import load_response_schema
+    from kio.serial import entity_reader
+
+    reader: Callable[[bytes, int], tuple[Any, int]] = entity_reader(
+        load_response_schema(key, version)
+    )
+    return reader
+
+
+def frame_of(kind: tuple[int, int], fields: Mapping[str, Any], *, correlation_id: int) -> bytes:
+    """A request with its size in front."""
+    key, version = kind
+    shape, out, name = shape_of(key, version), BytesIO(), CLIENT_ID.encode()
+    shape.write(out, shape.build(fields, None))
+    header = struct.pack(">hhih", key, version, correlation_id, len(name)) + name
+    if shape.schema.__flexible__:
+        header += b"\x00"
+    return struct.pack(">i", len(header) + out.tell()) + header + out.getvalue()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who leads a partition."""
+
+    partition: int
+    port: int
+
+
+class Asker:
+    """One connection to one broker on this machine, for as long as the block."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S)
+        self._answers = self._socket.makefile("rb")
+        self._asked = 0
+
+    def __enter__(self) -> "Asker":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._answers.close()
+        self._socket.close()
+
+    def ask(self, kind: tuple[int, int], **fields: Any) -> Any:
+        """The message that answers a request of these fields; raises OSError."""
+        self._asked += 1
+        self._socket.sendall(frame_of(kind, fields, correlation_id=self._asked))
+        (size,) = struct.unpack(">i", self._read(4))
+        frame = self._read(size)
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        assert correlation_id == self._asked, f"answer {correlation_id} to {self._asked}"
+        begin = 5 if shape_of(*kind).schema.__flexible__ else 4
+        message, end = reader_of(*kind)(frame[begin:], 0)
+        assert end == size - begin, f"{size - begin - end} bytes behind an answer"
+        return message
+
+    def _read(self, size: int) -> bytes:
+        content = self._answers.read(size)
+        if len(content) < size:
+            raise ConnectionResetError("the broker hung up")
+        return content
+
+    # --- topics ----------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, *, partitions: int, replication: int, configs: Mapping[str, str]
+    ) -> None:
+        """Make a topic."""
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replication,
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+        }
+        (found,) = self.ask(CREATE_TOPICS, topics=[topic], timeout=30_000).topics
+        check(f"topic {name} is not made: {found.error_message}", found.error_code)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic."""
+        answer = self.ask(DELETE_TOPICS, topic_names=[name], timeout=30_000)
+        check(f"topic {name} is not removed", answer.responses[0].error_code)
+
+    def leaders(self, topic: str, *, partitions: int, replication: int) -> list[Leader]:
+        """Who leads each partition, once all have leaders and every replica is in sync."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline_s:
+            answer = self.ask(
+                METADATA,
+                topics=[{"name": topic}],
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+            ports = {broker.node_id: broker.port for broker in answer.brokers}
+            found = {
+                each.partition_index: ports[each.leader_id]
+                for each in answer.topics[0].partitions
+                if each.leader_id in ports and len(each.isr_nodes) >= replication
+            }
+            if len(found) == partitions:
+                return [Leader(partition=number, port=found[number]) for number in sorted(found)]
+            time.sleep(0.1)
+        raise Refused(f"topic {topic} has no leaders after {SETTLE_S:.0f} s: {answer.topics}")
+
+    def wait_leads(self, topic: str, partition: int) -> None:
+        """Return when this broker knows itself that it leads a partition."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while True:
+            try:
+                self.offset(topic, partition, LATEST)
+            except Refused:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def offset(self, topic: str, partition: int, at: int) -> int:
+        """The offset of the first record, or behind the last; asked of the leader."""
+        asked = {"partition_index": partition, "timestamp": at}
+        answer = self.ask(
+            LIST_OFFSETS,
+            replica_id=-1,
+            isolation_level=0,
+            topics=[{"name": topic, "partitions": [asked]}],
+        )
+        (found,) = answer.topics[0].partitions
+        check(f"{topic}-{partition} does not say its ends", found.error_code)
+        return int(found.offset)
+
+    def records(self, topic: str, partition: int, *, offset: int, max_bytes: int) -> bytes:
+        """What a fetch from there brings."""
+        answer = self.ask(FETCH, **fetch_fields(topic, partition, offset, max_bytes=max_bytes))
+        (found,) = answer.responses[0].partitions
+        check(f"{topic}-{partition} cannot be fetched", found.error_code)
+        return bytes(found.records or b"")
+
+
+def fetch_fields(
+    topic: str, partition: int, offset: int, *, max_bytes: int, min_bytes: int = 1
+) -> dict[str, Any]:
+    """A fetch of one partition as consumers ask by default, without a session."""
+    return {
+        "max_wait": 500,
+        "min_bytes": min_bytes,
+        "max_bytes": 50 << 20,
+        "topics": [
+            {
+                "topic": topic,
+                "partitions": [
+                    {
+                        "partition": partition,
+                        "fetch_offset": offset,
+                        "partition_max_bytes": max_bytes,
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def check(what: str, code: Any) -> None:
+    """Raise Refused unless an error code says that there is none."""
+    if int(code):
+        raise Refused(f"{what} ({code!r})")
+
+
+def answers(port: int, *, within_s: float) -> float:
+    """Wait until a broker answers a request for metadata; returns when (perf_counter)."""
+    deadline_s = time.perf_counter() + within_s
+    while time.perf_counter() < deadline_s:
+        try:
+            with Asker(port) as asker:
+                found = asker.ask(
+                    METADATA,
+                    topics=[],
+                    allow_auto_topic_creation=False,
+                    include_cluster_authorized_operations=False,
+                    include_topic_authorized_operations=False,
+                )
+                if found.brokers:
+                    return time.perf_counter()
+        except OSError:
+            pass
+        time.sleep(0.01)
+    raise Refused(f"nobody answers at port {port} after {within_s:.0f} s")
+
+
+def distinct_ports(leaders: Iterable[Leader]) -> set[int]:
+    """The brokers that lead something."""
+    return {leader.port for leader in leaders}
