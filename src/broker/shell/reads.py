@@ -234,7 +234,7 @@ class Reads:
                 preferred_replica=part.preferred,
             )
             if spec.committed_only and taken is not None:
-                aborted = log.producers.transactions.aborted_in(spec.offset, taken.next_offset)
+                aborted = log.aborted_transactions(spec.offset, taken.next_offset)
                 found.aborted = [(each.producer_id, each.first_offset) for each in aborted]
             return found
         except QuorumlogError as error:

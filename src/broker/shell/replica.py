@@ -131,6 +131,15 @@ class Replica:
         """Whether `opened` answers at once: with the log, or why the replica was given up."""
         return self._error is not None or (self._log is not None and self._turned is None)
 
+    def check_open(self) -> None:
+        """Raise what `opened` would raise or wait for."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        if self._log is None or self._turned is not None:
+            raise (self._lacking or Overloaded("the log is being opened; repeat")).with_traceback(
+                None
+            )
+
     @property
     def closed_log(self) -> ClosedLog | None:
         """The log while nobody has asked for it, for who keeps house."""

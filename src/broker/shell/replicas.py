@@ -16,12 +16,14 @@ no role is taken before the image that knows of the present life.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from ...errors import (
     NotLeaderOrFollower,
+    QuorumlogError,
     StorageError,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -447,11 +449,34 @@ class ReplicaManager:
         is stored; what happens later comes from `PendingAppend.settle`.
         """
         replica = self.replica_of(topic, partition, topic_id)
+        await replica.opened()
+        return self._append(replica, records, acks=acks, leader_epoch=leader_epoch)
+
+    def submit_nowait(
+        self, topic: str, partition: int, records: Buffer, *, acks: Acks, topic_id: bytes = b""
+    ) -> PendingAppend:
+        """Do as `submit` does, for a log that is open: see `opening`. Raises what it raises, and
+        why the log could not be opened."""
+        replica = self.replica_of(topic, partition, topic_id)
+        replica.check_open()
+        return self._append(replica, records, acks=acks, leader_epoch=None)
+
+    def opening(self, topic: str, partition: int) -> Coroutine[Any, Any, None] | None:
+        """Return what to wait for before `submit_nowait`, None: nothing. It raises nothing."""
+        replica = self._replicas.get((topic, partition))
+        if replica is None or replica.is_open:
+            return None
+        replica.begin_open()
+        return _wait_open(replica)
+
+    def _append(
+        self, replica: Replica, records: Buffer, *, acks: Acks, leader_epoch: int | None
+    ) -> PendingAppend:
+        """Give batches their place in an open log."""
         refuse_transactional(records)
-        log = await replica.opened()
         state = replica.partition.admit(acks, leader_epoch, lapsed=self._has_lapsed(acks))
         future = self._directory.append_nowait(
-            log,
+            replica.log,
             records,
             leader_epoch=state.leader_epoch,
             origin=Origin.CLIENT,
@@ -515,6 +540,11 @@ class ReplicaManager:
     async def delete_records(self, specs: Sequence[DeletionSpec]) -> list[DeletionOutcome]:
         """Delete the first records of partitions; see `deletions.delete_records`."""
         return await delete_records(self._directory, self.replica_of, specs)
+
+
+async def _wait_open(replica: Replica) -> None:
+    with suppress(QuorumlogError):  # whoever comes next is told
+        await replica.opened()
 
 
 def _retrieve(append: "asyncio.Future[Appended]") -> None:

@@ -12,11 +12,12 @@ once everything before has been answered.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import InvalidRequest, QuorumlogError
-from ...runtime import ByteConnection, CallContext
+from ...runtime import ByteConnection
 from . import messages
 from .api import Answer, Api, Call, Client, FileRange, Part
 from .charging import Measured, charge
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("quorumlog.kafka")
 
-ANSWER_MS_MAX: Final = 30_000
-"""The deadline that requests without one of their own have."""
-
 FRAME_BYTES_PER_MS_MIN: Final = 64
 """A client that goes on with a frame more slowly than this is one of those that only hold on."""
 
@@ -45,7 +43,7 @@ class Request:
 
     __slots__ = (
         *("answer", "api", "begin", "call", "failure", "frame", "header", "held", "is_done"),
-        *("task", "taken_ms", "version", "work_us"),
+        *("is_placed", "task", "taken_ms", "version", "work_us"),
     )
 
     def __init__(self, frame: memoryview, header: RequestHeader, api: Api) -> None:
@@ -59,6 +57,7 @@ class Request:
         self.work_us = 0  # for which it kept the loop
         self.task: asyncio.Task[None] | None = None
         self.call: Call | None = None  # once it is decoded
+        self.is_placed = False  # the next one of its kind may begin
         self.is_done = False  # one of the next two says how
         self.answer: Answer = None
         self.failure: Exception | None = None
@@ -69,7 +68,15 @@ class KafkaConnection:
 
     __slots__ = (
         *("_connection", "_encoding_us", "_end_reason", "_frames", "_has_moved", "_invalid"),
-        *("_is_closing", "_is_over", "_large_held", "_mute", "_quiet_since_ms", "_reads"),
+        *(
+            "_is_closing",
+            "_is_going",
+            "_is_over",
+            "_large_held",
+            "_mute",
+            "_quiet_since_ms",
+            "_reads",
+        ),
         *("_server", "_slow_since_ms", "_taken", "_taken_seen", "_under_way", "_waiting"),
         "client",
     )
@@ -84,6 +91,7 @@ class KafkaConnection:
         self._reads = True
         self._mute: asyncio.TimerHandle | None = None  # its client has to wait until it fires
         self._is_closing = False  # nothing new is begun
+        self._is_going = False  # within `_go_on`
         self._is_over = False
         self._end_reason = CLIENT
         self._large_held = 0  # bytes of the server's memory for a frame that is being read
@@ -127,6 +135,12 @@ class KafkaConnection:
             self._end_reason = STOPPED
             self._go_on()
 
+    def unmute(self) -> None:
+        """Have its client wait no longer: quotas are other ones now, and what it owes with them."""
+        if self._mute is not None:
+            self._mute.cancel()
+            self._speak_again()
+
     def look(self, now_ms: int) -> None:
         """End this connection if nothing has moved for too long."""
         settings = self._server.door.settings
@@ -150,18 +164,20 @@ class KafkaConnection:
     # --- requests ------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Go on as far as there is room: begin requests, cut frames, read."""
+        """Go on as far as there is room: send answers, begin requests, cut frames, read."""
+        if self._is_over or self._is_going:
+            return  # who goes on already comes by here again
+        self._is_going = True
+        try:
+            self._go_through()
+        finally:
+            self._is_going = False
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        """Keep what is not cut yet, and say whether more may come."""
         if self._is_over:
             return
-        while True:
-            while self._waiting and self._may_begin(self._waiting[0]):
-                self._begin(self._waiting.popleft())
-            if not self._is_roomy():
-                break
-            frame = self._next_frame()
-            if frame is None:
-                break
-            self._take(frame)
         self._frames.keep()
         if not self._under_way and self._ends_here():
             return
@@ -171,6 +187,22 @@ class KafkaConnection:
                 self._connection.resume_reading()
             else:
                 self._connection.pause_reading()
+
+    def _go_through(self) -> None:
+        while True:
+            while self._under_way and self._under_way[0].is_done:
+                self._send_next()
+                if self._is_over:
+                    return
+            if self._waiting and self._may_begin(self._waiting[0]):
+                self._begin(self._waiting.popleft())
+                continue
+            if not self._is_roomy():
+                return
+            frame = self._next_frame()
+            if frame is None:
+                return
+            self._take(frame)
 
     def _is_roomy(self) -> bool:
         """Whether one more request may come."""
@@ -250,12 +282,64 @@ class KafkaConnection:
             return False
         if not self._under_way:
             return True
-        return request.api.begins_in_order and self._under_way[-1].api.begins_in_order
+        return request.api.begins_in_order and self._under_way[-1].is_placed
 
     def _begin(self, request: Request) -> None:
-        # Tasks take their first step in the order in which they were made.
         self._under_way.append(request)
-        request.task = self._server.spawn(self._work_on(request))
+        if request.api.begin is None:
+            request.task = self._server.spawn(self._work_on(request))
+            return
+        api, door = request.api, self._server.door
+        try:
+            call = request.call = self._call(request, self._read(request))
+            waits = None if api.opening is None else api.opening(door, call)
+        except Exception as error:
+            self._fail(request, error)
+            return
+        if waits is None:
+            self._place(request, call)
+        else:
+            request.task = self._server.spawn(self._open(request, call, waits))
+
+    async def _open(self, request: Request, call: Call, waits: Awaitable[None]) -> None:
+        """Begin a request of the hot path when it can; those behind it wait for that."""
+        await waits
+        self._place(request, call)
+        self._go_on()
+
+    def _place(self, request: Request, call: Call) -> None:
+        """Begin a request of the hot path."""
+        begin = request.api.begin
+        assert begin is not None, f"{request.api.name} has a hot path"
+        door = self._server.door
+        began_us = door.runtime.clock.busy_us() if door.throttling.counts_work else 0
+        try:
+            begin(door, call, partial(self._done, request))
+        except Exception as error:
+            self._fail(request, error)
+        if door.throttling.counts_work:
+            request.work_us = door.runtime.clock.busy_us() - began_us
+        request.is_placed = True
+
+    def _done(self, request: Request, outcome: Answer | Exception) -> None:
+        """A request of the hot path has its answer."""
+        if isinstance(outcome, Exception):
+            self._fail(request, outcome)
+        else:
+            request.answer = outcome
+            request.is_done = True
+        if self._is_over:
+            _release(request.answer)
+        else:
+            self._go_on()
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        """A request ends its connection, and no other."""
+        if not isinstance(error, QuorumlogError):
+            name = request.api.name
+            _LOG.error("kafka.handler_failed api=%s", name, exc_info=error)
+        request.failure = error
+        request.is_done = True
 
     async def _work_on(self, request: Request) -> None:
         """Have a request handled; what its handler raises ends this connection, and no other."""
@@ -267,31 +351,35 @@ class KafkaConnection:
                 request.work_us = measured.work_us
             else:
                 request.answer = await answering
-        except QuorumlogError as error:
-            request.failure = error
         except Exception as error:  # the one place where a broken handler ends; the node goes on
-            _LOG.exception("kafka.handler_failed api=%s", request.api.name)
-            request.failure = error
+            self._fail(request, error)
         request.is_done = True
         if self._is_over:
             _release(request.answer)
         else:
-            self._send_answers()
+            self._go_on()
 
     async def _answer_of(self, request: Request) -> Answer:
-        api, now_ms = request.api, request.taken_ms
-        call = request.call = Call(
-            api=api,
+        call = request.call = self._call(request, await self._body(request))
+        return await request.api.handle(self._server.door, call)
+
+    def _call(self, request: Request, body: Any) -> Call:
+        header = request.header
+        return Call(
+            api=request.api,
             version=request.version,
-            correlation_id=request.header.correlation_id,
-            client_id=request.header.client_id,
-            body=await self._body(request),
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            body=body,
             client=self.client,
             size=len(request.frame),
-            began_ms=now_ms,
-            context=CallContext(deadline_ms=now_ms + ANSWER_MS_MAX, peer=self.client.peer),
+            began_ms=request.taken_ms,
         )
-        return await api.handle(self._server.door, call)
+
+    def _read(self, request: Request) -> Any:
+        read = request.api.read
+        assert read is not None, f"{request.api.name} has a reader of its own"
+        return read(request.version, request.frame[request.begin :])
 
     async def _body(self, request: Request) -> Any:
         """Decode what a request says."""
@@ -299,7 +387,7 @@ class KafkaConnection:
         if version != request.header.version:
             return None
         if api.read is not None:
-            return api.read(version, frame[request.begin :])
+            return self._read(request)
         walk = messages.judged(api, version, frame, request.begin)
         more = walk.elements * BYTES_AN_ELEMENT
         self._server.memory.take(more)
@@ -312,24 +400,21 @@ class KafkaConnection:
 
     # --- answers -------------------------------------------------------------------------------
 
-    def _send_answers(self) -> None:
-        """Send what is next in order and known."""
-        while self._under_way and self._under_way[0].is_done:
-            request = self._under_way.popleft()
-            failure = request.failure
-            if failure is None:
-                try:
-                    self._answer(request)
-                except Exception as error:  # an answer that does not fit its schema
-                    _LOG.exception(
-                        "kafka.answer_failed api=%s version=%d", request.api.name, request.version
-                    )
-                    failure = error
-            self._leave(request, failure)
-            if failure is not None:
-                self._end(INVALID if isinstance(failure, QuorumlogError) else BROKEN, failure)
-                return
-        self._go_on()
+    def _send_next(self) -> None:
+        """Send the next answer in order, which is known."""
+        request = self._under_way.popleft()
+        failure = request.failure
+        if failure is None:
+            try:
+                self._answer(request)
+            except Exception as error:  # an answer that does not fit its schema
+                _LOG.exception(
+                    "kafka.answer_failed api=%s version=%d", request.api.name, request.version
+                )
+                failure = error
+        self._leave(request, failure)
+        if failure is not None:
+            self._end(INVALID if isinstance(failure, QuorumlogError) else BROKEN, failure)
 
     def _answer(self, request: Request) -> None:
         """Send an answer, and have its client wait for what it cost."""
@@ -355,14 +440,16 @@ class KafkaConnection:
     def _send(self, request: Request, answer: Answer, throttle_ms: int) -> None:
         api, version = request.api, request.version
         parts: Sequence[Part]
+        errors: Sequence[int]
         if isinstance(answer, Mapping):
-            errors: list[int] = []
-            parts = [messages.encode(api, version, answer, throttle_ms=throttle_ms, errors=errors)]
-            if errors:
-                self._server.figures.api(api.name).count_errors(errors)
+            found: list[int] = []
+            parts = [messages.encode(api, version, answer, throttle_ms=throttle_ms, errors=found)]
+            errors = found
         else:
             assert answer is not None, "there is nothing to send"
-            parts = answer.parts(throttle_ms)
+            parts, errors = answer.parts(throttle_ms), answer.error_codes
+        if errors:
+            self._server.figures.api(api.name).count_errors(errors)
         flexible = version >= api.flexible and api.key != API_VERSIONS
         header = response_header(request.header.correlation_id, flexible=flexible)
         size = len(header)
@@ -379,10 +466,12 @@ class KafkaConnection:
     def _keep_still(self, throttle_ms: int) -> None:
         """Read no more for a while: the client was told to wait, and may not do it."""
         loop = asyncio.get_running_loop()
+        waiting_ms = 0
         if self._mute is not None:  # several answers were under way: the longest wait counts
-            throttle_ms = max(throttle_ms, int((self._mute.when() - loop.time()) * 1000))
+            waiting_ms = int((self._mute.when() - loop.time()) * 1000)
+            throttle_ms = max(throttle_ms, waiting_ms)
             self._mute.cancel()
-        self._server.figures.throttled_ms += throttle_ms
+        self._server.figures.throttled_ms += throttle_ms - waiting_ms
         self._mute = loop.call_later(throttle_ms / 1000, self._speak_again)
 
     def _speak_again(self) -> None:

@@ -61,6 +61,18 @@ class FetchAnswer:
             one.size for _, found in self._topics for one in found if isinstance(one, FoundRecords)
         )
 
+    @property
+    def error_codes(self) -> Sequence[int]:
+        """The errors of partitions, and that of all."""
+        codes = [self._error_code]
+        for _, results in self._topics:
+            for one in results:
+                if isinstance(one, FetchResult):
+                    codes.append(one.error_code)
+                elif one.error is not None:
+                    codes.append(fetch_code(one.error))
+        return [code for code in codes if code]
+
     def parts(self, throttle_ms: int) -> Sequence[Part]:
         """Return the body: what surrounds the records in memory, and where the records lie."""
         version = self._version

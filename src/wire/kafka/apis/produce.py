@@ -5,11 +5,13 @@ itself; all of them have their place in their logs before the next request begin
 0 to 2 are advertised and not answered: librdkafka needs to see them (KAFKA-18659).
 """
 
-from collections.abc import Sequence
-from typing import Final
+import asyncio
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from typing import Any, Final
 
-from ....broker import Acks
-from ....broker.shell.appends import PendingAppend
+from ....broker import Acks, AppendResult
+from ....broker.shell.appends import PendingAppend, Settled
 from ....errors import (
     CorruptionError,
     InvalidRequiredAcks,
@@ -19,7 +21,7 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....runtime import Buffer
-from ..api import Api, Call, Door
+from ..api import Answer, Api, Call, Done, Door
 from ..hot.codes import produce_code
 from ..hot.leaders import Endpoint
 from ..hot.produce import (
@@ -34,6 +36,7 @@ from ..hot.produce import (
 from ..leading import endpoints_of, leader_told
 
 _ACKS: Final = {-1: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
+MAGIC: Final = 2  # of record batches
 _MAGIC_AT: Final = 16  # in a batch, and in a message of the old formats
 TIMEOUT_MS_MAX: Final = 600_000
 
@@ -58,6 +61,11 @@ class ProduceAnswer:
         """It has no records."""
         return 0
 
+    @property
+    def error_codes(self) -> Sequence[int]:
+        """The errors of partitions."""
+        return [one.error_code for _, results in self._topics for one in results if one.error_code]
+
     def parts(self, throttle_ms: int) -> Sequence[Buffer]:
         """Return the body."""
         return [
@@ -70,31 +78,119 @@ class ProduceAnswer:
         """Nothing is held."""
 
 
-async def produce(door: Door, call: Call) -> ProduceAnswer | None:
-    """Append every partition's batches, and wait for them as `acks` says."""
-    request: ProduceRequest = call.body
-    timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
-    deadline_ms = call.began_ms + timeout_ms
-    placed = []
-    for topic in request.topics:
-        appends = [await _place(door, request, topic, part) for part in topic.parts]
-        placed.append((topic, appends))
-    errors: list[QuorumlogError] = []
-    topics = []
-    for topic, appends in placed:
-        results = [
-            await _settle(part, append, deadline_ms, errors)
-            for part, append in zip(topic.parts, appends, strict=True)
+class _InFlight:
+    """A request between its place in the logs and its answer."""
+
+    __slots__ = ("_call", "_done", "_door", "_left", "_outcomes", "_timer")
+
+    def __init__(self, door: Door, call: Call, done: Done) -> None:
+        self._door = door
+        self._call = call
+        self._done = done
+        self._outcomes: list[PendingAppend | Settled] = []  # of the parts, in order
+        self._left = 0  # parts whose outcome is not known
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Give every part its place, and answer at once if all is known by then."""
+        request: ProduceRequest = self._call.body
+        for topic in request.topics:
+            for part in topic.parts:
+                self._outcomes.append(_place(self._door, request, topic, part))
+        for at, append in enumerate(self._outcomes):
+            if not isinstance(append, PendingAppend):
+                continue
+            outcome = append.settled()
+            if outcome is None:
+                self._left += 1
+                append.call_when_settled(partial(self._settled, at))
+            else:
+                self._outcomes[at] = outcome
+        if not self._left:
+            self._answer()
+        else:
+            timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(timeout_ms / 1000, self._expire)
+
+    def _settled(self, at: int, outcome: Settled) -> None:
+        self._outcomes[at] = outcome
+        self._left -= 1
+        if not self._left:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._answer()
+
+    def _expire(self) -> None:
+        """The time is up: what is not known now is told to be so."""
+        self._outcomes = [
+            one.expire() if isinstance(one, PendingAppend) else one for one in self._outcomes
         ]
-        topics.append((topic, results))
-    if request.acks == 0:
-        if errors:  # nobody reads an answer: the end of the connection tells to look again
-            raise errors[0]
-        return None
-    return ProduceAnswer(call.version, topics, endpoints_of(door, call, errors))
+        self._answer()
+
+    def _answer(self) -> None:
+        request: ProduceRequest = self._call.body
+        outcomes = iter(self._outcomes)
+        errors: list[QuorumlogError] = []
+        topics = [
+            (topic, [_result(part, next(outcomes), errors) for part in topic.parts])
+            for topic in request.topics
+        ]
+        if request.acks != 0:
+            endpoints = endpoints_of(self._door, self._call, errors) if errors else ()
+            self._done(ProduceAnswer(self._call.version, topics, endpoints))
+        else:  # nobody reads an answer: where one fails the end of the connection tells
+            self._done(errors[0] if errors else None)
 
 
-async def _place(
+def begin(door: Door, call: Call, done: Done) -> None:
+    """Append every partition's batches, and answer when they are held as `acks` says."""
+    _InFlight(door, call, done).begin()
+
+
+def opening(door: Door, call: Call) -> Coroutine[Any, Any, None] | None:
+    """Return what to wait for before all parts can have their place at once."""
+    request: ProduceRequest = call.body
+    waits = [
+        wait
+        for topic in request.topics
+        for part in topic.parts
+        if (wait := door.replicas.opening(_name(door, topic), part.partition)) is not None
+    ]
+    return _all(waits) if waits else None
+
+
+async def _all(waits: Sequence[Coroutine[Any, Any, None]]) -> None:
+    for wait in waits:  # they open side by side
+        await wait
+
+
+async def produce(door: Door, call: Call) -> Answer:
+    """Do as `begin` does, for callers with a task of their own."""
+    waits = opening(door, call)
+    if waits is not None:
+        await waits
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: Answer | Exception) -> None:
+        if isinstance(outcome, Exception):
+            answered.set_exception(outcome)
+        else:
+            answered.set_result(outcome)
+
+    begin(door, call, done)
+    return await answered
+
+
+def _name(door: Door, topic: ProduceTopic) -> str:
+    """Return the topic's name, empty: no topic has its id."""
+    if not topic.topic_id:
+        return topic.name
+    found = door.image.topic_of_id(topic.topic_id)
+    return "" if found is None else found.name
+
+
+def _place(
     door: Door, request: ProduceRequest, topic: ProduceTopic, part: ProducePart
 ) -> PendingAppend | QuorumlogError:
     """Give one partition's batches their place in the log."""
@@ -105,45 +201,40 @@ async def _place(
         if request.transactional_id is not None:
             raise InvalidTxnState("transactions are not offered yet: send without a transaction")
         records = part.records
-        if records is None or not len(records):
+        if not records:
             raise CorruptionError("the request has no batch for this partition; send one")
-        if len(records) > _MAGIC_AT and records[_MAGIC_AT] < 2:
+        if len(records) > _MAGIC_AT and records[_MAGIC_AT] < MAGIC:
             raise UnsupportedForMessageFormat(
-                f"the records have format {records[_MAGIC_AT]}; only version 2 is taken"
+                f"the records have format {records[_MAGIC_AT]}; only {MAGIC} is taken"
             )
-        name = topic.name
-        if topic.topic_id:
-            found = door.image.topic_of_id(topic.topic_id)
-            if found is None:
-                raise UnknownTopicId("no topic has this id here; look its name up again")
-            name = found.name
-        return await door.replicas.submit(
-            name, part.partition, records, acks=acks, leader_epoch=None, topic_id=topic.topic_id
+        name = _name(door, topic)
+        if topic.topic_id and not name:
+            raise UnknownTopicId("no topic has this id here; look its name up again")
+        return door.replicas.submit_nowait(
+            name, part.partition, records, acks=acks, topic_id=topic.topic_id
         )
     except QuorumlogError as error:
         return error
 
 
-async def _settle(
-    part: ProducePart,
-    append: PendingAppend | QuorumlogError,
-    deadline_ms: int,
-    errors: list[QuorumlogError],
+def _result(
+    part: ProducePart, outcome: PendingAppend | Settled, errors: list[QuorumlogError]
 ) -> ProduceResult:
-    try:
-        if isinstance(append, QuorumlogError):
-            raise append
-        done = await append.settle(deadline_ms)
-    except QuorumlogError as error:
-        errors.append(error)
+    if isinstance(outcome, AppendResult):
         return ProduceResult(
             part.partition,
-            produce_code(error),
-            error_message=str(error),
-            leader=leader_told(error),
+            0,
+            outcome.base_offset,
+            outcome.log_append_time_ms,
+            outcome.log_start_offset,
         )
+    assert isinstance(outcome, QuorumlogError), f"partition {part.partition} is {outcome}"
+    errors.append(outcome)
     return ProduceResult(
-        part.partition, 0, done.base_offset, done.log_append_time_ms, done.log_start_offset
+        part.partition,
+        produce_code(outcome),
+        error_message=str(outcome),
+        leader=leader_told(outcome),
     )
 
 
@@ -154,6 +245,8 @@ API: Final = Api(
     high=13,
     flexible=FLEXIBLE,
     handle=produce,
+    begin=begin,
+    opening=opening,
     read=read_produce,
     advertised_low=0,
     begins_in_order=True,
