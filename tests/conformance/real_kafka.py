@@ -10,7 +10,7 @@ from quorumlog.records import BatchHeader
 from ..interop.kafka_process import Kafka
 from .clients.kafka_python import KafkaPython
 from .cluster import headers_in, until
-from .driving import NewTopic
+from .driving import Admin, NewTopic, Refused
 
 BROKER: Final = 1
 
@@ -48,6 +48,7 @@ class RealKafka:
     def create(self, topic: NewTopic) -> None:
         with KafkaPython(self.bootstrap).admin() as admin:
             admin.create(topic)
+            until("its partitions are led", lambda: _is_led(admin, topic.name))
 
     def leader(self, topic: str, partition: int) -> int:
         return BROKER
@@ -57,3 +58,10 @@ class RealKafka:
 
     def check(self) -> None:
         """It is not ours to judge."""
+
+
+def _is_led(admin: Admin, topic: str) -> bool:
+    try:
+        return all(one.leader == BROKER for one in admin.describe(topic).values())
+    except Refused:
+        return False

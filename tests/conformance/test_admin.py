@@ -60,6 +60,7 @@ def test_a_topic_takes_configs(client: Driver, cluster: Cluster) -> None:
     configs = {"retention.ms": "12345678", "cleanup.policy": "compact"}
     with client.admin() as admin:
         admin.create(NewTopic(name=name, replication=cluster.replication, configs=configs))
+        until("it is listed", lambda: name in admin.topics())
         found = admin.configs(name)
     assert {key: found[key] for key in configs} == configs
     assert found["max.message.bytes"] == "1048588"
@@ -186,7 +187,12 @@ def test_a_partition_moves_while_it_is_used(client: Driver, cluster: Cluster) ->
 def test_a_preferred_leader_that_leads_needs_no_election(client: Driver, topic: MakeTopic) -> None:
     name = topic()
     with client.admin() as admin:
-        for wanted, code in ((name, ELECTION_NOT_NEEDED), ("there.is.none", UNKNOWN_TOPIC)):
-            with pytest.raises(Refused) as refused:
-                admin.elect_preferred(wanted, 0)
-            assert refused.value.code == code
+        code = 0
+        try:
+            admin.elect_preferred(name, 0)
+        except Refused as refused:  # some clients take it for a success
+            code = refused.code
+        assert code in (0, ELECTION_NOT_NEEDED)
+        with pytest.raises(Refused) as unknown:
+            admin.elect_preferred("there.is.none", 0)
+        assert unknown.value.code == UNKNOWN_TOPIC

@@ -165,6 +165,7 @@ def test_partitions_of_every_broker_are_read_at_once(
         found = read(reader, 300)
     for partition in range(6):
         mine = [one for one in found if one.partition == partition]
+        assert offsets(mine) == list(range(50))
         assert contents(mine) == contents(numbered(50))
 
 

@@ -200,10 +200,13 @@ class AioKafkaReader:
             self._consumer.seek(place, to)
 
     def pause(self, partition: int) -> None:
-        self._consumer.pause(TopicPartition(self._topic, partition))
+        self._loop.run(self._call(self._consumer.pause, partition))
 
     def resume(self, partition: int) -> None:
-        self._consumer.resume(TopicPartition(self._topic, partition))
+        self._loop.run(self._call(self._consumer.resume, partition))
+
+    async def _call(self, function: Callable[[TopicPartition], None], partition: int) -> None:
+        function(TopicPartition(self._topic, partition))
 
     def poll(self, within_s: float) -> list[Found]:
         polled = self._loop.run(self._consumer.getmany(timeout_ms=int(within_s * 1000)))
@@ -233,7 +236,7 @@ class AioKafkaAdmin:
             name=topic.name,
             num_partitions=-1 if topic.assignments else topic.partitions,
             replication_factor=-1 if topic.assignments else topic.replication,
-            replica_assignments={at: list(each) for at, each in enumerate(topic.assignments)},
+            replica_assignments=dict(enumerate(map(list, topic.assignments))) or None,
             topic_configs=dict(topic.configs),
         )
         told = self._loop.run(self._client.create_topics([new], validate_only=validate_only))

@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 import confluent_kafka
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    OFFSET_END,
     Consumer,
     ElectionType,
     KafkaError,
@@ -41,7 +40,6 @@ from ..driving import (
     Sent,
 )
 
-PLACES: Final = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}
 NO_OFFSET: Final = -1001  # librdkafka's word for "not known"
 
 
@@ -111,10 +109,11 @@ class Confluent:
             settings |= {"fetch.max.bytes": 4_000_000, "fetch.message.max.bytes": fetch_bytes}
         consumer = Consumer(settings)
         try:
+            reader = ConfluentReader(consumer, topic)
             consumer.assign(
-                [TopicPartition(topic, at, PLACES.get(to, to)) for at, to in starts.items()]
+                [TopicPartition(topic, at, reader.place(at, to)) for at, to in starts.items()]
             )
-            yield ConfluentReader(consumer, topic)
+            yield reader
         finally:
             consumer.close()
 
@@ -122,7 +121,7 @@ class Confluent:
         consumer = Consumer({**self._settings(), "group.id": "conformance"})
         with refusals():
             try:
-                if at in PLACES:
+                if isinstance(at, str):
                     low, high = consumer.get_watermark_offsets(
                         TopicPartition(topic, partition), timeout=WITHIN_S
                     )
@@ -202,9 +201,19 @@ class ConfluentReader:
         self._consumer = consumer
         self._topic = topic
 
+    def place(self, partition: int, to: Place) -> int:
+        """Where to go on; the end is looked up now, not by the next poll."""
+        if to == "beginning":
+            return OFFSET_BEGINNING
+        if to == "end":
+            where = TopicPartition(self._topic, partition)
+            return self._consumer.get_watermark_offsets(where, timeout=WITHIN_S)[1]
+        return to
+
     def seek(self, partition: int, to: Place) -> None:
         with refusals():
-            self._consumer.seek(TopicPartition(self._topic, partition, PLACES.get(to, to)))
+            place = self.place(partition, to)
+            self._consumer.seek(TopicPartition(self._topic, partition, place))
 
     def pause(self, partition: int) -> None:
         self._consumer.pause([TopicPartition(self._topic, partition)])

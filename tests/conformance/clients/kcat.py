@@ -188,7 +188,7 @@ class KcatReader:
             printed = self._kcat.ask(
                 *("-C", "-t", self._topic, "-p", str(partition), "-o", str(place)),
                 *("-e", "-f", PRINTED, "-X", "auto.offset.reset=error"),
-                *("-X", "check.crcs=true", *self._settings),
+                *("-X", "check.crcs=true", "-X", "fetch.wait.max.ms=50", *self._settings),
             )
             for each in printed.split(MARK)[:-1]:
                 found.append(_parsed(each))

@@ -206,7 +206,7 @@ const COMMANDS = {
     }
   },
   async 'admin.open'() {
-    const admin = kafka.admin()
+    const admin = kafka.admin({ retry: { retries: 3 } })
     await admin.connect()
     return keep({ admin, close: () => admin.disconnect() })
   },
@@ -251,11 +251,12 @@ const COMMANDS = {
       .get(number)
       .admin.createPartitions({ topicPartitions: [{ topic, count: partitions }] })
       .then(() => null),
-  'admin.delete_records': ({ number, topic, before }) =>
-    open.get(number).admin.deleteTopicRecords({
-      topic,
-      partitions: before.map(([partition, offset]) => ({ partition, offset: String(offset) })),
-    }),
+  async 'admin.delete_records'({ number, topic, before }) {
+    const { admin } = open.get(number)
+    await admin.fetchTopicOffsets(topic) // or it does not know the topic
+    const partitions = before.map(([partition, offset]) => ({ partition, offset: String(offset) }))
+    await admin.deleteTopicRecords({ topic, partitions })
+  },
   async 'admin.configs'({ number, topic }) {
     const resources = [{ type: TOPIC, name: topic }]
     const told = await open.get(number).admin.describeConfigs({ resources })
