@@ -15,8 +15,9 @@ from typing import Final
 BURST_MS: Final = 10_000
 """What is not used is kept for so long: ten of the field's windows of a second."""
 
-WAIT_MS_MAX: Final = 3_600_000
-"""Nobody is told to wait for longer; what is owed beyond it stays owed."""
+WAIT_MS_MAX: Final = 600_000
+"""Nobody is told to wait for longer; what is owed beyond it stays owed. A connection that is not
+read looks open as long as that when its client has gone."""
 
 
 class Allowance:
