@@ -90,11 +90,18 @@ class ForwardingProxy:
     def hold(self, *directions: Direction) -> None:
         """Let nothing through in some directions, none given: in both, until `release`: connections
         live, and are silent."""
-        self._thread.call(lambda: self._relay.hold(*(directions or tuple(Direction))))
+        held = directions or tuple(Direction)
+
+        def change() -> None:
+            lines = self._relay.lines
+            flowing = [way for way in Direction if lines[way].is_flowing and way not in held]
+            self._relay.flow(*flowing)
+
+        self._thread.call(change)
 
     def release(self) -> None:
         """Let what was held through, in order."""
-        self._thread.call(self._relay.release)
+        self._thread.call(lambda: self._relay.flow(*Direction))
 
     def refuse(self) -> None:
         """Refuse new connections until `admit`."""

@@ -102,15 +102,10 @@ class Relay:
         for link in list(self.links):
             link.abort()
 
-    def hold(self, *directions: Direction) -> None:
-        """Let nothing through in these directions."""
-        for direction in directions:
-            self.lines[direction].is_flowing = False
-
-    def release(self) -> None:
-        """Let what was held through, in order."""
-        for line in self.lines.values():
-            line.is_flowing = True
+    def flow(self, *directions: Direction) -> None:
+        """Let bytes through in these directions, first those that were held, and in no other."""
+        for direction, line in self.lines.items():
+            line.is_flowing = direction in directions
         for link in list(self.links):
             link.go_on()
 

@@ -1,0 +1,385 @@
+"""A cluster for a test: nodes in a process each, which are killed, paused and parted at will."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from ..errors import InvalidRequest, TimedOut
+from .broker import START_S
+from .node_group import NodeGroup, fresh_name
+from .node_process import NodeProcess
+from .node_settings import BOTH, NodeAddresses, check_settings, new_id, node_rows
+from .wires import Cut, Wires
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ..clients.blocking import Log
+    from ..clients.config import ClientSettings
+
+T = TypeVar("T")
+
+REPLICATION: Final = 3  # of a topic that is created without a number, where there are brokers
+LOOK_S: Final = 0.02  # between two looks at the cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNode:
+    """One node, and where it is; "" where it serves nobody of the kind."""
+
+    id: int
+    roles: tuple[str, ...]
+    kafka: str  # "host:port" for clients of the Kafka protocol
+    grpc: str  # "host:port" for `quorumlog.connect` and the command line
+    controller: str  # "host:port" for the other nodes
+    http: str  # "host:port" of /metrics, /health and /ready
+    data_dir: Path
+    log_file: Path  # what it has said in all its lives
+
+
+class Cluster:
+    """Nodes in a process each, on ports and in a folder that nobody else has.
+
+    ```python
+    with Cluster(brokers=3) as cluster:
+        topic = cluster.create_topic(partitions=1)
+        leader = cluster.leader(topic)
+        cluster.kill(leader)
+        cluster.start(leader)
+        cluster.partition({1}, {2, 3})
+        cluster.heal()
+    ```
+    Nodes are numbers. In `with` and `async with` alike, or `start` it and `close` it. It ends with
+    this process, however that one ends, and leaves no file behind. `kill`, `pause`, `resume`,
+    `partition`, `cut` and `heal` take a moment; from asyncio call what takes longer as
+    `await asyncio.to_thread(cluster.start, 2)`.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 3,
+        controllers: int = 0,
+        settings: Mapping[str, object] | None = None,
+        racks: Sequence[str] = (),
+        timeout_s: float = START_S,
+    ) -> None:
+        """Without `controllers` every broker is a controller too; else so many nodes are that
+        alone, with the numbers behind those of the brokers.
+
+        `settings` are those of docs/configuration.md by name, for every node, but for addresses and
+        ids; `racks` are given to brokers by turns. Topics have three replicas unless told
+        otherwise, or as many as there are brokers. A start may take `timeout_s`. Raises
+        InvalidRequest.
+        """
+        if brokers < 1 or controllers < 0:
+            raise InvalidRequest(f"{brokers} brokers and {controllers} controllers are no cluster")
+        check_settings(settings or {})
+        self._timeout_s = timeout_s
+        self._cuts: set[Cut] = set()  # membership only
+        roles = {number: ("broker",) if controllers else BOTH for number in range(1, brokers + 1)}
+        roles |= {brokers + 1 + each: ("controller",) for each in range(controllers)}
+        self._group = NodeGroup(timeout_s)
+        try:
+            addresses = {number: NodeAddresses.take(self._group.ports) for number in roles}
+            self._wires = Wires({n: addresses[n].dialled(roles[n]) for n in roles})
+        except BaseException:
+            self._group.close()
+            raise
+        self.nodes: dict[int, ClusterNode] = {}
+        shared = _shared_rows(addresses, roles) | dict(settings or {})
+        for number, kind in roles.items():
+            self._add(number, kind, addresses[number], shared, racks)
+
+    def _add(
+        self,
+        number: int,
+        roles: tuple[str, ...],
+        addresses: NodeAddresses,
+        shared: Mapping[str, object],
+        racks: Sequence[str],
+    ) -> None:
+        name, is_broker = f"node {number}", "broker" in roles
+        data_dir = self._group.home.folder / f"data-{number}"
+        rows = node_rows(number, addresses, roles=roles, data_dir=data_dir)
+        rows.update(shared)
+        if "controller" not in roles:
+            rows["controller.voters"] = []
+        if is_broker and racks:
+            rows["node.rack"] = racks[(number - 1) % len(racks)]
+        self._group.add(number, name, rows, self._wires.routes(number))
+        self.nodes[number] = ClusterNode(
+            id=number,
+            roles=roles,
+            kafka=addresses.kafka if is_broker else "",
+            grpc=addresses.grpc if is_broker else "",
+            controller=addresses.controller,
+            http=addresses.http,
+            data_dir=data_dir,
+            log_file=self._group.node(number).log_file,
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.get_running_loop().run_in_executor(None, self.__enter__)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    # --- where it is, and how ----------------------------------------------------------------
+
+    @property
+    def kafka(self) -> str:
+        """All brokers for clients of the Kafka protocol, "host:port,host:port": their
+        bootstrap.servers."""
+        return ",".join(node.kafka for node in self.nodes.values() if node.kafka)
+
+    @property
+    def grpc(self) -> str:
+        """All brokers for `quorumlog.connect` and the command line, "host:port,host:port"."""
+        return ",".join(node.grpc for node in self.nodes.values() if node.grpc)
+
+    def is_up(self, node: int) -> bool:
+        """Whether a node was started, and not stopped or killed since."""
+        return self._group.node(node).is_up
+
+    def pid(self, node: int) -> int:
+        """A node's process; raises InvalidRequest when it is down."""
+        return self._group.node(node).pid
+
+    def log(self, node: int) -> str:
+        """What a node has written to its log, in all its lives."""
+        return self._group.node(node).log()
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Return the node that leads a partition; waits until one does that is neither down nor
+        paused. Where parted nodes differ, the newest word counts. Raises TimedOut."""
+        from .looking import leader_of
+
+        found = self._wait(
+            lambda: self._running(leader_of(self._asked("grpc"), topic, partition)),
+            lambda: f"partition {partition} of {topic} has no leader that runs",
+        )
+        assert found is not None, "waited for a leader"
+        return found
+
+    def controller(self) -> int:
+        """Return the node that leads the quorum, and so decides for the cluster; waits until one
+        does that is neither down nor paused. Raises TimedOut."""
+        from .looking import quorum_leader
+
+        found = self._wait(
+            lambda: self._running(quorum_leader(self._asked("controller"))),
+            lambda: "the quorum has no leader that runs",
+        )
+        assert found is not None, "waited for a leader"
+        return found
+
+    def wait_healthy(self) -> None:
+        """Return once all brokers are counted on and all replicas are in sync. Raises TimedOut with
+        what is not so, InvalidRequest while a node is down or paused or some are parted: it would
+        never be."""
+        from .looking import what_ails
+
+        idle = [number for number in self.nodes if not self._is_running(number)]
+        if idle or self._cuts:
+            raise InvalidRequest(
+                f"node {idle[0]} is down or paused: start or resume it first"
+                if idle
+                else "nodes are parted: heal the cluster first"
+            )
+        brokers = [node.id for node in self.nodes.values() if node.grpc]
+        ailments = [""]
+
+        def look() -> bool:
+            ailments[0] = what_ails(self._asked("grpc"), brokers)
+            return not ailments[0]
+
+        self._wait(look, lambda: ailments[0])
+
+    # --- lives -------------------------------------------------------------------------------
+
+    def start(self, *nodes: int) -> None:
+        """Start nodes, none given: all, and return once they serve; without effect on those that
+        are up.
+
+        A controller of several serves only with a majority of them. Raises what a node says when it
+        cannot serve, such as InvalidConfig, and TimedOut: both with the end of its log.
+        """
+        self._group.start(nodes or self.nodes)
+
+    def stop(self, *nodes: int) -> None:
+        """End nodes in order, one after the other; without effect on those that are down. Data
+        stay, and so do addresses. Raises TimedOut."""
+        for node in self._named(nodes):
+            node.stop()
+
+    def restart(self, *nodes: int) -> None:
+        """End nodes in order and start them again, one after the other."""
+        for node in self._named(nodes):
+            node.stop()
+            self._group.start([node.number])
+
+    def kill(self, *nodes: int) -> None:
+        """End nodes at once, as a crash would (SIGKILL); without effect on those that are down."""
+        for node in self._named(nodes):
+            node.kill()
+
+    def pause(self, *nodes: int) -> None:
+        """Stop the time of nodes (SIGSTOP): connections live, and nothing answers. Raises
+        InvalidRequest for one that is down."""
+        for node in self._named(nodes):
+            node.pause()
+
+    def resume(self, *nodes: int) -> None:
+        """Let nodes go on after a pause, none given: all; without effect on others."""
+        for node in self._named(nodes or tuple(self.nodes)):
+            node.resume()
+
+    def check_alive(self) -> None:
+        """Raise UnknownServerError, with the end of its log, when a node ended by itself."""
+        self._group.check_alive()
+
+    def close(self) -> None:
+        """Kill every node, and leave nothing behind; it cannot be started again."""
+        self._group.close()
+        self._wires.close()
+
+    # --- links -------------------------------------------------------------------------------
+
+    def partition(self, *groups: Iterable[int]) -> None:
+        """Part the nodes: those of different groups hear nothing from each other any more, until
+        `heal` or another `partition`. Nodes that no group names are a group of their own.
+
+        Clients reach every node all the same. What is under way stays so, silently, and arrives
+        after `heal`, as over a wire that was out. Raises InvalidRequest.
+        """
+        parts = [set(group) for group in groups]
+        for number in (number for part in parts for number in sorted(part)):
+            self._group.node(number)
+            if sum(number in part for part in parts) > 1:
+                raise InvalidRequest(f"node {number} is in two groups: give it in one")
+        parts.append(set(self.nodes) - set().union(*parts))
+        self._cuts = {
+            cut
+            for one, other in combinations(parts, 2)
+            for a in one
+            for b in other
+            for cut in ((a, b), (b, a))
+        }
+        self._wires.cut(self._cuts)
+
+    def cut(self, source: int, target: int) -> None:
+        """Let nothing through any more from one node to another, besides what was cut before; the
+        other way stays open. So no connection between them is of use, and none can be made."""
+        for number in (source, target):
+            self._group.node(number)
+        self._cuts.add((source, target))
+        self._wires.cut(self._cuts)
+
+    def heal(self) -> None:
+        """Undo every `partition` and `cut`."""
+        self._cuts.clear()
+        self._wires.cut(())
+
+    def restore(self) -> None:
+        """Undo every fault: heal, resume and start what is not so, and return once the cluster is
+        healthy. Raises TimedOut."""
+        self.heal()
+        self.resume()
+        self.start()
+        self.wait_healthy()
+
+    # --- what is in it -----------------------------------------------------------------------
+
+    def connect(self, **settings: "Unpack[ClientSettings]") -> "Log":
+        """Return a client of it, as `quorumlog.connect` does; close it, or use it in `with`."""
+        from ..clients.blocking import connect
+
+        return connect(self.grpc, **settings)
+
+    def create_topic(
+        self,
+        name: str | None = None,
+        *,
+        partitions: int = 1,
+        replication: int | None = None,
+        configs: Mapping[str, str | int | bool] | None = None,
+    ) -> str:
+        """Create a topic, of a name that there was never one of when none is given; return its
+        name. Every client may use it then."""
+        topic = fresh_name("topic") if name is None else name
+        self._group.client(self.grpc).admin.create_topic(
+            topic, partitions=partitions, replication=replication, configs=configs
+        )
+        return topic
+
+    # --- within ------------------------------------------------------------------------------
+
+    def _named(self, numbers: Iterable[int]) -> list[NodeProcess]:
+        return [self._group.node(number) for number in numbers]
+
+    def _is_running(self, number: int) -> bool:
+        node = self._group.node(number)
+        return node.is_up and not node.is_paused
+
+    def _running(self, number: int | None) -> int | None:
+        """Return the number of a node that runs, None for any other."""
+        if number is None or number not in self.nodes:
+            return None
+        return number if self._is_running(number) else None
+
+    def _asked(self, listener: str) -> list[str]:
+        """Return the addresses of a listener's kind of all nodes that run."""
+        running = (number for number in self.nodes if self._is_running(number))
+        addresses = (getattr(self.nodes[number], listener) for number in running)
+        return [address for address in addresses if address]
+
+    def _wait(self, look: Callable[[], T], why: Callable[[], str]) -> T:
+        """Look until something true is found, and return it; raises TimedOut with what is not."""
+        end = time.monotonic() + self._timeout_s
+        while not (found := look()):
+            self.check_alive()
+            if time.monotonic() > end:
+                raise TimedOut(f"{why()}, {self._timeout_s:.0f} s long")
+            time.sleep(LOOK_S)
+        return found
+
+
+def _shared_rows(
+    addresses: Mapping[int, NodeAddresses], roles: Mapping[int, Sequence[str]]
+) -> dict[str, object]:
+    """Return what all nodes are told of each other."""
+    members = {n: addresses[n].controller for n, kind in roles.items() if "controller" in kind}
+    brokers = sum("broker" in kind for kind in roles.values())
+    return {
+        "cluster.id": new_id(),
+        "controller.voters": [f"{n}@{address}:{new_id()}" for n, address in members.items()],
+        "controller.bootstrap": list(members.values()),
+        "default.replication.factor": min(REPLICATION, brokers),
+    }

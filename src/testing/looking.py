@@ -1,0 +1,93 @@
+"""Asks the nodes of a test's cluster how they see it, each by itself: where they differ, as while
+some are parted, the newest word counts.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from ..errors import QuorumlogError
+from ..proto import admin_pb2, quorum_pb2
+from ..runtime.grpc_network import SyncChannel
+from ..services import (
+    ADMIN_DESCRIBE_CLUSTER,
+    ADMIN_DESCRIBE_TOPICS,
+    ADMIN_LIST_TOPICS,
+    QUORUM_DESCRIBE,
+)
+
+T = TypeVar("T")
+
+ANSWER_MS: Final = 2_000  # who takes longer is not waited for
+
+
+def leader_of(addresses: Iterable[str], topic: str, partition: int) -> int | None:
+    """Return who leads a partition, None while nobody does, as the brokers at these addresses know;
+    raises what the one with the newest metadata says of the topic."""
+
+    def ask(channel: SyncChannel) -> tuple[int, admin_pb2.DescribeTopicResult]:
+        request = admin_pb2.DescribeTopicsRequest(names=[topic])
+        answer = channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=ANSWER_MS)
+        return answer.metadata_offset, answer.results[0]
+
+    found = _newest(addresses, ask)
+    if found is None or not found.HasField("topic"):
+        return None
+    for each in found.topic.partitions:
+        if each.partition == partition and each.leader >= 0:
+            return each.leader
+    return None
+
+
+def quorum_leader(addresses: Iterable[str]) -> int | None:
+    """Return who leads the quorum in its newest epoch, None while nobody does, as the nodes at
+    these addresses know."""
+
+    def ask(channel: SyncChannel) -> tuple[int, int]:
+        request = quorum_pb2.DescribeQuorumRequest(local=True)
+        answer = channel.call(QUORUM_DESCRIBE, request, timeout_ms=ANSWER_MS)
+        return answer.leader_epoch, answer.leader_id
+
+    found = _newest(addresses, ask)
+    return None if found is None or found < 0 else found
+
+
+def what_ails(addresses: Iterable[str], brokers: Sequence[int]) -> str:
+    """Return what keeps a cluster of these brokers from being whole, "" when nothing does."""
+    found = _newest(addresses, lambda channel: _ailment(channel, brokers))
+    return "no broker answers" if found is None else found
+
+
+def _ailment(channel: SyncChannel, brokers: Sequence[int]) -> tuple[int, str]:
+    cluster = channel.call(
+        ADMIN_DESCRIBE_CLUSTER, admin_pb2.DescribeClusterRequest(), timeout_ms=ANSWER_MS
+    )
+    counted_on = {each.id for each in cluster.brokers if not each.fenced and not each.stopping}
+    missing = [number for number in brokers if number not in counted_on]
+    if missing:
+        return cluster.metadata_offset, f"the controller does not count on node {missing[0]}"
+    listed = channel.call(ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(), timeout_ms=ANSWER_MS)
+    request = admin_pb2.DescribeTopicsRequest(names=[each.name for each in listed.topics])
+    described = channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=ANSWER_MS)
+    for result in described.results:
+        for each in result.topic.partitions:
+            behind = sorted(set(each.replicas) - set(each.isr))
+            where = f"partition {each.partition} of {result.name}"
+            if each.leader < 0:
+                return described.metadata_offset, f"{where} has no leader"
+            if behind:
+                return described.metadata_offset, f"node {behind[0]} is not in sync with {where}"
+    return described.metadata_offset, ""
+
+
+def _newest(addresses: Iterable[str], ask: Callable[[SyncChannel], tuple[int, T]]) -> T | None:
+    """Return the answer with the highest number of those that come, None when none does."""
+    best: tuple[int, T] | None = None
+    for address in addresses:
+        try:
+            with SyncChannel(address) as channel:
+                answer = ask(channel)
+        except QuorumlogError:
+            continue
+        if best is None or answer[0] > best[0]:
+            best = answer
+    return None if best is None else best[1]

@@ -1,0 +1,88 @@
+"""What a node of a test is told: its addresses, and the settings that are the test's to choose."""
+
+import base64
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..errors import InvalidRequest
+from .ports import Ports
+
+OWN: Final = ("data.dir", "node.id", "node.roles", "node.rack", "cluster.id")
+OWN_BEGINNINGS: Final = ("listeners.", "advertised.", "controller.voters", "controller.bootstrap")
+BOTH: Final = ("controller", "broker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAddresses:
+    """Where a node listens, "host:port" each."""
+
+    kafka: str  # clients of the Kafka protocol
+    grpc: str  # our own clients, and other brokers
+    controller: str  # the other nodes
+    raft: str  # streams of the other members of the quorum
+    replica: str  # streams of followers
+    http: str  # metrics and health
+
+    @staticmethod
+    def take(ports: Ports) -> "NodeAddresses":
+        """Return addresses that nobody else has."""
+        return NodeAddresses(
+            kafka=ports.take(),
+            grpc=ports.take(),
+            controller=ports.take(),
+            raft=ports.take(),
+            replica=ports.take(),
+            http=ports.take(),
+        )
+
+    def dialled(self, roles: Sequence[str]) -> tuple[str, ...]:
+        """Return those at which other nodes reach a node of these roles."""
+        quorum = (self.controller, self.raft)
+        return (*quorum, self.grpc, self.replica) if "broker" in roles else quorum
+
+
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Refuse settings that a test's nodes get from us; raises InvalidRequest."""
+    for name in settings:
+        if name in OWN or name.startswith(OWN_BEGINNINGS):
+            raise InvalidRequest(
+                f"{name} is not a test's to set: every node gets its own folder, ids and ports"
+            )
+
+
+def node_rows(
+    number: int, addresses: NodeAddresses, *, roles: Sequence[str], data_dir: Path
+) -> dict[str, object]:
+    """Return what every node is told, by the settings' names."""
+    rows: dict[str, object] = {
+        "node.id": number,
+        "node.roles": list(roles),
+        "data.dir": str(data_dir),
+        "listeners.controller": addresses.controller,
+        "listeners.raft": addresses.raft,
+        "listeners.http": addresses.http,
+    }
+    if "broker" in roles:
+        rows["listeners.kafka"] = [addresses.kafka]
+        rows["listeners.grpc"] = addresses.grpc
+        rows["listeners.replica"] = addresses.replica
+    return rows
+
+
+def encode_toml(rows: Mapping[str, object]) -> str:
+    """Return a node's configuration file."""
+    return "".join(f"{json.dumps(name)} = {_value(value)}\n" for name, value in rows.items())
+
+
+def new_id() -> str:
+    """Return a new id of a cluster or a disk."""
+    return base64.urlsafe_b64encode(os.urandom(16)).decode("ascii").rstrip("=")
+
+
+def _value(value: object) -> str:
+    """Write a value; settings that are a choice of true and false are texts."""
+    return json.dumps(str(value).lower() if isinstance(value, bool) else value)
