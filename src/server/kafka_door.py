@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from ..broker.quotas import Throttling
 from ..broker.shell.replicas import ReplicaManager
 from ..errors import AddressInUse
 from ..metadata import ImageDelta
@@ -46,9 +45,9 @@ async def open_kafka(
         quorum=quorum,
         transactions=transactions,
         settings=settings,
-        throttling=throttling_of(metadata),
     )
     server = KafkaServer(door, scope)
+    _follow_quotas(server, metadata)
     addresses = {}
     for text in config.kafka_listeners:
         name, address = split_listener(text)
@@ -60,20 +59,6 @@ async def open_kafka(
                 "listeners.kafka (--kafka-port of `quorumlog dev`)"
             ) from None
     return server, addresses
-
-
-def throttling_of(metadata: MetadataPublisher) -> Throttling:
-    """Return what charges clients by the quotas that this broker has applied last."""
-    throttling = Throttling()
-    throttling.apply(metadata.image.client_quotas)
-
-    def applied(delta: ImageDelta) -> None:
-        quotas = delta.after.client_quotas
-        if quotas is not delta.before.client_quotas:
-            throttling.apply(quotas)
-
-    metadata.subscribe(applied)
-    return throttling
 
 
 def advertised_kafka(config: NodeConfig, opened: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -88,3 +73,16 @@ def advertised_kafka(config: NodeConfig, opened: Mapping[str, str]) -> tuple[tup
         host, _, port = address.rpartition(":")
         told[name] = said.get(name) or (f":{port}" if host in ANY_HOST else address)
     return tuple(sorted(told.items()))
+
+
+def _follow_quotas(server: KafkaServer, metadata: MetadataPublisher) -> None:
+    """Charge clients by the quotas that this broker has applied last."""
+    throttling = server.door.throttling
+    throttling.apply(metadata.image.client_quotas)
+
+    def applied(delta: ImageDelta) -> None:
+        if delta.after.client_quotas is not delta.before.client_quotas:
+            throttling.apply(delta.after.client_quotas)
+            server.unmute()
+
+    metadata.subscribe(applied)

@@ -65,6 +65,12 @@ class KafkaServer:
         if self._looking is not None:
             self._looking.cancel()
 
+    def unmute(self) -> None:
+        """Have no client wait any longer: quotas have changed, and who still owes hears it with the
+        next answer."""
+        for connection in list(self._connections):
+            connection.unmute()
+
     @property
     def connection_count(self) -> int:
         """Connections that are open."""
