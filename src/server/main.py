@@ -271,7 +271,9 @@ def _serve(
         stop = _Stop()
         with _stopping_on_signals(stop):
             if format_new and not is_formatted(runtime, config):
-                await format_directory(runtime, config, forming=first_voters(config))
+                await format_directory(
+                    runtime, config, cluster_id=config.cluster_id, forming=first_voters(config)
+                )
             async with AsyncExitStack() as stack:
                 node = Node(runtime, config, origins=found.origins, with_process=True)
                 if await stop.comes_first(stack.enter_async_context(node)):
