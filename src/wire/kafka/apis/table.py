@@ -5,6 +5,8 @@ from typing import Final
 from ..api import Api
 from .add_raft_voter import API as ADD_RAFT_VOTER
 from .alter_client_quotas import API as ALTER_CLIENT_QUOTAS
+from .alter_configs import API as ALTER_CONFIGS
+from .alter_partition_reassignments import API as ALTER_PARTITION_REASSIGNMENTS
 from .api_versions import API as API_VERSIONS
 from .create_partitions import API as CREATE_PARTITIONS
 from .create_topics import API as CREATE_TOPICS
@@ -12,12 +14,14 @@ from .delete_records import API as DELETE_RECORDS
 from .delete_topics import API as DELETE_TOPICS
 from .describe_client_quotas import API as DESCRIBE_CLIENT_QUOTAS
 from .describe_cluster import API as DESCRIBE_CLUSTER
+from .describe_configs import API as DESCRIBE_CONFIGS
 from .describe_producers import API as DESCRIBE_PRODUCERS
 from .describe_quorum import API as DESCRIBE_QUORUM
 from .describe_topic_partitions import API as DESCRIBE_TOPIC_PARTITIONS
 from .elect_leaders import API as ELECT_LEADERS
 from .fetch import API as FETCH
 from .find_coordinator import API as FIND_COORDINATOR
+from .incremental_alter_configs import API as INCREMENTAL_ALTER_CONFIGS
 from .init_producer_id import API as INIT_PRODUCER_ID
 from .list_offsets import API as LIST_OFFSETS
 from .list_partition_reassignments import API as LIST_PARTITION_REASSIGNMENTS
@@ -40,8 +44,12 @@ APIS: Final[tuple[Api, ...]] = (
     DELETE_RECORDS,
     INIT_PRODUCER_ID,
     OFFSET_FOR_LEADER_EPOCH,
+    DESCRIBE_CONFIGS,
+    ALTER_CONFIGS,
     CREATE_PARTITIONS,
     ELECT_LEADERS,
+    INCREMENTAL_ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
     DESCRIBE_CLIENT_QUOTAS,
     ALTER_CLIENT_QUOTAS,

@@ -1,0 +1,24 @@
+"""AlterConfigs: a resource's configs become exactly those that are named; what is set and not named
+goes back to its default. IncrementalAlterConfigs is the call for a change (KIP-339)."""
+
+from typing import Any, Final
+
+from ....errors import InvalidRequest
+from ....proto import admin_pb2 as pb
+from ..api import Answer, Api, Call, Door
+from ..config_changes import alter
+
+
+async def alter_configs(door: Door, call: Call) -> Answer:
+    """Replace the configs of each resource."""
+    return await alter(door, call, _changes, replace=True)
+
+
+def _changes(resource: Any) -> list[pb.ConfigChange]:
+    for config in resource.configs:
+        if config.value is None:
+            raise InvalidRequest(f"{config.name} has no value; leave it out for its default")
+    return [pb.ConfigChange(name=config.name, value=config.value) for config in resource.configs]
+
+
+API: Final = Api(key=33, name="AlterConfigs", low=0, high=2, flexible=2, handle=alter_configs)

@@ -1,0 +1,72 @@
+"""AlterPartitionReassignments: moves partitions, or cancels moves; each stands for itself.
+
+Replicas of null mean that a move is cancelled (KIP-455). Version 1 may insist on as many replicas
+as before (KIP-860).
+"""
+
+from typing import Any, Final
+
+from ....errors import QuorumlogError
+from ....proto import admin_pb2 as pb
+from ...grpc.validation import check_assignments, check_partition
+from ..api import Answer, Api, Call, Door
+from ..messages import error_fields
+from ..parts import Place, applied, by_topic, error_of, outcome, place, sorted_out, within
+
+
+async def alter_partition_reassignments(door: Door, call: Call) -> Answer:
+    """Have the controller move what can be, and tell what came of each partition."""
+    results = await outcome(_altered(door, call))
+    if isinstance(results, QuorumlogError):
+        return error_fields(results)
+    responses = (
+        (topic, {"partition_index": index, **error_fields(error)})
+        for (topic, index), error in results.items()
+    )
+    return {
+        **error_fields(None),
+        "responses": by_topic(responses, topic_as="name", partitions_as="partitions"),
+    }
+
+
+async def _altered(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:
+    body = call.body
+    good, refused = sorted_out(_named(body), _check)
+    results: dict[Place, QuorumlogError | None] = dict(refused)
+    if good:
+        request = pb.AlterReassignmentsRequest(
+            partitions=good,
+            keep_replication_factor=not getattr(body, "allow_replication_factor_change", True),
+        )
+        context = within(call, body.timeout)
+        answer = await door.admin.partitions.alter_reassignments(request, context)
+        await applied(door, answer.metadata_offset, context)
+        results.update((place(each), error_of(each)) for each in answer.results)
+    return results
+
+
+def _named(body: Any) -> list[pb.PartitionReassignment]:
+    named = []
+    for topic in body.topics:
+        for part in topic.partitions:
+            move = pb.PartitionReassignment(topic=topic.name, partition=part.partition_index)
+            if part.replicas is not None:
+                move.target.CopyFrom(pb.ReplicaAssignment(replicas=part.replicas))
+            named.append(move)
+    return named
+
+
+def _check(move: pb.PartitionReassignment) -> None:
+    check_partition(*place(move))
+    if move.HasField("target"):
+        check_assignments([move.target])
+
+
+API: Final = Api(
+    key=45,
+    name="AlterPartitionReassignments",
+    low=0,
+    high=1,
+    flexible=0,
+    handle=alter_partition_reassignments,
+)

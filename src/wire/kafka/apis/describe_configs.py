@@ -1,0 +1,65 @@
+"""DescribeConfigs: every config of topics, of the cluster and of this broker, and who set it.
+
+A broker tells its own settings and those of the cluster, which hold for it; only itself does. Since
+version 3 the types are told, and what the configs mean where that is asked for (KIP-569).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ....errors import InvalidRequest, QuorumlogError
+from ....proto import admin_pb2 as pb
+from ....runtime.error_detail import decode_error
+from ...grpc.configs import RESOURCES_MAX
+from ..api import Answer, Api, Call, Door, Fields
+from ..config_entries import described_config
+from ..config_resources import resource_of, result_of
+from ..parts import outcome
+
+
+async def describe_configs(door: Door, call: Call) -> Answer:
+    """Describe each resource; others have their turn in between."""
+    resources = call.body.resources
+    too_many = InvalidRequest(
+        f"the request names {len(resources)} resources; name at most {RESOURCES_MAX}"
+    )
+    results: list[Fields] = []
+    for resource in resources:
+        described = too_many
+        if len(resources) <= RESOURCES_MAX:
+            described = await outcome(_describe(door, call, resource))
+        if isinstance(described, QuorumlogError):
+            results.append(result_of(resource, described))
+        else:
+            results.append({**result_of(resource, None), "configs": described})
+        await asyncio.sleep(0)
+    return {"results": results}
+
+
+async def _describe(door: Door, call: Call, resource: Any) -> Sequence[Fields]:
+    wanted = resource_of(resource)
+    parts = [wanted]
+    if wanted.HasField("broker"):
+        parts.append(pb.ConfigResource(cluster=True))
+    request = pb.DescribeConfigsRequest(resources=parts)
+    answer = await door.admin.describe_configs(request, call.context)
+    for result in answer.results:
+        if result.HasField("error"):
+            raise decode_error(result.error)
+    configs = [config for result in answer.results for config in result.configs]
+    named = resource.configuration_keys
+    return [
+        described_config(
+            config,
+            of_cluster=door.image.cluster_configs.get(config.name),
+            is_changed_here=not wanted.HasField("broker"),
+            with_synonyms=call.body.include_synonyms,
+            with_doc=getattr(call.body, "include_documentation", False),
+        )
+        for config in sorted(configs, key=lambda config: config.name)
+        if not named or config.name in named
+    ]
+
+
+API: Final = Api(key=32, name="DescribeConfigs", low=1, high=4, flexible=4, handle=describe_configs)

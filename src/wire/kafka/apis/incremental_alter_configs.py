@@ -1,0 +1,49 @@
+"""IncrementalAlterConfigs: configs are set and deleted, and lists get or lose parts (KIP-339)."""
+
+from typing import Any, Final
+
+from ....errors import InvalidRequest
+from ....proto import admin_pb2 as pb
+from ..api import Answer, Api, Call, Door
+from ..config_changes import alter
+
+DELETE: Final = 1
+_OPERATIONS: Final = {
+    0: pb.CONFIG_OPERATION_SET,
+    DELETE: pb.CONFIG_OPERATION_SET,  # to no value
+    2: pb.CONFIG_OPERATION_APPEND,
+    3: pb.CONFIG_OPERATION_SUBTRACT,
+}
+
+
+async def incremental_alter_configs(door: Door, call: Call) -> Answer:
+    """Change the configs of each resource."""
+    return await alter(door, call, _changes, replace=False)
+
+
+def _changes(resource: Any) -> list[pb.ConfigChange]:
+    return [_change(config) for config in resource.configs]
+
+
+def _change(config: Any) -> pb.ConfigChange:
+    number = config.config_operation
+    operation = _OPERATIONS.get(number)
+    if operation is None:
+        raise InvalidRequest(
+            f"operation of {config.name} is {number}; give 0 set, 1 delete, 2 append or 3 subtract"
+        )
+    if number == DELETE:
+        return pb.ConfigChange(name=config.name)
+    if config.value is None:
+        raise InvalidRequest(f"{config.name} has no value; delete it for its default")
+    return pb.ConfigChange(name=config.name, value=config.value, operation=operation)
+
+
+API: Final = Api(
+    key=44,
+    name="IncrementalAlterConfigs",
+    low=0,
+    high=1,
+    flexible=1,
+    handle=incremental_alter_configs,
+)

@@ -1,0 +1,73 @@
+"""Changes of configs: what AlterConfigs and IncrementalAlterConfigs have in common.
+
+Each resource stands for itself, and all changes of one are made or none.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from ...errors import InvalidRequest
+from ...proto import admin_pb2 as pb
+from ...runtime.error_detail import decode_error
+from .api import Answer, Call, Door
+from .config_resources import key_of, resource_of, result_of
+from .parts import applied, outcomes, repeated
+
+ChangesOf: TypeAlias = Callable[[Any], Sequence[pb.ConfigChange]]
+"""From a resource of the request to what it shall become; raises InvalidRequest."""
+
+
+async def alter(door: Door, call: Call, changes_of: ChangesOf, *, replace: bool) -> Answer:
+    """Change each resource that is named once; `replace`: what it does not name goes back to its
+    default."""
+    resources = call.body.resources
+    twice = repeated(map(key_of, resources))
+
+    async def change(resource: Any) -> None:
+        if key_of(resource) in twice:
+            raise InvalidRequest("the request names this resource twice; name each once")
+        for name in repeated(config.name for config in resource.configs):
+            raise InvalidRequest(f"{name} is given twice; give each config once")
+        await _alter(door, call, resource_of(resource), changes_of(resource), replace=replace)
+
+    results = await outcomes(door, resources, change)
+    return {"responses": [result_of(*each) for each in zip(resources, results, strict=True)]}
+
+
+async def _alter(
+    door: Door,
+    call: Call,
+    resource: pb.ConfigResource,
+    changes: Sequence[pb.ConfigChange],
+    *,
+    replace: bool,
+) -> None:
+    if resource.HasField("broker"):
+        raise InvalidRequest(
+            "settings of one broker stand in its file; change those of the cluster, with an empty"
+            " name"
+        )
+    if not (changes or replace):
+        await _look(door, call, resource)
+        return
+    validate_only = call.body.validate_only
+    if resource.HasField("topic"):
+        of_topic = pb.AlterConfigsRequest(
+            topic=resource.topic, changes=changes, validate_only=validate_only, replace=replace
+        )
+        offset = (await door.admin.alter_configs(of_topic, call.context)).metadata_offset
+    else:
+        of_cluster = pb.AlterClusterConfigsRequest(
+            changes=changes, validate_only=validate_only, replace=replace
+        )
+        answer = await door.admin.alter_cluster_configs(of_cluster, call.context)
+        offset = answer.metadata_offset
+    await applied(door, offset, call.context)
+
+
+async def _look(door: Door, call: Call, resource: pb.ConfigResource) -> None:
+    """Raise what would be wrong with any change of a resource that is not changed."""
+    request = pb.DescribeConfigsRequest(resources=[resource])
+    (result,) = (await door.admin.describe_configs(request, call.context)).results
+    if result.HasField("error"):
+        raise decode_error(result.error)

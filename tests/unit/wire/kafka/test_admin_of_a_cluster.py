@@ -1,0 +1,261 @@
+"""Moves, elections and members of three nodes, changed through the Kafka listener of one."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from quorumlog.runtime import Runtime
+
+from ...server.sim_cluster import Play, cluster
+from .raw_client import RawClient, connected
+
+CREATE_TOPICS, ELECT_LEADERS, ALTER_MOVES, LIST_MOVES = 19, 43, 45, 46
+DESCRIBE_QUORUM, UNREGISTER_BROKER, ADD_VOTER, REMOVE_VOTER = 55, 64, 80, 81
+TIMEOUT_MS = 20_000
+T = TypeVar("T")
+
+
+@pytest.fixture
+def play() -> Iterator[Play]:
+    """Nodes 1 to 3 with both roles."""
+    with cluster(brokers=3, combined=True, kafka=("{}:9092",)) as play:
+        yield play
+
+
+def ask(play: Play, work: Callable[[RawClient], Awaitable[T]], *, node: int = 1) -> T:
+    """Do something as a client of one node."""
+
+    async def main(runtime: Runtime) -> T:
+        async with connected(runtime, f"n{node}:9092") as client:
+            return await work(client)
+
+    return play.ask(main)
+
+
+def create(play: Play, name: str, *replicas: tuple[int, ...]) -> None:
+    assignments = [
+        {"partition_index": index, "broker_ids": nodes} for index, nodes in enumerate(replicas)
+    ]
+    topic = {
+        "name": name,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "assignments": assignments,
+        "configs": (),
+    }
+
+    async def work(client: RawClient) -> None:
+        answer = await client.ask(CREATE_TOPICS, 7, topics=[topic], timeout=TIMEOUT_MS)
+        assert answer.topics[0].error_code == 0
+
+    ask(play, work)
+
+
+async def move(
+    client: RawClient, *moves: tuple[str, int, tuple[int, ...] | None], **fields: Any
+) -> list[tuple[str, int, int]]:
+    """Topic, partition and error code of each."""
+    topics = [
+        {"name": name, "partitions": [{"partition_index": index, "replicas": replicas}]}
+        for name, index, replicas in moves
+    ]
+    answer = await client.ask(ALTER_MOVES, 1, topics=topics, timeout=TIMEOUT_MS, **fields)
+    assert answer.error_code == 0
+    return [
+        (topic.name, part.partition_index, part.error_code)
+        for topic in answer.responses
+        for part in topic.partitions
+    ]
+
+
+async def moving(client: RawClient, topics: Any = None) -> dict[tuple[str, int], Any]:
+    answer = await client.ask(LIST_MOVES, 0, topics=topics, timeout=TIMEOUT_MS)
+    assert answer.error_code == 0
+    return {
+        (topic.name, part.partition_index): (
+            part.replicas,
+            part.adding_replicas,
+            part.removing_replicas,
+        )
+        for topic in answer.topics
+        for part in topic.partitions
+    }
+
+
+def replicas_of(play: Play, name: str, index: int) -> tuple[int, ...]:
+    topic = play[1].image.topic(name)
+    assert topic is not None
+    return topic.partitions[index].replicas
+
+
+def test_a_move_is_listed_while_it_lasts_and_can_be_cancelled(play: Play) -> None:
+    create(play, "t", (1,), (1,))
+    play[3].sim.crash()  # what moves there does not arrive
+
+    async def work(client: RawClient) -> None:
+        assert await move(client, ("t", 0, (3,)), ("t", 1, (2,))) == [("t", 0, 0), ("t", 1, 0)]
+        expected = ((3, 1), (3,), (1,))
+        assert (await moving(client))["t", 0] == expected
+        wanted = [{"name": "t", "partition_indexes": (0, 9)}, {"name": "nope"}]
+        assert await moving(client, wanted) == {("t", 0): expected}
+        assert await moving(client, ()) == {}
+        assert await move(client, ("t", 0, None)) == [("t", 0, 0)]
+        assert ("t", 0) not in await moving(client)
+        assert await move(client, ("t", 0, None)) == [("t", 0, 85)]
+
+    ask(play, work)
+    assert replicas_of(play, "t", 0) == (1,)
+    play.until(lambda: replicas_of(play, "t", 1) == (2,))
+
+
+def test_what_is_wrong_with_one_move_does_not_stop_the_others(play: Play) -> None:
+    create(play, "t", *[(1, 2)] * 6)
+
+    async def work(client: RawClient) -> list[tuple[str, int, int]]:
+        return await move(
+            client,
+            ("t", 0, (2, 1)),
+            ("t", 1, ()),
+            ("t", 2, (1, 1)),
+            ("t", 3, (1, 77)),
+            ("t", 4, (1, -1)),
+            ("t", 5, (1,)),
+            ("t", 5, (2,)),
+            ("t", 9, (1,)),
+            ("t", -1, (1,)),
+            ("nope", 0, (1,)),
+            ("t/", 0, (1,)),
+        )
+
+    assert sorted(ask(play, work)) == [
+        ("nope", 0, 3),
+        ("t", -1, 42),
+        ("t", 0, 0),
+        ("t", 1, 39),
+        ("t", 2, 39),
+        ("t", 3, 39),
+        ("t", 4, 39),
+        ("t", 5, 42),
+        ("t", 9, 3),
+        ("t/", 0, 17),
+    ]
+    assert [replicas_of(play, "t", index) for index in range(6)] == [(2, 1), *[(1, 2)] * 5]
+
+
+def test_a_move_may_have_to_keep_the_number_of_replicas(play: Play) -> None:
+    create(play, "t", (1,), (1,))
+
+    async def work(client: RawClient) -> None:
+        kept = {"allow_replication_factor_change": False}
+        moves = [("t", 0, (1, 2)), ("t", 1, (2,))]
+        assert await move(client, *moves, **kept) == [("t", 0, 38), ("t", 1, 0)]
+
+    ask(play, work)
+    assert replicas_of(play, "t", 0) == (1,)
+
+
+def test_a_preferred_replica_leads_again_and_one_that_is_gone_does_not(play: Play) -> None:
+    create(play, "t", (2, 1, 3), (3, 1, 2), (1, 2, 3))
+    play[2].sim.crash()
+    play.until(lambda: play.is_fenced(2))
+    play[2].start()
+    play.until(lambda: play[2].is_ready and not play.is_fenced(2))
+    topic = play[1].image.topic("t")
+    assert topic is not None
+    assert topic.partitions[0].leader != 2
+    play[3].sim.crash()
+    play.until(lambda: play.is_fenced(3))
+
+    async def work(client: RawClient) -> dict[int, int]:
+        topics = [{"topic": "t", "partitions": (0, 1, 2)}]
+        fields = {"election_type": 0, "topic_partitions": topics, "timeout": TIMEOUT_MS}
+        answer = await client.ask(ELECT_LEADERS, 2, **fields)
+        assert answer.error_code == 0
+        (result,) = answer.replica_election_results
+        return {part.partition_id: part.error_code for part in result.partition_result}
+
+    def in_sync() -> bool:
+        topic = play[1].image.topic("t")
+        return topic is not None and 2 in topic.partitions[0].isr
+
+    play.until(in_sync)
+    assert ask(play, work) == {0: 0, 1: 80, 2: 84}
+    play.until(lambda: play[1].image.topics_by_id[topic.id].partitions[0].leader == 2)
+
+
+def test_an_unclean_election_of_all_takes_those_without_a_leader(play: Play) -> None:
+    create(play, "alone", (3,))
+    create(play, "t", (1,))
+    play[3].sim.crash()
+    play.until(lambda: play.is_fenced(3))
+
+    async def work(client: RawClient) -> list[tuple[str, int, int]]:
+        fields = {"election_type": 1, "topic_partitions": None, "timeout": TIMEOUT_MS}
+        answer = await client.ask(ELECT_LEADERS, 2, **fields)
+        assert answer.error_code == 0
+        return [
+            (result.topic, part.partition_id, part.error_code)
+            for result in answer.replica_election_results
+            for part in result.partition_result
+        ]
+
+    assert ask(play, work) == [("alone", 0, 83)]
+
+
+def test_a_broker_that_is_gone_is_taken_out(play: Play) -> None:
+    play[3].sim.crash()
+    play.until(lambda: play.is_fenced(3))
+
+    async def work(client: RawClient) -> int:
+        return int((await client.ask(UNREGISTER_BROKER, 0, broker_id=3)).error_code)
+
+    assert ask(play, work) == 0
+    play.until(lambda: play.broker(3) is None)
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_every_node_tells_of_the_quorum_what_its_leader_knows(play: Play, node: int) -> None:
+    async def work(client: RawClient) -> Any:
+        topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        return await client.ask(DESCRIBE_QUORUM, 2, topics=topics)
+
+    answer = ask(play, work, node=node)
+    (part,) = answer.topics[0].partitions
+    leader = play.controller()
+    assert leader is not None
+    assert (part.error_code, part.leader_id) == (0, leader.config.node_id)
+    assert [voter.replica_id for voter in part.current_voters] == [1, 2, 3]
+    assert all(voter.log_end_offset >= part.high_watermark for voter in part.current_voters)
+    assert all(voter.last_fetch_timestamp > 0 for voter in part.current_voters)
+    listeners = [
+        (each.node_id, each.listeners[0].host, each.listeners[0].port) for each in answer.nodes
+    ]
+    assert listeners == [(1, "n1", 9093), (2, "n2", 9093), (3, "n3", 9093)]
+
+
+def test_a_voter_is_removed_and_added_again(play: Play) -> None:
+    follower = next(each for each in (1, 2, 3) if play[each] is not play.controller())
+    disk = bytes([follower]) * 16
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+
+    async def work(client: RawClient) -> list[list[int]]:
+        async def voters() -> list[int]:
+            answer = await client.ask(DESCRIBE_QUORUM, 2, topics=topics)
+            return [each.replica_id for each in answer.topics[0].partitions[0].current_voters]
+
+        seen = [await voters()]
+        named = {"cluster_id": None, "voter_id": follower, "voter_directory_id": disk}
+        removed = await client.ask(REMOVE_VOTER, 0, **named)
+        assert (removed.error_code, removed.error_message) == (0, None)
+        seen.append(await voters())
+        listeners = [{"name": "CONTROLLER", "host": f"n{follower}", "port": 9093}]
+        for _ in range(50):
+            added = await client.ask(ADD_VOTER, 1, listeners=listeners, timeout=TIMEOUT_MS, **named)
+            if added.error_code != 7:  # it follows as an observer only after a moment
+                break
+        assert (added.error_code, added.error_message) == (0, None)
+        return [*seen, await voters()]
+
+    others = sorted({1, 2, 3} - {follower})
+    assert ask(play, work) == [[1, 2, 3], others, [1, 2, 3]]
