@@ -3,13 +3,14 @@ read for as long. On virtual time, so that every wait is exact."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from quorumlog import simulation
 from quorumlog.proto import admin_pb2 as pb
-from quorumlog.runtime import Runtime
+from quorumlog.runtime import Runtime, real
 from quorumlog.services import ADMIN_ALTER_CLIENT_QUOTAS
 
 from ..served_node import WAIT_MS
@@ -191,7 +192,7 @@ def test_clients_with_equal_quotas_get_equal_shares_whatever_they_send() -> None
 
     async def work(kafka: KafkaNode, runtime: Runtime) -> None:
         await set_quota(kafka)
-        sizes = {"small": RATE // 10, "large": 3 * RATE}
+        sizes = {"small": RATE // 2, "large": 3 * RATE}
         sent = dict.fromkeys(sizes, 0)
         async with runtime.tasks.scope("clients") as scope:
             for client_id, size in sizes.items():
@@ -234,3 +235,28 @@ def test_answers_under_way_leave_and_the_longest_wait_counts() -> None:
         assert runtime.clock.now_ms() - began_ms <= told[2] + 3 * NEARLY_MS
 
     with_node(work)
+
+
+@pytest.mark.parametrize("kind", ["metadata", "produce", "fetch"])
+def test_who_takes_more_of_the_brokers_time_than_its_share_has_to_wait(kind: str) -> None:
+    """Simulated code takes no time: this one is real, and does not sit the wait out."""
+
+    async def main(runtime: Runtime) -> None:
+        with TemporaryDirectory() as folder:
+            async with serving_kafka(runtime, f"{folder}/data") as kafka:
+                await create(kafka, "t")
+                # Of 10 microseconds a second there are 100 at once.
+                await set_quota(kafka, "request_percentage", 0.001)
+                for _ in range(20):
+                    if kind == "metadata":
+                        told_ms = ms_of(await ask_metadata(kafka.client))
+                    elif kind == "produce":
+                        told_ms = await produce(kafka.client, 10)
+                    else:
+                        fields = fetch_fields(12, (0, 0))
+                        told_ms = ms_of(await ask(kafka.client, FETCH, 12, "app", **fields))
+                    if told_ms:
+                        return
+                raise AssertionError("twenty requests took no time")
+
+    real.run(main)
