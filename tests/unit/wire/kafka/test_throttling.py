@@ -70,7 +70,8 @@ async def produce(client: RawClient, size: int, *, client_id: str = "app", versi
 
 
 def ms_of(answer: Any) -> int:
-    return round(answer.throttle_time.total_seconds() * 1000)
+    told_ms: int = round(answer.throttle_time.total_seconds() * 1000)
+    return told_ms
 
 
 async def ask_metadata(client: RawClient, client_id: str = "app") -> Any:
