@@ -98,12 +98,15 @@ class Step:
 
 
 def walked(message: Step, frame: memoryview, begin: int) -> Walk:
-    """Walk over a whole message, see `step_over`; raises InvalidRequest unless it ends with its
-    frame."""
+    """Walk over a whole message, see `step_over`; raises InvalidRequest unless the frame has it.
+
+    What lies behind it is cut, as the field's own brokers do not read it either: librdkafka asks
+    for all topics with three bytes too many.
+    """
     walk = Walk(frame)
     end = message.take(walk, begin)
     if end != walk.end:
-        raise InvalidRequest(f"there are {walk.end - end} bytes behind the last field")
+        walk.cuts.append(Cut(end, walk.end, b""))
     return walk
 
 

@@ -9,7 +9,7 @@ import pytest
 from quorumlog.errors import InvalidRequest
 from quorumlog.wire.kafka import messages
 from quorumlog.wire.kafka.apis import APIS
-from quorumlog.wire.kafka.claims import ELEMENTS_MAX, step_over, walked
+from quorumlog.wire.kafka.claims import ELEMENTS_MAX, Cut, step_over, walked
 
 from .any_request import OFFERED, any_message, bytes_of, schema_of
 from .raw_client import body_of
@@ -39,8 +39,8 @@ def test_every_offered_request_is_walked_to_its_very_end() -> None:
                 if size >= 0 and size != len(body):
                     with pytest.raises(InvalidRequest):
                         walked(step, memoryview(body[:size]), 0)
-            with pytest.raises(InvalidRequest, match="behind the last field"):
-                walked(step, memoryview(body + b"\0"), 0)
+            longer = walked(step, memoryview(body + b"\0\1"), 0)
+            assert longer.cuts == [Cut(len(body), len(body) + 2, b"")]
 
 
 def test_what_is_walked_over_is_what_is_decoded() -> None:
@@ -48,6 +48,13 @@ def test_what_is_walked_over_is_what_is_decoded() -> None:
     for key, version in OFFERED:
         message = any_message(schema_of(key, version), random)
         assert decoded(key, version, bytes_of(message)) == message
+
+
+def test_bytes_behind_a_request_are_not_read() -> None:
+    """librdkafka 2.16 asks for all topics so: an array of the old kind where a compact one goes."""
+    all_topics = decoded(METADATA, 13, bytes(7))
+    assert all_topics == decoded(METADATA, 13, bytes(4))
+    assert all_topics.topics is None
 
 
 @pytest.mark.parametrize(

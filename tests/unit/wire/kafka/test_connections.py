@@ -85,9 +85,6 @@ GARBAGE = {
     "an absurd compact array": framed(
         struct.pack(">hhih", PLAIN_KEY, 5, 1, -1) + b"\x00\xff\xff\xff\xff\x0f"
     ),
-    "bytes behind the body": framed(
-        request_of(PLAIN_KEY, 5, body_of(PLAIN_KEY, 5, topics("t")), correlation_id=1) + b"\x00"
-    ),
 }
 
 
