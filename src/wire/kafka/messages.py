@@ -5,7 +5,6 @@ so handlers read attributes with a default where older versions have none, and a
 fields, from which the message of the caller's version takes what it has.
 """
 
-from collections.abc import Callable
 from functools import cache
 from io import BytesIO
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 from ...errors import InvalidRequest, QuorumlogError
 from .api import Api, Fields
 from .claims import Step, Walk, step_over, walked, without_cuts
+from .schemas import Reader, reader_of, request_schema, response_schema
 from .shapes import MessageShape
 
 _THROTTLE: Final = "throttle_time"
@@ -84,24 +84,14 @@ def error_fields(error: QuorumlogError | None) -> Fields:
 
 @cache
 def _step(key: int, version: int) -> Step:
-    from kio.index import load_request_schema
-
-    return step_over(load_request_schema(key, version))
+    return step_over(request_schema(key, version))
 
 
 @cache
-def _reader(key: int, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
-    from kio.index import load_request_schema
-    from kio.serial import entity_reader
-
-    reader: Callable[[memoryview, int], tuple[Any, int]] = entity_reader(
-        load_request_schema(key, version)
-    )
-    return reader
+def _reader(key: int, version: int) -> Reader:
+    return reader_of(request_schema(key, version))
 
 
 @cache
 def _response(key: int, version: int) -> MessageShape:
-    from kio.index import load_response_schema
-
-    return MessageShape(load_response_schema(key, version))
+    return MessageShape(response_schema(key, version))

@@ -10,11 +10,10 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
-from io import BytesIO
 from typing import Any, Final
 from uuid import UUID
 
-UNKNOWN_SERVER_ERROR: Final = -1
+from .schemas import Writer, error_code, writer_of
 
 
 class Shape:
@@ -53,10 +52,8 @@ class MessageShape(Shape):
     """How plain fields become a whole message, and its bytes."""
 
     def __init__(self, schema: type[Any]) -> None:
-        from kio.serial import entity_writer
-
         super().__init__(schema)
-        self.write: Callable[[BytesIO, Any], None] = entity_writer(schema)
+        self.write: Writer = writer_of(schema)
 
 
 class _Slot:
@@ -124,19 +121,10 @@ def _uuid(raw: bytes) -> UUID | None:
     return UUID(bytes=raw) if any(raw) else None
 
 
-def _error_code(code: int) -> Any:
-    from kio.schema.errors import ErrorCode
-
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode(UNKNOWN_SERVER_ERROR)
-
-
 _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "timedelta_i32": _duration,
     "timedelta_i64": _duration,
     "datetime_i64": _time,
     "uuid": _uuid,
-    "error_code": _error_code,
+    "error_code": error_code,
 }

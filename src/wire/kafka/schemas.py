@@ -1,0 +1,80 @@
+"""The schemas of `kio`, the only module that imports it: it is loaded at the first request, and the
+schema of a key and version when that is first used."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from io import BytesIO
+from typing import Any, Final
+
+UNKNOWN_SERVER_ERROR: Final = -1
+
+Reader = Callable[[memoryview, int], tuple[Any, int]]
+Writer = Callable[[BytesIO, Any], None]
+
+_STRATEGIES: Final = "hypothesis"
+
+
+def request_schema(key: int, version: int) -> type[Any]:
+    """Return the class of a request."""
+    return _index().load_request_schema(key, version)  # type: ignore[no-any-return]
+
+
+def response_schema(key: int, version: int) -> type[Any]:
+    """Return the class of an answer."""
+    return _index().load_response_schema(key, version)  # type: ignore[no-any-return]
+
+
+def reader_of(schema: type[Any]) -> Reader:
+    """Return what makes a message of bytes from a position on, and says where it ends."""
+    reader: Reader = _serial().entity_reader(schema)
+    return reader
+
+
+def writer_of(schema: type[Any]) -> Writer:
+    """Return what writes the bytes of a message."""
+    writer: Writer = _serial().entity_writer(schema)
+    return writer
+
+
+def error_code(code: int) -> Any:
+    """Return an error code as messages carry it."""
+    known = _codes()
+    return known[code if code in known else UNKNOWN_SERVER_ERROR]
+
+
+@cache
+def _index() -> Any:
+    with _without_strategies():
+        from kio import index
+    return index
+
+
+@cache
+def _serial() -> Any:
+    with _without_strategies():
+        from kio import serial
+    return serial
+
+
+@cache
+def _codes() -> dict[int, Any]:
+    _index()
+    from kio.schema.errors import ErrorCode
+
+    return {code.value: code for code in ErrorCode}
+
+
+@contextmanager
+def _without_strategies() -> Iterator[None]:
+    """Let it find no hypothesis where that is not loaded anyway: with it, types register how tests
+    may draw them, which takes three times as long as all the rest."""
+    if _STRATEGIES in sys.modules:
+        yield
+        return
+    sys.modules[_STRATEGIES] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[_STRATEGIES]
