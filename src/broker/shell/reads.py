@@ -48,6 +48,11 @@ class _Part:
         """Whether waiting would not change it."""
         return not (self.error is None and self.preferred is None and self.diverging is None)
 
+    @property
+    def is_located(self) -> bool:
+        """Whether it is known where its records lie."""
+        return self.range is None or self.range.is_located
+
 
 class ReadFigures:
     """What reading came to since the start; times in ms."""
@@ -119,6 +124,30 @@ class Reads:
         size = sum(one.size for one in found)
         self.figures.answered(size, self._clock.now_ms() - began_ms, waited=waited)
         return found
+
+    def find_nowait(
+        self, specs: Sequence[FetchSpec], *, min_bytes: int, max_bytes: int
+    ) -> list[FoundRecords] | None:
+        """Do as `find` does for a fetch that need not wait: for records, for a log to open, or for
+        the device. Returns None for one that must; `min_bytes` of 0 waits for no records."""
+        parts = []
+        for spec in specs:
+            part = _Part(spec)
+            try:
+                part.replica = self._find(spec.topic, spec.partition, spec.topic_id)
+                if not part.replica.is_open:
+                    return None
+                part.replica.check_open()
+            except QuorumlogError as error:
+                part.replica, part.error = None, error
+            parts.append(part)
+        size = _plan(parts, max_bytes)
+        is_answer = size >= min_bytes or self._stopping or any(part.is_final for part in parts)
+        if not is_answer or not all(part.is_located for part in parts):
+            _release(parts)
+            return None
+        self.figures.answered(size, 0, waited=False)
+        return [_located(part) for part in parts]
 
     async def _planned(
         self, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int
@@ -213,33 +242,16 @@ class Reads:
             return FetchOutcome(spec, -1, -1, -1, b"", spec.offset, error)
 
     async def _found(self, part: _Part) -> FoundRecords:
-        spec, replica, taken = part.spec, part.replica, part.range
+        taken = part.range
         try:
-            if part.error is not None:
-                raise part.error
-            assert replica is not None, f"{spec} has neither a replica nor an error"
             if taken is not None:
                 await self._directory.locate(taken)
                 if not taken.size:  # only the lane could tell
                     _release((part,))
-                    taken = None
-            log, high_watermark = replica.log, replica.partition.high_watermark
-            found = FoundRecords(
-                spec,
-                high_watermark,
-                min(high_watermark, log.last_stable_offset),
-                log.log_start_offset,
-                taken,
-                diverging=part.diverging,
-                preferred_replica=part.preferred,
-            )
-            if spec.committed_only and taken is not None:
-                aborted = log.aborted_transactions(spec.offset, taken.next_offset)
-                found.aborted = [(each.producer_id, each.first_offset) for each in aborted]
-            return found
+            return _located(part)
         except QuorumlogError as error:
             _release((part,))
-            return FoundRecords(spec, error=error)
+            return FoundRecords(part.spec, error=error)
 
     async def _list_offset(self, spec: OffsetSpec) -> OffsetOutcome:
         try:
@@ -264,6 +276,27 @@ class Reads:
             return OffsetOutcome(spec, found.offset, found.timestamp, found.leader_epoch)
         except QuorumlogError as error:
             return OffsetOutcome(spec, -1, -1, -1, error)
+
+
+def _located(part: _Part) -> FoundRecords:
+    """Return what a part has found, with its range, which is located."""
+    spec, replica, taken = part.spec, part.replica, part.range
+    if part.error is not None or replica is None:
+        return FoundRecords(spec, error=part.error)
+    log, high_watermark = replica.log, replica.partition.high_watermark
+    found = FoundRecords(
+        spec,
+        high_watermark,
+        min(high_watermark, log.last_stable_offset),
+        log.log_start_offset,
+        taken,
+        diverging=part.diverging,
+        preferred_replica=part.preferred,
+    )
+    if spec.committed_only and taken is not None:
+        aborted = log.aborted_transactions(spec.offset, taken.next_offset)
+        found.aborted = [(each.producer_id, each.first_offset) for each in aborted]
+    return found
 
 
 def _plan(parts: Sequence[_Part], max_bytes: int) -> int:

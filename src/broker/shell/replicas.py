@@ -523,6 +523,12 @@ class ReplicaManager:
             specs, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
         )
 
+    def find_nowait(
+        self, specs: Sequence[FetchSpec], *, min_bytes: int, max_bytes: int
+    ) -> list[FoundRecords] | None:
+        """Find what can be found without waiting, None: not enough; see `Reads.find_nowait`."""
+        return self._reads.find_nowait(specs, min_bytes=min_bytes, max_bytes=max_bytes)
+
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
         """Translate positions into offsets; see `Reads.list_offsets`."""
         return await self._reads.list_offsets(specs)

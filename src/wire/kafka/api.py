@@ -128,8 +128,8 @@ class Api:
     handle: Handle
     read: Read | None = None  # (version, body) -> Call.body; None: the schema's message
     advertised_low: int | None = None  # None: `low`
-    begin: Callable[[Door, Call, Done], None] | None = None  # the hot path, instead of `handle`:
-    # takes no task, and calls `Done` once, maybe before it returns; what it raises is a failure
+    begin: Callable[[Door, Call, Done], bool] | None = None  # the hot path: takes no task, and
+    # calls `Done` once, maybe before it returns; False: this one needs `handle`
     opening: Callable[[Door, Call], Coroutine[Any, Any, None] | None] | None = None  # what is to be
     # waited for before `begin`, None: nothing
     begins_in_order: bool = False  # `begin` gives the request its place, so that the next one of

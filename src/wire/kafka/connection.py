@@ -43,7 +43,7 @@ class Request:
 
     __slots__ = (
         *("answer", "api", "begin", "call", "failure", "frame", "header", "held", "is_done"),
-        *("is_placed", "task", "taken_ms", "version", "work_us"),
+        *("is_placed", "task", "taken_ms", "version", "work_began_us", "work_us"),
     )
 
     def __init__(self, frame: memoryview, header: RequestHeader, api: Api) -> None:
@@ -55,6 +55,7 @@ class Request:
         self.held = len(frame)  # bytes of the server's memory
         self.taken_ms = 0  # Clock.now_ms() when it was cut out
         self.work_us = 0  # for which it kept the loop
+        self.work_began_us: int | None = None  # it keeps the loop since then
         self.task: asyncio.Task[None] | None = None
         self.call: Call | None = None  # once it is decoded
         self.is_placed = False  # the next one of its kind may begin
@@ -209,7 +210,7 @@ class KafkaConnection:
         if self._mute is not None or self._is_closing or self._invalid is not None:
             return False
         settings, memory = self._server.door.settings, self._server.memory
-        if memory.is_full:
+        if memory.is_full and not self._large_held:  # which has its memory, and goes on
             memory.wait(self, self._go_on)
             return False
         return (
@@ -312,17 +313,19 @@ class KafkaConnection:
         begin = request.api.begin
         assert begin is not None, f"{request.api.name} has a hot path"
         door = self._server.door
-        began_us = door.runtime.clock.busy_us() if door.throttling.counts_work else 0
+        if door.throttling.counts_work:
+            request.work_began_us = door.runtime.clock.busy_us()
         try:
-            begin(door, call, partial(self._done, request))
+            if not begin(door, call, partial(self._done, request)):
+                request.task = self._server.spawn(self._work_on(request))
         except Exception as error:
             self._fail(request, error)
-        if door.throttling.counts_work:
-            request.work_us = door.runtime.clock.busy_us() - began_us
+        self._worked(request)
         request.is_placed = True
 
     def _done(self, request: Request, outcome: Answer | Exception) -> None:
         """A request of the hot path has its answer."""
+        self._worked(request)
         if isinstance(outcome, Exception):
             self._fail(request, outcome)
         else:
@@ -332,6 +335,12 @@ class KafkaConnection:
             _release(request.answer)
         else:
             self._go_on()
+
+    def _worked(self, request: Request) -> None:
+        """Add up what a request has kept the loop for, up to here."""
+        if request.work_began_us is not None:
+            request.work_us += self._server.door.runtime.clock.busy_us() - request.work_began_us
+            request.work_began_us = None
 
     def _fail(self, request: Request, error: Exception) -> None:
         """A request ends its connection, and no other."""
@@ -348,7 +357,7 @@ class KafkaConnection:
             if self._server.door.throttling.counts_work:
                 measured = Measured(answering, self._server.door.runtime.clock.busy_us)
                 request.answer = await measured
-                request.work_us = measured.work_us
+                request.work_us += measured.work_us
             else:
                 request.answer = await answering
         except Exception as error:  # the one place where a broken handler ends; the node goes on
@@ -360,7 +369,9 @@ class KafkaConnection:
             self._go_on()
 
     async def _answer_of(self, request: Request) -> Answer:
-        call = request.call = self._call(request, await self._body(request))
+        call = request.call  # the hot path has made it
+        if call is None:
+            call = request.call = self._call(request, await self._body(request))
         return await request.api.handle(self._server.door, call)
 
     def _call(self, request: Request, body: Any) -> Call:

@@ -9,7 +9,7 @@ from typing import Final
 
 from ....broker import FetchSpec, FoundRecords
 from ....errors import InvalidRequest, Overloaded, QuorumlogError
-from ..api import Api, Call, Door, FileRange, Part
+from ..api import Api, Call, Done, Door, FileRange, Part
 from ..charging import fetch_bytes_max
 from ..hot.codes import fetch_code
 from ..hot.fetch import (
@@ -115,44 +115,86 @@ class FetchAnswer:
                     found.release()
 
 
+class _Asked:
+    """A request with its topics' names looked up."""
+
+    def __init__(self, door: Door, call: Call) -> None:
+        request: FetchRequest = call.body
+        self._door = door
+        self._call = call
+        self._named = [(topic, _name(door, topic)) for topic in request.topics]
+        self.specs = [
+            _spec(request, topic, name, part)
+            for topic, name in self._named
+            if name is not None
+            for part in topic.parts
+        ]
+        self.max_bytes = fetch_bytes_max(door, call, max(request.max_bytes, 0))
+        self.min_bytes = min(request.min_bytes, self.max_bytes)  # more could never come
+        # What fails is answered at once, and so is nothing.
+        is_whole = all(name is not None for _, name in self._named)
+        waits = is_whole and bool(self.specs)
+        self.max_wait_ms = min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX) if waits else 0
+
+    def answer(self, found: Sequence[FoundRecords]) -> FetchAnswer:
+        """Return the answer of what was found."""
+        rest = iter(found)
+        topics: list[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]] = []
+        for topic, name in self._named:
+            if name is None:
+                unknown = [FetchResult(part.partition, UNKNOWN_TOPIC_ID) for part in topic.parts]
+                topics.append((topic, unknown))
+            else:
+                topics.append((topic, [next(rest) for _ in topic.parts]))
+        errors = [one.error for one in found if one.error is not None]
+        endpoints = endpoints_of(self._door, self._call, errors) if errors else ()
+        return FetchAnswer(self._call.version, topics, endpoints=endpoints)
+
+
+def begin(door: Door, call: Call, done: Done) -> bool:
+    """Answer what is in the page cache now."""
+    refusal = _refusal(call)
+    if refusal is not None:
+        done(refusal)
+        return True
+    asked = _Asked(door, call)
+    found = door.replicas.find_nowait(
+        asked.specs,
+        min_bytes=asked.min_bytes if asked.max_wait_ms else 0,
+        max_bytes=asked.max_bytes,
+    )
+    if found is None:
+        return False
+    done(asked.answer(found))
+    return True
+
+
 async def fetch(door: Door, call: Call) -> FetchAnswer:
     """Find what each partition has, waiting for `min_bytes` up to `max_wait_ms`."""
+    refusal = _refusal(call)
+    if refusal is not None:
+        return refusal
+    asked = _Asked(door, call)
+    try:
+        found = await door.replicas.find(
+            asked.specs,
+            max_wait_ms=asked.max_wait_ms,
+            min_bytes=asked.min_bytes,
+            max_bytes=asked.max_bytes,
+        )
+    except Overloaded as error:
+        return _refused(call, error)
+    return asked.answer(found)
+
+
+def _refusal(call: Call) -> FetchAnswer | None:
+    """Return the answer to what is not offered."""
     request: FetchRequest = call.body
     if request.session_id != NO_SESSION and request.session_epoch != FINAL_EPOCH:
         return FetchAnswer(call.version, [], error_code=SESSION_ID_NOT_FOUND)
     if request.replica_id >= 0:
-        return _refused(call, request, InvalidRequest("replicas follow by another way here"))
-    named = [(topic, _name(door, topic)) for topic in request.topics]
-    specs = [
-        _spec(request, topic, name, part)
-        for topic, name in named
-        if name is not None
-        for part in topic.parts
-    ]
-    max_bytes = fetch_bytes_max(door, call, max(request.max_bytes, 0))
-    try:
-        found = iter(
-            await door.replicas.find(
-                specs,
-                max_wait_ms=_wait_ms(request, is_whole=len(specs) == _count(request)),
-                min_bytes=min(request.min_bytes, max_bytes),
-                max_bytes=max_bytes,
-            )
-        )
-    except Overloaded as error:
-        return _refused(call, request, error)
-    topics: list[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]] = []
-    errors = []
-    for topic, name in named:
-        if name is None:
-            topics.append(
-                (topic, [FetchResult(p.partition, UNKNOWN_TOPIC_ID) for p in topic.parts])
-            )
-            continue
-        results = [next(found) for _ in topic.parts]
-        errors += [one.error for one in results if one.error is not None]
-        topics.append((topic, results))
-    return FetchAnswer(call.version, topics, endpoints=endpoints_of(door, call, errors))
+        return _refused(call, InvalidRequest("replicas follow by another way here"))
+    return None
 
 
 def _name(door: Door, topic: FetchTopic) -> str | None:
@@ -161,17 +203,6 @@ def _name(door: Door, topic: FetchTopic) -> str | None:
         return topic.name
     found = door.image.topic_of_id(topic.topic_id)
     return None if found is None else found.name
-
-
-def _count(request: FetchRequest) -> int:
-    return sum(len(topic.parts) for topic in request.topics)
-
-
-def _wait_ms(request: FetchRequest, *, is_whole: bool) -> int:
-    """How long records may be waited for; what fails is answered at once, and so is nothing."""
-    if not is_whole or not request.topics:
-        return 0
-    return min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX)
 
 
 def _spec(request: FetchRequest, topic: FetchTopic, name: str, part: FetchPart) -> FetchSpec:
@@ -207,8 +238,9 @@ def _result(part: FetchPart, found: FoundRecords) -> FetchResult:
     )
 
 
-def _refused(call: Call, request: FetchRequest, error: QuorumlogError) -> FetchAnswer:
+def _refused(call: Call, error: QuorumlogError) -> FetchAnswer:
     """Answer every partition with one error."""
+    request: FetchRequest = call.body
     code = fetch_code(error)
     return FetchAnswer(
         call.version,
@@ -226,5 +258,6 @@ API: Final = Api(
     high=18,
     flexible=FLEXIBLE,
     handle=fetch,
+    begin=begin,
     read=read_fetch,
 )

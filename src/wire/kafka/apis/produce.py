@@ -143,9 +143,10 @@ class _InFlight:
             self._done(errors[0] if errors else None)
 
 
-def begin(door: Door, call: Call, done: Done) -> None:
+def begin(door: Door, call: Call, done: Done) -> bool:
     """Append every partition's batches, and answer when they are held as `acks` says."""
     _InFlight(door, call, done).begin()
+    return True
 
 
 def opening(door: Door, call: Call) -> Coroutine[Any, Any, None] | None:

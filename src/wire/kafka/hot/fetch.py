@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 from .leaders import Endpoint, Leader, encode_endpoints, encode_leader
 from .primitives import (
     I32,
-    check_end,
     count_of,
     cut_short,
     read_count,
@@ -105,7 +104,7 @@ class FetchResult(NamedTuple):
 
 
 def read_fetch(version: int, body: memoryview) -> FetchRequest:
-    """Read a request; raises InvalidRequest."""
+    """Read a request; raises InvalidRequest. What lies behind it is not looked at."""
     flexible = version >= FLEXIBLE
     at, replica_id = 0, CONSUMER
     if version < 15:
@@ -132,7 +131,6 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
         rack, at = read_string(body, at, flexible=flexible)
     if flexible:
         replica_id, at = _read_tags(version, body, at, replica_id)
-    check_end(body, at)
     return FetchRequest(
         replica_id,
         max_wait_ms,

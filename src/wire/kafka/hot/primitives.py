@@ -126,12 +126,6 @@ def skip_tags(body: memoryview, at: int) -> int:
     return at
 
 
-def check_end(body: memoryview, at: int) -> None:
-    """Raise InvalidRequest unless the body ends here."""
-    if at != len(body):
-        raise InvalidRequest(f"the request has {len(body) - at} bytes behind its end")
-
-
 def cut_short() -> InvalidRequest:
     """What to say of a request that ends too early."""
     return InvalidRequest("the request ends in the middle of a field")

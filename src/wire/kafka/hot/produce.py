@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from .leaders import Endpoint, Leader, encode_endpoints, encode_leader
 from .primitives import (
     I32,
-    check_end,
     count_of,
     cut_short,
     read_bytes,
@@ -76,7 +75,7 @@ class ProduceResult(NamedTuple):
 
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
-    """Read a request; raises InvalidRequest."""
+    """Read a request; raises InvalidRequest. What lies behind it is not looked at."""
     flexible = version >= FLEXIBLE
     transactional_id, at = read_string(body, 0, flexible=flexible)
     try:
@@ -90,7 +89,6 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
         topics.append(topic)
     if flexible:
         at = skip_tags(body, at)
-    check_end(body, at)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

@@ -416,8 +416,7 @@ def test_every_cut_of_a_produce_request_is_refused(version: int) -> None:
     for end in range(len(body)):
         with pytest.raises(InvalidRequest):
             read_produce(version, memoryview(body)[:end])
-    with pytest.raises(InvalidRequest, match="1 bytes behind"):
-        read_produce(version, memoryview(body + b"\x00"))
+    assert read_produce(version, memoryview(body + b"more")).acks == 1  # some clients send more
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12, 18])
@@ -451,8 +450,7 @@ def test_every_cut_of_a_fetch_request_is_refused(version: int) -> None:
     for end in range(len(body)):
         with pytest.raises(InvalidRequest):
             read_fetch(version, memoryview(body)[:end])
-    with pytest.raises(InvalidRequest, match="1 bytes behind"):
-        read_fetch(version, memoryview(body + b"\x00"))
+    assert read_fetch(version, memoryview(body + b"more")).replica_id == 5
 
 
 @pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\x00\x0f\x42\x41", b"\x00\x00\x00\x09"])
