@@ -152,6 +152,11 @@ class SimConnection:
         """Return when the connection is over and the protocol knows."""
         await asyncio.shield(self._told)
 
+    def look_for_reset(self) -> None:
+        """End where the other side has ended it before anybody here was told of such things."""
+        if self._end.knows:
+            self._on_broken("connection reset by peer")
+
     # --- sending ---
 
     def _enqueue(self, item: memoryview | _Range, size: int) -> None:
@@ -314,4 +319,5 @@ async def connect_bytes(
     end = await fabric.connect(process, address, "bytes", CONNECT_PATIENCE_MS)
     connection = _connection(fabric, end, local=fabric.caller_name(process))
     connection.start(factory)
+    connection.look_for_reset()
     return connection

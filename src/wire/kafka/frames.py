@@ -73,7 +73,7 @@ class FrameReader:
         if self._large is not None:
             if self._large_end < len(self._large):
                 return None
-            frame, self._large = self._large, None
+            frame, self._large = self._large.toreadonly(), None
             return frame
         come = self._end - self._start
         if come < SIZE.size:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from quorumlog.errors import AddressInUse, NotSent
+from quorumlog.errors import AddressInUse, Lost, NotSent
 from quorumlog.runtime import ByteConnection, File, Listener, Runtime
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
@@ -220,6 +220,32 @@ def test_abort_drops_what_is_queued_and_resets_the_peer(run: Run) -> None:
             assert len(server.got) < 100 << 20
             assert isinstance(server.errors[0], Exception)
             assert [len(server.errors), len(caller.errors)] == [1, 1]
+
+    run(main)
+
+
+def test_a_connection_that_is_aborted_when_it_is_accepted_ends_at_the_caller(run: Run) -> None:
+    """Or it was never made: the reset may come before anybody here knows of the connection."""
+
+    async def main(runtime: Runtime) -> None:
+        def refuse(connection: ByteConnection) -> Peer:
+            connection.abort()
+            return Peer(connection)
+
+        listener = await runtime.network.listen_bytes("127.0.0.1:0", refuse)
+        for _ in range(20):
+            callers: list[Peer] = []
+
+            def call(connection: ByteConnection, callers: list[Peer] = callers) -> Peer:
+                callers.append(Peer(connection))
+                return callers[0]
+
+            try:
+                await runtime.network.connect_bytes(listener.address, call)
+            except Lost:
+                continue
+            await callers[0].wait(lambda callers=callers: bool(callers[0].errors))
+        await listener.close(0)
 
     run(main)
 
