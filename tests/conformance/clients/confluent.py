@@ -40,6 +40,7 @@ from ..driving import (
     Sent,
 )
 
+POLLED_MAX: Final = 5000
 NO_OFFSET: Final = -1001  # librdkafka's word for "not known"
 
 
@@ -222,14 +223,15 @@ class ConfluentReader:
         self._consumer.resume([TopicPartition(self._topic, partition)])
 
     def poll(self, within_s: float) -> list[Found]:
-        found = []
-        message = self._consumer.poll(within_s)
-        while message is not None and len(found) < 5000:
+        found: list[Found] = []
+        while len(found) < POLLED_MAX:
+            message = self._consumer.poll(0 if found else within_s)
+            if message is None:
+                break
             error = message.error()
             if error is not None:
                 raise refused(error)
             found.append(_found(message))
-            message = self._consumer.poll(0)
         return found
 
 
