@@ -9,6 +9,7 @@ for is found here; the waiting is the connection's.
 encoding. What it waited for is not in it, nor what other tasks and threads did for it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
@@ -78,7 +79,7 @@ class Measured(Generic[T]):
                 self.work_us += self._now_us() - began_us
             try:
                 yield awaited
-            except BaseException as error:  # cancellation goes on to where the work waits
+            except (Exception, asyncio.CancelledError) as error:  # for who waits in the work
                 send = _thrower(steps, error)
             else:
                 send = steps.__next__
