@@ -98,7 +98,11 @@ def describe_broker(
     if found.kafka_listeners:
         typer.echo(f"for Kafka clients: {_listeners_text(found)}")
     for directory in directories:
-        typer.echo(f"{directory.path}: {size_text(directory.size_bytes)} of records")
+        free, capacity = size_text(directory.free_bytes), size_text(directory.capacity_bytes)
+        typer.echo(
+            f"{directory.path}: {size_text(directory.size_bytes)} of records,"
+            f" {free} of {capacity} free"
+        )
         print_table(
             ("topic", "partition", "bytes", "log start", "log end", "error"),
             [
@@ -179,6 +183,8 @@ def _directory_json(directory: "LogDir") -> dict[str, Any]:
     return {
         "path": directory.path,
         "size_bytes": directory.size_bytes,
+        "capacity_bytes": directory.capacity_bytes,
+        "free_bytes": directory.free_bytes,
         "logs": [
             {
                 "topic": each.topic,

@@ -357,22 +357,20 @@ class LogDirDescription(_message.Message):
     def __init__(self, path: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogDescription, _Mapping[str, object]]]] = ..., capacity_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ...) -> None: ...
 
 class LogDescription(_message.Message):
-    __slots__ = ("topic", "partition", "size_bytes", "log_start_offset", "log_end_offset", "error", "lag")
+    __slots__ = ("topic", "partition", "size_bytes", "log_start_offset", "log_end_offset", "error")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
-    LAG_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     size_bytes: int
     log_start_offset: int
     log_end_offset: int
     error: _errors_pb2.Error
-    lag: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., lag: _Optional[int] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
 
 class DeleteRecordsRequest(_message.Message):
     __slots__ = ("partitions", "min_metadata_offset")

@@ -63,6 +63,8 @@ class LogDir:
     broker: int
     path: str  # on the broker's machine
     logs: tuple[LogSize, ...]  # by topic and partition
+    capacity_bytes: int  # of its file system, used or not
+    free_bytes: int  # what the broker may still use of them
 
     @property
     def size_bytes(self) -> int:
@@ -137,4 +139,6 @@ def log_dir_of_answer(broker: int, directory: admin_pb2.LogDirDescription) -> Lo
             )
             for log in directory.logs
         ),
+        capacity_bytes=directory.capacity_bytes,
+        free_bytes=directory.free_bytes,
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ...broker import DeletionSpec
 from ...broker.shell.replicas import ReplicaManager
-from ...errors import InvalidRequest, UnknownTopicOrPartition
+from ...errors import InvalidRequest, StorageError, UnknownTopicOrPartition
 from ...ids import ClusterId, NodeId
 from ...metadata import check_topic_name, describe_features, describe_topic
 from ...metadata.shell.publisher import MetadataPublisher
@@ -80,6 +80,7 @@ class AdminService:
         self.partitions = PartitionAdmin(self._metadata, replicas, node_id=node_id)
         self.quotas = QuotaAdmin(self._metadata)
         self._replicas = replicas
+        self._files = runtime.files
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._data_dir = data_dir
@@ -237,12 +238,23 @@ class AdminService:
             check_topic_name(name)
             if self._metadata.image.topic(name) is None:
                 raise _unknown(name)
-        left_ms = self._metadata.left_ms(context) - ANSWER_MS
-        sizes = await self._replicas.log_sizes(frozenset(request.topics), timeout_ms=left_ms)
-        directory = admin_pb2.LogDirDescription(
-            path=self._data_dir, logs=[log_description(size) for size in sizes]
-        )
+        directory = self._directory()
+        if not request.directories_only:
+            left_ms = self._metadata.left_ms(context) - ANSWER_MS
+            sizes = await self._replicas.log_sizes(frozenset(request.topics), timeout_ms=left_ms)
+            directory.logs.extend(map(log_description, sizes))
         return admin_pb2.DescribeLogDirsResponse(broker=self._node_id, directories=[directory])
+
+    def _directory(self) -> admin_pb2.LogDirDescription:
+        path, files = self._data_dir, self._files
+        try:
+            return admin_pb2.LogDirDescription(
+                path=path,
+                capacity_bytes=files.capacity_bytes(path),
+                free_bytes=files.free_bytes(path),
+            )
+        except OSError as error:
+            raise StorageError(f"{path} cannot be looked at: {error.strerror or error}") from error
 
     async def delete_records(
         self, request: admin_pb2.DeleteRecordsRequest, context: CallContext

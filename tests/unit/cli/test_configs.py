@@ -171,6 +171,7 @@ def test_brokers_are_listed_and_described(address: str, folder: Path) -> None:
     assert invoke("topics", "create", "d", "-p", "2", address=address).exit_code == 0
     expected = {
         "id": 1, "grpc": address, "rack": "r1", "state": "active", "is_controller": True,
+        "kafka": {},
     }  # fmt: skip
     (listed,) = read("brokers", "list", address=address)
     assert listed.pop("broker_epoch") >= 0
@@ -180,6 +181,7 @@ def test_brokers_are_listed_and_described(address: str, folder: Path) -> None:
     assert broker.pop("broker_epoch") >= 0
     assert broker == expected
     assert directory["path"] == f"{folder}/data"
+    assert directory["capacity_bytes"] >= directory["free_bytes"] > directory["size_bytes"]
     assert [log["partition"] for log in directory["logs"] if log["topic"] == "d"] == [0, 1]
     assert address in invoke("brokers", "list", address=address).stdout
     assert f"{folder}/data" in invoke("brokers", "describe", "1", address=address).stdout

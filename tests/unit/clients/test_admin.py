@@ -299,6 +299,7 @@ def test_log_directories_tell_every_partition_used_or_not(with_log: With) -> Non
         assert places == [("a", 0, 0), ("b", 0, 0), ("b", 1, 1)]
         assert directory.logs[0].size_bytes == 0
         assert directory.size_bytes == directory.logs[2].size_bytes > 100
+        assert directory.capacity_bytes >= directory.free_bytes > directory.size_bytes
         (some,) = await log.admin.describe_log_dirs(["a"], broker=1)
         assert [each.topic for each in some.logs] == ["a"]
 

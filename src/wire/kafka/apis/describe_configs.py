@@ -26,7 +26,7 @@ async def describe_configs(door: Door, call: Call) -> Answer:
     )
     results: list[Fields] = []
     for resource in resources:
-        described = too_many
+        described: Sequence[Fields] | QuorumlogError = too_many
         if len(resources) <= RESOURCES_MAX:
             described = await outcome(_describe(door, call, resource))
         if isinstance(described, QuorumlogError):

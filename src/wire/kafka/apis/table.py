@@ -15,6 +15,7 @@ from .delete_topics import API as DELETE_TOPICS
 from .describe_client_quotas import API as DESCRIBE_CLIENT_QUOTAS
 from .describe_cluster import API as DESCRIBE_CLUSTER
 from .describe_configs import API as DESCRIBE_CONFIGS
+from .describe_log_dirs import API as DESCRIBE_LOG_DIRS
 from .describe_producers import API as DESCRIBE_PRODUCERS
 from .describe_quorum import API as DESCRIBE_QUORUM
 from .describe_topic_partitions import API as DESCRIBE_TOPIC_PARTITIONS
@@ -46,6 +47,7 @@ APIS: Final[tuple[Api, ...]] = (
     OFFSET_FOR_LEADER_EPOCH,
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
+    DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
     ELECT_LEADERS,
     INCREMENTAL_ALTER_CONFIGS,

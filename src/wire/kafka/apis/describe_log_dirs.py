@@ -1,0 +1,81 @@
+"""DescribeLogDirs: what partitions take on this broker's disk (KIP-113, KIP-827).
+
+Null asks for all partitions. Those that are named and not here are left out, known or not. A log
+that could not be used is left out too, and its error is the directory's. No replica is on its way
+between directories, and none is behind what is committed here.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ....errors import QuorumlogError
+from ....proto import admin_pb2 as pb
+from ..api import Answer, Api, Call, Door, Fields
+from ..messages import code_of
+from ..parts import by_topic, outcome
+
+FIRST_WITH_ERROR: Final = 3
+"""The first version that has an error of the whole; before, a directory without a name has it."""
+
+
+async def describe_log_dirs(door: Door, call: Call) -> Answer:
+    """Describe the directories; logs that nobody has used are opened for it."""
+    wanted = _wanted(call.body)
+    request = pb.DescribeLogDirsRequest()
+    if wanted is not None:
+        request.topics.extend(name for name in wanted if door.image.topic(name) is not None)
+        request.directories_only = not request.topics
+    answer = await outcome(door.admin.describe_log_dirs(request, call.context))
+    if isinstance(answer, QuorumlogError):
+        code = code_of(answer)
+        nameless = {"error_code": code, "log_dir": ""}
+        return {
+            "error_code": code,
+            "results": [nameless] if call.version < FIRST_WITH_ERROR else [],
+        }
+    return {
+        "error_code": 0,
+        "results": [_directory(directory, wanted) for directory in answer.directories],
+    }
+
+
+def _wanted(body: Any) -> Mapping[str, set[int]] | None:
+    if body.topics is None:
+        return None
+    wanted: dict[str, set[int]] = {}
+    for topic in body.topics:
+        wanted.setdefault(topic.topic, set()).update(topic.partitions)
+    return wanted
+
+
+def _directory(
+    directory: pb.LogDirDescription, wanted: Mapping[str, Iterable[int]] | None
+) -> Fields:
+    logs = [
+        log
+        for log in directory.logs
+        if wanted is None or log.partition in wanted.get(log.topic, ())
+    ]
+    errors = (log.error.code for log in logs if log.HasField("error"))
+    sizes = (
+        (
+            log.topic,
+            {"partition_index": log.partition, "partition_size": log.size_bytes, **NOT_MOVED},
+        )
+        for log in logs
+        if not log.HasField("error")
+    )
+    return {
+        "error_code": next(errors, 0),
+        "log_dir": directory.path,
+        "topics": by_topic(sizes, topic_as="name", partitions_as="partitions"),
+        "total_bytes": directory.capacity_bytes,
+        "usable_bytes": directory.free_bytes,
+    }
+
+
+NOT_MOVED: Final = {"offset_lag": 0, "is_future_key": False}
+
+API: Final = Api(
+    key=35, name="DescribeLogDirs", low=1, high=5, flexible=2, handle=describe_log_dirs
+)
