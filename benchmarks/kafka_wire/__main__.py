@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import uvloop
-from benchmarks.kafka_wire import throughput
+from benchmarks.kafka_wire import latency, starts, throughput
 from benchmarks.kafka_wire.cases import kinds
 from benchmarks.kafka_wire.systems import Kind
 from benchmarks.raft.result import keep, machine
@@ -50,13 +50,50 @@ async def loads(
         found, folder, run, rounds=options.rounds, warm_rounds=options.warm_rounds
     )
     result = throughput.summary(measured, run)
-    for each in result["compared"]:
-        verdict = "reached" if each["met"] else "missed"
-        print(f"{each['what']}: {each['ratio']:.2f}, goal {each['goal']} {verdict}")
+    say(result["compared"])
     return result
 
 
-PARTS: dict[str, Part] = {"throughput": one_broker, "replicas": three_brokers}
+async def at_rates(
+    found: Sequence[Kind], folder: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Waits at fixed rates."""
+    measured = await latency.measure(
+        found,
+        folder,
+        seconds=options.seconds,
+        rounds=options.rounds,
+        warm_rounds=options.warm_rounds,
+    )
+    result = latency.summary(measured, seconds=options.seconds)
+    say(result["compared"])
+    return result
+
+
+async def beginnings(
+    found: Sequence[Kind], folder: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Starts and rest."""
+    rest_s = 0.2 if options.quick else starts.REST_S
+    measured = await starts.measure(found, folder, rounds=options.rounds, rest_s=rest_s)
+    result = starts.summary(measured)
+    say(result["compared"])
+    return result
+
+
+def say(compared: Sequence[dict[str, Any]]) -> None:
+    """Ratios with their goals."""
+    for each in compared:
+        verdict = "reached" if each["met"] else "missed"
+        print(f"{each['what']}: {each['ratio']:.2f}, goal {each['goal']} {verdict}")
+
+
+PARTS: dict[str, Part] = {
+    "throughput": one_broker,
+    "replicas": three_brokers,
+    "latency": at_rates,
+    "starts": beginnings,
+}
 
 
 def parsed() -> argparse.Namespace:

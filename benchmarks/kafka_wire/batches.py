@@ -7,6 +7,7 @@ number of them, and a place in the log says which batch stands there.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.kafka_wire.wire import FETCH, PRODUCE, Leader, fetch_fields, frame_of
 
@@ -185,17 +186,18 @@ def produce_frame(
     topic: str, partition: int, batch: bytes, *, acks: str, correlation_id: int
 ) -> bytes:
     """A request that writes one batch."""
-    return frame_of(
-        PRODUCE,
-        {
-            "acks": ACKS[acks],
-            "timeout": TIMEOUT_MS,
-            "topic_data": [
-                {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
-            ],
-        },
-        correlation_id=correlation_id,
-    )
+    fields = produce_fields(topic, partition, batch, acks=acks)
+    return frame_of(PRODUCE, fields, correlation_id=correlation_id)
+
+
+def produce_fields(topic: str, partition: int, batch: bytes, *, acks: str) -> dict[str, Any]:
+    """What it says."""
+    data = [{"index": partition, "records": batch}]
+    return {
+        "acks": ACKS[acks],
+        "timeout": TIMEOUT_MS,
+        "topic_data": [{"name": topic, "partition_data": data}],
+    }
 
 
 def fetch_frame(topic: str, partition: int, *, max_bytes: int) -> tuple[bytes, int]:

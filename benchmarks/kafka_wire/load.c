@@ -177,7 +177,7 @@ static void produce(struct connection *c) {
 static void fetch(struct connection *c) {
     for (;;) {
         if (!c->frame_left) {
-            if (!is_sending || c->asked - c->done >= c->window) break;
+            if ((!is_sending && c->kind == FETCH) || c->asked - c->done >= c->window) break;
             int64_t offset = htobe64(c->next_offset);
             memcpy(c->frame + c->offset_at, &offset, sizeof offset);
             c->frame_left = c->size;

@@ -1,5 +1,6 @@
 """What a system under test is to the parts of this benchmark, and which there are here."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from types import TracebackType
 from typing import Protocol, TypeAlias
 
 from benchmarks.kafka_wire.wire import Asker, Leader
-from benchmarks.raft.processes import Member
+from benchmarks.raft.processes import TICKS, Member
 
 PAGE_KB = 1024
 
@@ -133,6 +134,16 @@ def remove_topic(subject: Subject, name: str) -> None:
     """Remove a topic, so that its bytes need not go to the disk."""
     with Asker(subject.system.port) as asker:
         asker.delete_topic(name)
+
+
+def started_s(system: System) -> float:
+    """When the first of its processes was started, as time.perf_counter() counts, to 10 ms."""
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME) - time.perf_counter()
+    ticks = []
+    for pid in system.pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks.append(int(fields[19]))
+    return min(ticks) / TICKS - since_boot
 
 
 def resident_mb(system: System) -> float:
