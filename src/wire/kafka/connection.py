@@ -146,7 +146,9 @@ class KafkaConnection:
         """End this connection if nothing has moved for too long."""
         settings = self._server.door.settings
         if self._is_over:
-            self._connection.abort()  # it had its time to send what was queued
+            if not self._has_moved:
+                self._connection.abort()  # nobody reads what is still queued
+            self._has_moved = False
             return
         if self._has_moved or self._mute is not None or self._under_way:
             self._has_moved = False
@@ -509,6 +511,7 @@ class KafkaConnection:
         if why is not None:
             self._server.tell(reason, self.client, why)
         self._drop()
+        self._has_moved = True
         if reason in (IDLE, SLOW):  # it does not read either
             self._connection.abort()
         else:

@@ -12,6 +12,7 @@ from quorumlog.broker.quotas import Throttling
 from quorumlog.errors import Lost
 from quorumlog.metadata.client_quotas import REQUEST_PERCENTAGE
 from quorumlog.runtime import Runtime
+from quorumlog.wire.kafka import KafkaServer
 from quorumlog.wire.kafka.api import Answer, Api, Call, Door
 
 from ..served_node import Run
@@ -151,6 +152,38 @@ def test_a_client_that_never_reads_is_read_no_more_and_ends_when_it_stays_so() -
                 assert await is_served(good)
             assert server.figures.listeners["one"].ended == {"idle": 1}
             assert server.figures.apis["Large"].answered == answered
+
+    simulation.run(main)
+
+
+def test_an_ended_connection_that_nobody_reads_does_not_stay() -> None:
+    """What was answered before may leave, and the client has a while for it."""
+
+    async def main(runtime: Runtime) -> None:
+        async with (
+            bare_server(runtime, LARGE, connections_idle_ms_max=40_000) as (server, addresses),
+            connected(runtime, addresses["one"]) as deaf,
+            connected(runtime, addresses["one"]) as late,
+        ):
+            for client in (deaf, late):
+                client.connection.pause_reading()
+                for _ in range(4):
+                    client.send(LARGE_KEY, 2, **ASKED)
+                client.send_raw(b"garbage " * 10)
+            await asyncio.sleep(5)
+            assert server.connection_count == 2
+            late.connection.resume_reading()
+            for _ in range(4):
+                await late.answer(LARGE_KEY, 2)
+            assert await late.ended() is None
+            began_ms = runtime.clock.now_ms()
+            assert await deaf_end(server) == {"invalid": 2}
+            assert runtime.clock.now_ms() - began_ms < 40_000
+
+    async def deaf_end(server: KafkaServer) -> dict[str, int]:
+        while server.connection_count:  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(1)
+        return server.figures.listeners["one"].ended
 
     simulation.run(main)
 
