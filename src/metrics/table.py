@@ -253,6 +253,21 @@ DISK_LOW: Final = Metric(
     "quorumlog_disk_low", _G, "1 while the reserve is used up and producers are refused."
 )
 
+# --- quotas of clients of the Kafka protocol -----------------------------------------------------
+
+QUOTA_THROTTLES: Final = Metric(
+    "quorumlog_quota_throttles",
+    _C,
+    "Answers after which a client had to wait, by the quota that it had used up.",
+    ("quota",),
+)
+QUOTA_WAIT: Final = Metric(
+    "quorumlog_quota_wait_seconds", _C, "Time that such clients were told to wait.", ("quota",)
+)
+QUOTA_CLIENTS: Final = Metric(
+    "quorumlog_quota_clients", _G, "Clients that quotas are kept for, at most 10,000."
+)
+
 # --- topics, where metrics.topics.max allows them ------------------------------------------------
 
 TOPIC_END_OFFSETS: Final = Metric(

@@ -242,19 +242,11 @@ class Node:
         member: Member,
     ) -> NodeAddresses:
         """Register, serve, and return once the controller counts on this broker."""
-        config, meta = self._config, directory.meta
+        config = self._config
         log = LogService(self._runtime, replicas, publisher, self._limits())
         producer_ids = ProducerIds(self._runtime.clock)
         transactions = TransactionsService(self._runtime, producer_ids)
-        admin = AdminService(
-            self._runtime,
-            publisher,
-            replicas,
-            cluster_id=meta.cluster_id,
-            node_id=meta.node_id,
-            data_dir=config.data_dir,
-            settings=self._settings(),
-        )
+        admin = self._admin(directory, publisher, replicas)
         followers = ReplicaService(replicas)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
@@ -281,6 +273,7 @@ class Node:
             quorum=member.quorum,
             transactions=transactions,
         )
+        self.parts.kafka = kafka
         self._life.opened(partial(kafka.close, config.shutdown_grace_ms))
         self._life.opened(log.stop)
         session = self.parts.session = self._session(
@@ -306,6 +299,19 @@ class Node:
             controller=member.listener.address,
             kafka=next(iter(kafka_addresses.values()), None),
             kafka_listeners=kafka_addresses,
+        )
+
+    def _admin(
+        self, directory: Directory, publisher: MetadataPublisher, replicas: ReplicaManager
+    ) -> AdminService:
+        return AdminService(
+            self._runtime,
+            publisher,
+            replicas,
+            cluster_id=directory.meta.cluster_id,
+            node_id=directory.meta.node_id,
+            data_dir=self._config.data_dir,
+            settings=self._settings(),
         )
 
     def _session(

@@ -7,6 +7,7 @@ from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher
 from ..raftlog.shell import RaftNode
 from ..storage.shell.directory import Directory
 from ..wire.grpc import LogService
+from ..wire.kafka import KafkaServer
 
 
 @dataclass(slots=True)
@@ -19,6 +20,7 @@ class NodeParts:
     raft: RaftNode | None = None
     controller: ControllerShell | None = None
     log: LogService | None = None
+    kafka: KafkaServer | None = None
     session: BrokerSession | None = None
     is_ready: bool = False  # the start has ended
     is_stopping: bool = False

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ...broker.quotas import Throttling
 from ...broker.shell.figures import ReplicationFigures
 from ...broker.shell.reads import Reads
 from ...ids import NO_NODE, NodeId
@@ -32,6 +33,14 @@ def collect_log(scrape: Scrape, log: LogService, reads: Reads) -> None:
     scrape.put_histogram(rows.FETCH_SECONDS, read.waited_ms, "yes")
     scrape.put(rows.FETCHES_WAITING, reads.waiting)
     scrape.put(rows.SUBSCRIPTIONS, log.subscriptions)
+
+
+def collect_quotas(scrape: Scrape, throttling: Throttling) -> None:
+    """Put how clients were held to their quotas; costs nothing to speak of."""
+    for key, throttled in throttling.throttled.items():
+        scrape.put(rows.QUOTA_THROTTLES, throttled.count, key)
+        scrape.put(rows.QUOTA_WAIT, throttled.ms / 1000, key)
+    scrape.put(rows.QUOTA_CLIENTS, throttling.client_count)
 
 
 def collect_led(scrape: Scrape, tally: Tally) -> None:

@@ -125,6 +125,8 @@ class Observing:
             for _ in parts.replicas.replication.lags(lags):
                 await asyncio.sleep(0)
             collectors.collect_replication(scrape, parts.replicas.replication.figures, lags)
+        if parts.kafka is not None:
+            collectors.collect_quotas(scrape, parts.kafka.door.throttling)
         if parts.directory is not None:
             collectors.collect_storage(scrape, parts.directory)
         if parts.raft is not None:
