@@ -1,6 +1,5 @@
 """One broker for a test: a node that is alone, in a process that goes with the test."""
 
-import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,6 +67,8 @@ class Broker:
         self.close()
 
     async def __aenter__(self) -> Self:
+        import asyncio  # half of the room's import, and often not needed
+
         return await asyncio.get_running_loop().run_in_executor(None, self.__enter__)
 
     async def __aexit__(
@@ -76,6 +77,8 @@ class Broker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        import asyncio
+
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     # --- where it is -------------------------------------------------------------------------
@@ -94,6 +97,11 @@ class Broker:
     def http(self) -> str:
         """Where /metrics, /health and /ready are, "host:port"."""
         return self._addresses.http
+
+    @property
+    def log_file(self) -> Path:
+        """What it has said in all its lives."""
+        return self._node.log_file
 
     @property
     def is_up(self) -> bool:
@@ -141,6 +149,13 @@ class Broker:
         """Raise UnknownServerError, with the end of its log, when it ended by itself."""
         self._group.check_alive()
 
+    def restore(self) -> None:
+        """Undo every fault: resume or start it if need be. Raises UnknownServerError, when it runs
+        again, if it had ended by itself."""
+        self.resume()
+        with self._group.complaining_last():
+            self.start()
+
     def close(self) -> None:
         """Kill it, and leave nothing of it behind; it cannot be started again."""
         self._group.close()
@@ -162,9 +177,17 @@ class Broker:
     ) -> str:
         """Create a topic, of a name that there was never one of when none is given; return its
         name. Every client may use it then."""
+        from .asking import create_topic
+
         topic = fresh_name("topic") if name is None else name
-        client = self._group.client(self.grpc)
-        client.admin.create_topic(topic, partitions=partitions, configs=configs)
+        create_topic(
+            [self.grpc] if self._node.is_up else [],
+            topic,
+            partitions=partitions,
+            replication=None,
+            configs=configs or {},
+            timeout_s=START_S,
+        )
         return topic
 
     def log(self) -> str:

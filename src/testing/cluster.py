@@ -54,10 +54,10 @@ class Cluster:
         cluster.partition({1}, {2, 3})
         cluster.heal()
     ```
-    Nodes are numbers. In `with` and `async with` alike, or `start` it and `close` it. It ends with
-    this process, however that one ends, and leaves no file behind. `kill`, `pause`, `resume`,
-    `partition`, `cut` and `heal` take a moment; from asyncio call what takes longer as
-    `await asyncio.to_thread(cluster.start, 2)`.
+    Nodes are numbers, and a method that is given none means all of them. In `with` and
+    `async with` alike, or `start` it and `close` it. It ends with this process, however that one
+    ends, and leaves no file behind. `kill`, `pause`, `resume`, `partition`, `cut` and `heal` take a
+    moment; from asyncio call what takes longer as `await asyncio.to_thread(cluster.start, 2)`.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Cluster:
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the node that leads a partition; waits until one does that is neither down nor
         paused. Where parted nodes differ, the newest word counts. Raises TimedOut."""
-        from .looking import leader_of
+        from .asking import leader_of
 
         found = self._wait(
             lambda: self._running(leader_of(self._asked("grpc"), topic, partition)),
@@ -191,7 +191,7 @@ class Cluster:
     def controller(self) -> int:
         """Return the node that leads the quorum, and so decides for the cluster; waits until one
         does that is neither down nor paused. Raises TimedOut."""
-        from .looking import quorum_leader
+        from .asking import quorum_leader
 
         found = self._wait(
             lambda: self._running(quorum_leader(self._asked("controller"))),
@@ -204,7 +204,7 @@ class Cluster:
         """Return once all brokers are counted on and all replicas are in sync. Raises TimedOut with
         what is not so, InvalidRequest while a node is down or paused or some are parted: it would
         never be."""
-        from .looking import what_ails
+        from .asking import what_ails
 
         idle = [number for number in self.nodes if not self._is_running(number)]
         if idle or self._cuts:
@@ -225,8 +225,7 @@ class Cluster:
     # --- lives -------------------------------------------------------------------------------
 
     def start(self, *nodes: int) -> None:
-        """Start nodes, none given: all, and return once they serve; without effect on those that
-        are up.
+        """Start nodes, and return once they serve; without effect on those that are up.
 
         A controller of several serves only with a majority of them. Raises what a node says when it
         cannot serve, such as InvalidConfig, and TimedOut: both with the end of its log.
@@ -257,8 +256,8 @@ class Cluster:
             node.pause()
 
     def resume(self, *nodes: int) -> None:
-        """Let nodes go on after a pause, none given: all; without effect on others."""
-        for node in self._named(nodes or tuple(self.nodes)):
+        """Let nodes go on after a pause; without effect on others."""
+        for node in self._named(nodes):
             node.resume()
 
     def check_alive(self) -> None:
@@ -309,11 +308,13 @@ class Cluster:
 
     def restore(self) -> None:
         """Undo every fault: heal, resume and start what is not so, and return once the cluster is
-        healthy. Raises TimedOut."""
+        healthy. Raises TimedOut, and UnknownServerError, when all is well again, if a node had
+        ended by itself."""
         self.heal()
         self.resume()
-        self.start()
-        self.wait_healthy()
+        with self._group.complaining_last():
+            self.start()
+            self.wait_healthy()
 
     # --- what is in it -----------------------------------------------------------------------
 
@@ -333,16 +334,24 @@ class Cluster:
     ) -> str:
         """Create a topic, of a name that there was never one of when none is given; return its
         name. Every client may use it then."""
+        from .asking import create_topic
+
         topic = fresh_name("topic") if name is None else name
-        self._group.client(self.grpc).admin.create_topic(
-            topic, partitions=partitions, replication=replication, configs=configs
+        create_topic(
+            self._asked("grpc"),
+            topic,
+            partitions=partitions,
+            replication=replication,
+            configs=configs or {},
+            timeout_s=self._timeout_s,
         )
         return topic
 
     # --- within ------------------------------------------------------------------------------
 
-    def _named(self, numbers: Iterable[int]) -> list[NodeProcess]:
-        return [self._group.node(number) for number in numbers]
+    def _named(self, numbers: Sequence[int]) -> list[NodeProcess]:
+        """Return the nodes of these numbers, without any: all."""
+        return [self._group.node(number) for number in numbers or self.nodes]
 
     def _is_running(self, number: int) -> bool:
         node = self._group.node(number)

@@ -1,17 +1,15 @@
-"""Nodes that begin and end together, and a client of ours that looks at them."""
+"""Nodes that begin and end together."""
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
 
-from ..errors import InvalidRequest, QuorumlogError
+from ..errors import InvalidRequest, QuorumlogError, UnknownServerError
 from .home import Home
 from .node_process import NodeProcess
 from .ports import Ports
-
-if TYPE_CHECKING:
-    from ..clients.blocking import Log
 
 NAME_MAX: Final = 100  # characters of a fresh topic's name before what makes it unlike others
 
@@ -25,7 +23,6 @@ class NodeGroup:
         self.ports = Ports()
         self.nodes: dict[int, NodeProcess] = {}
         self._timeout_s = timeout_s
-        self._log: Log | None = None
         self._is_closed = False
 
     def add(
@@ -61,26 +58,31 @@ class NodeGroup:
         if refusal is not None:
             raise refusal
 
-    def client(self, bootstrap: str) -> "Log":
-        """Return the group's own client, at first made with these addresses."""
-        from ..clients.blocking import connect
-
-        if self._log is None:
-            self._log = connect(bootstrap)
-        return self._log
-
     def check_alive(self) -> None:
         """Raise UnknownServerError when a node ended by itself."""
         for node in self.nodes.values():
             node.check_alive()
+
+    @contextmanager
+    def complaining_last(self) -> Iterator[None]:
+        """Take nodes that ended by themselves for killed ones, and raise UnknownServerError only
+        behind the block."""
+        complaint: QuorumlogError | None = None
+        for node in self.nodes.values():
+            try:
+                node.check_alive()
+            except UnknownServerError as error:
+                complaint = complaint or error
+                node.kill()
+        yield
+        if complaint is not None:
+            raise complaint
 
     def close(self) -> None:
         """Kill every node, and remove every file; without effect in a fork, and the second time."""
         if self._is_closed or os.getpid() != self.home.owner:
             return
         self._is_closed = True
-        if self._log is not None:
-            self._log.close()
         for node in self.nodes.values():
             node.kill()
         self.ports.close()

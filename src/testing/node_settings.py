@@ -80,7 +80,10 @@ def encode_toml(rows: Mapping[str, object]) -> str:
 
 def new_id() -> str:
     """Return a new id of a cluster or a disk."""
-    return base64.urlsafe_b64encode(os.urandom(16)).decode("ascii").rstrip("=")
+    drawn = "-"
+    while drawn.startswith("-"):  # on a command line it would be taken for a flag
+        drawn = base64.urlsafe_b64encode(os.urandom(16)).decode("ascii").rstrip("=")
+    return drawn
 
 
 def _value(value: object) -> str:

@@ -1,14 +1,17 @@
 """Asks the nodes of a test's cluster how they see it, each by itself: where they differ, as while
-some are parted, the newest word counts.
+some are parted, the newest word counts. And has topics made, without loading a client.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from ..errors import QuorumlogError
+from ..errors import InvalidRequest, QuorumlogError
 from ..proto import admin_pb2, quorum_pb2
 from ..runtime.grpc_network import SyncChannel
 from ..services import (
+    ADMIN_CREATE_TOPIC,
     ADMIN_DESCRIBE_CLUSTER,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
@@ -18,6 +21,43 @@ from ..services import (
 T = TypeVar("T")
 
 ANSWER_MS: Final = 2_000  # who takes longer is not waited for
+CHANGE_MS: Final = 10_000  # likewise where something is to be changed
+AGAIN_S: Final = 0.05  # until nobody's answer is sought again
+
+
+def create_topic(
+    addresses: Sequence[str],
+    name: str,
+    *,
+    partitions: int,
+    replication: int | None,
+    configs: Mapping[str, str | int | bool],
+    timeout_s: float,
+) -> None:
+    """Create a topic, by whichever of the brokers at these addresses can do it first; raises what
+    is wrong with it, and after `timeout_s` what the last one said."""
+    if not addresses:
+        raise InvalidRequest("no broker is up: start one first")
+    request = admin_pb2.CreateTopicRequest(
+        name=name,
+        topic_id=os.urandom(16),  # by which a repeat is known
+        partitions=partitions,
+        replication_factor=replication or 0,
+    )
+    for key, value in configs.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        request.configs.add(name=key, value=text)
+    end = time.monotonic() + timeout_s
+    while True:
+        for address in addresses:
+            try:
+                with SyncChannel(address) as channel:
+                    channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=CHANGE_MS)
+                return
+            except QuorumlogError as error:
+                if not error.retriable or time.monotonic() > end:
+                    raise
+        time.sleep(AGAIN_S)
 
 
 def leader_of(addresses: Iterable[str], topic: str, partition: int) -> int | None:
