@@ -20,7 +20,7 @@ from ...grpc.configs import describe_topic_configs
 from ..api import Answer, Api, Call, Door, Fields
 from ..config_entries import created_configs
 from ..messages import error_fields
-from ..parts import outcomes, repeated, within
+from ..parts import applied, outcomes, repeated, within
 
 DEFAULT: Final = -1
 
@@ -34,13 +34,18 @@ async def create_topics(door: Door, call: Call) -> Answer:
 
     async def create(topic: Any) -> pb.CreateTopicResponse:
         request = _request(topic, validate_only=body.validate_only)
-        return await door.admin.create_topic(request, context)
+        response = await door.admin.create_topic(request, context)
+        await applied(door, response.metadata_offset, context)
+        return response
 
     results = await outcomes(door, topics, create)
     refusal = InvalidRequest("the request names this topic twice; name each once")
     return {
         "topics": [
-            *(_result(door, topic.name, of) for topic, of in zip(topics, results, strict=True)),
+            *(
+                _result(door, topic.name, of, is_there=not body.validate_only)
+                for topic, of in zip(topics, results, strict=True)
+            ),
             *({"name": name, **error_fields(refusal)} for name in twice),
         ]
     }
@@ -81,13 +86,15 @@ def _number(value: int) -> int:
     return 0 if value == DEFAULT else value
 
 
-def _result(door: Door, name: str, outcome: pb.CreateTopicResponse | QuorumlogError) -> Fields:
+def _result(
+    door: Door, name: str, outcome: pb.CreateTopicResponse | QuorumlogError, *, is_there: bool
+) -> Fields:
     if isinstance(outcome, QuorumlogError):
         return {"name": name, **error_fields(outcome), "configs": ()}
     topic = outcome.topic
     return {
         "name": name,
-        "topic_id": topic.topic_id,
+        "topic_id": topic.topic_id if is_there else b"",
         **error_fields(None),
         "num_partitions": len(topic.partitions),
         "replication_factor": _replication_factor(topic.partitions),

@@ -165,6 +165,7 @@ def test_validation_alone_creates_nothing_and_tells_what_would_be(folder: str) -
             topic = wanted("t", num_partitions=4)
             (result,) = await created(kafka, topic, validate_only=True)
             assert (result.error_code, result.num_partitions) == (0, 4)
+            assert result.topic_id is None
             assert (await described(kafka.channel, "t")).HasField("error")
 
     simulation.run(main)
