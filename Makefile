@@ -18,7 +18,7 @@ PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/c
 # What is written against the consensus core alone.
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs pictures simulate coverage-core track-record mutate fuzz soak bench dist lock clean
+.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs pictures simulate coverage-core track-record mutate fuzz soak conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -83,7 +83,7 @@ proto-check: setup ## fail when src/proto is not what proto/ generates
 	  && for file in "$$fresh"/*; do cmp "$$file" "src/proto/$$(basename "$$file")" || exit 1; done \
 	  && echo "src/proto is fresh"
 
-docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, the tables of docs/clients.md and docs/observability.md
+docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, the tables of docs/clients.md, docs/observability.md and docs/kafka.md
 	@page=$$($(BIN)/python -c "from quorumlog.cli.pages.configuration import configuration_page as page; print(page(), end='')") \
 	  && printf '%s\n' "$$page" > docs/configuration.md
 	@page=$$($(BIN)/python -c "from quorumlog.cli.pages.commands import cli_page as page; print(page(), end='')") \
@@ -92,6 +92,8 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.server.observing.reference import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/observability.md) && printf '%s\n' "$$page" > docs/observability.md
+	@page=$$($(BIN)/python -c "import sys; from quorumlog.wire.kafka.reference import with_table as page; \
+	  print(page(sys.stdin.read()), end='')" < docs/kafka.md) && printf '%s\n' "$$page" > docs/kafka.md
 
 pictures: setup ## draw the simulated runs that docs/raft.md shows
 	$(BIN)/python -m quorumlog.simulation.pictures docs/pictures
@@ -119,6 +121,9 @@ soak: setup ## restarts under real clients, then a data directory at work, for M
 	$(BIN)/python -m tests.cluster.quorum_chaos --minutes $(MINUTES)
 	$(BIN)/python -m tests.cluster.cluster_chaos --minutes $(MINUTES)
 	$(BIN)/python -m tests.cluster.cluster_chaos --minutes $(MINUTES) --shape apart
+
+conformance: setup ## other people's Kafka clients against a cluster of three nodes: passed, failed, excluded per suite; SUITE=name for one
+	$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE))
 
 bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: ratios beside a peer in the same run
 	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)); do \

@@ -1,0 +1,55 @@
+"""Run the suites of other people's clients and say, for each, what passed, failed and was excluded.
+
+    python -m tests.conformance [--suite NAME]... [--against kafka] [pytest's arguments]
+
+A test is excluded where a client has no way to do what it is about; each reason is listed. A suite
+whose client is not on this machine is listed with what to do. Ends with 1 when a test failed.
+"""
+
+import argparse
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from .clients.registry import fetch_kcat
+from .conftest import AGAINST
+from .counting import Counting
+
+HERE: Final = Path(__file__).parent
+
+
+def main(arguments: list[str]) -> int:
+    """Return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument("--suite", action="append", default=[], help="only this one; repeatable")
+    parser.add_argument("--against", choices=("quorumlog", "kafka"), default="quorumlog")
+    chosen, rest = parser.parse_known_args(arguments)
+    print(fetch_kcat())
+    os.environ[AGAINST] = chosen.against
+    counting = Counting(suites=chosen.suite)
+    code = int(pytest.main(["-q", "--tb=short", str(HERE), *rest], plugins=[counting]))
+    print("\n".join(report(counting)))
+    return code
+
+
+def report(counting: Counting) -> list[str]:
+    """The lines of the table and of what was left out."""
+    rows = [("suite", "client", "passed", "failed", "excluded")]
+    for name, suite in sorted(counting.suites.items()):
+        counts = (str(suite.counts[what]) for what in ("passed", "failed", "excluded"))
+        rows.append((name, suite.version or "not here", *counts))
+    widths = [max(len(row[at]) for row in rows) for at in range(5)]
+    lines = ["", *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)]
+    for name, suite in sorted(counting.suites.items()):
+        for reason, count in sorted(Counter(suite.reasons).items()):
+            lines.append(f"{name}: {count} x {reason}")
+        lines += [f"{name}: FAILED {test}" for test in suite.failed]
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""A plugin of pytest's that counts by suite: what passed, failed, and was excluded, and why."""
+
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+
+OWN: Final = "quorumlog"
+"""The suite of tests that are about no client in particular."""
+
+
+@dataclass
+class Suite:
+    """What came of one client's tests."""
+
+    version: str = ""  # of the client; empty: none of its tests ran
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: list[str] = field(default_factory=list)  # of what was excluded or is not here
+    failed: list[str] = field(default_factory=list)
+
+
+class Counting:
+    """`suites` names those that run; empty: all of them."""
+
+    def __init__(self, suites: list[str]) -> None:
+        self.suites: dict[str, Suite] = {}
+        self._chosen = suites
+
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Leave the others out."""
+        if self._chosen:
+            left = [item for item in items if suite_of(item) not in self._chosen]
+            items[:] = [item for item in items if suite_of(item) in self._chosen]
+            config.hook.pytest_deselected(items=left)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Count a test once: by its call, or by what kept it from that."""
+        report = yield
+        suite = self.suites.setdefault(suite_of(item), Suite())
+        if report.when == "call" and report.passed:
+            suite.counts["passed"] += 1
+            client = getattr(item, "funcargs", {}).get("client")
+            suite.version = getattr(client, "version", suite.version)
+        elif report.failed:
+            suite.counts["failed"] += 1
+            suite.failed.append(item.nodeid)
+        elif report.skipped:
+            assert isinstance(report.longrepr, tuple), report.longrepr
+            suite.counts["excluded"] += 1
+            suite.reasons.append(report.longrepr[2].removeprefix("Skipped: "))
+        return report
+
+
+def suite_of(item: pytest.Item) -> str:
+    """The suite of a test: that of its client, or the one that it is marked with."""
+    mark = item.get_closest_marker("suite")
+    if mark is not None:
+        return str(mark.args[0])
+    callspec = getattr(item, "callspec", None)
+    client = callspec.params.get("client") if callspec is not None else None
+    return OWN if client is None else str(client)
