@@ -119,19 +119,20 @@ class Stalls:
     """How long the loop kept others waiting, looked at about every millisecond."""
 
     longest_s: float = 0.0
+    looked_s: float = 0.0  # when the loop was seen to turn last
 
     def reset(self) -> None:
-        """Forget what was."""
-        self.longest_s = 0.0
+        """Forget what was; what kept the loop until this call is no part of what follows."""
+        self.longest_s, self.looked_s = 0.0, perf_counter()
 
     async def watch(self) -> None:
         """Look, until cancelled."""
-        before = perf_counter()
+        self.reset()
         while True:
             await asyncio.sleep(0.001)
             now = perf_counter()
-            self.longest_s = max(self.longest_s, now - before - 0.001)
-            before = now
+            self.longest_s = max(self.longest_s, now - self.looked_s - 0.001)
+            self.looked_s = now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

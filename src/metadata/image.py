@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Final
 
 from immutables import Map
+from msgspec import Struct
 
 from ..ids import NO_EPOCH, DirectoryId, Epoch, NodeId, Offset, TopicId
 from .client_quotas import ClientQuotas
@@ -48,9 +49,11 @@ class BrokerImage:
         return next((address for name, address in self.kafka_listeners if name == listener), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionImage:
-    """A partition's place and leadership."""
+class PartitionImage(Struct, frozen=True, kw_only=True, gc=False):
+    """A partition's place and leadership.
+
+    There are millions of them, which can be part of no cycle: the collector of cycles passes over.
+    """
 
     replicas: tuple[NodeId, ...]  # the preferred leader first
     isr: tuple[NodeId, ...]  # a subset of replicas; empty: nobody leads, see elr
@@ -75,8 +78,7 @@ class PartitionImage:
         return len(self.replicas) - max(len(self.adding), len(self.removing))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicImage:
+class TopicImage(Struct, frozen=True, kw_only=True, gc=False):
     """A topic with its partitions and what was configured for it."""
 
     id: TopicId

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
-from immutables import Map
+from immutables import Map, MapMutation
 
 from ..ids import TopicId
 
@@ -54,22 +54,55 @@ class PartitionSet:
 
     def with_bits(self, changes: Mapping[TopicId, int]) -> "PartitionSet":
         """Return the set with other bits for some topics; itself when they are the same."""
-        buckets, count = self.buckets.mutate(), self.count
-        is_changed = False
+        draft = PartitionSetDraft(self)
+        draft.take(changes)
+        return draft.finish()
+
+
+class PartitionSetDraft:
+    """A set under change: many changes in place, and one set after them."""
+
+    __slots__ = ("_before", "_changed", "_count")
+
+    def __init__(self, before: PartitionSet) -> None:
+        self._before = before
+        self._changed: dict[int, MapMutation[TopicId, int]] = {}  # buckets with other bits
+        self._count = before.count
+
+    def bits_of(self, topic_id: TopicId) -> int:
+        """A topic's indexes as the bits of a number, after the changes so far."""
+        topics = self._changed.get(topic_id[0])
+        return self._before.bits_of(topic_id) if topics is None else topics.get(topic_id, 0)
+
+    def take(self, changes: Mapping[TopicId, int]) -> None:
+        """Give some topics other bits."""
+        changed, buckets = self._changed, self._before.buckets
         for topic_id, after in changes.items():
             key = topic_id[0]
-            topics = buckets.get(key, _NO_TOPICS)
-            before = topics.get(topic_id, 0)
+            topics = changed.get(key)
+            bucket = buckets.get(key, _NO_TOPICS) if topics is None else topics
+            before = bucket.get(topic_id, 0)
             if before == after:
                 continue
-            is_changed = True
-            topics = topics.set(topic_id, after) if after else topics.delete(topic_id)
-            if topics:
-                buckets[key] = topics
+            if topics is None:
+                topics = changed[key] = buckets.get(key, _NO_TOPICS).mutate()
+            if after:
+                topics[topic_id] = after
             else:
+                del topics[topic_id]
+            self._count += after.bit_count() - before.bit_count()
+
+    def finish(self) -> PartitionSet:
+        """Return the set after the changes, itself when there are none; the draft is over."""
+        if not self._changed:
+            return self._before
+        buckets = self._before.buckets.mutate()
+        for key, topics in self._changed.items():
+            if len(topics):
+                buckets[key] = topics.finish()
+            elif key in buckets:
                 del buckets[key]
-            count += after.bit_count() - before.bit_count()
-        return PartitionSet(buckets.finish(), count) if is_changed else self
+        return PartitionSet(buckets.finish(), self._count)
 
 
 def _indexes(bits: int) -> Iterator[int]:

@@ -15,7 +15,7 @@ from ..errors import CorruptionError
 from ..ids import NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
 from ..proto import metadata_records_pb2 as pb
 from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from .partition_set import NO_PARTITIONS, PartitionSet
+from .partition_set import NO_PARTITIONS, PartitionSetDraft
 from .topic_names import collision_key
 
 
@@ -58,6 +58,8 @@ class ImageDraft:
     """An image under change."""
 
     __slots__ = (
+        "_all_elsewhere",
+        "_all_moving",
         "_bits",
         "_by_id",
         "_by_key",
@@ -66,54 +68,78 @@ class ImageDraft:
         "_image",
         "_is_changed",
         "_moving",
+        "_placed",
         "_topics",
         "epoch",
         "offset",
     )
 
     def __init__(self, image: MetadataImage) -> None:
-        # But for topics and the sets of partitions up to date; only `image()` hands it out.
-        self._image = image
-        self._by_id = image.topics_by_id  # without what `_topics` changes
-        self._by_name = image.topics_by_name
-        self._by_key = image.topics_by_key
         self._topics: dict[TopicId, _TopicDraft] = {}
         # The new bits of changed topics, as PartitionSet keeps them: of replicas by node, ...
         self._bits: dict[NodeId, dict[TopicId, int]] = {}
         self._moving: dict[TopicId, int] = {}
         self._elsewhere: dict[TopicId, int] = {}
-        self._is_changed = False
         self.offset = image.offset
         self.epoch = image.epoch
+        self._begin(image)
+
+    def _begin(self, image: MetadataImage) -> None:
+        # But for topics and the sets of partitions up to date; only `image()` hands it out.
+        self._image = image
+        self._by_id = image.topics_by_id.mutate()  # without what `_topics` changes
+        self._by_name = image.topics_by_name.mutate()
+        self._by_key = image.topics_by_key.mutate()
+        # The sets that have taken the bits of what was settled.
+        self._placed: dict[NodeId, PartitionSetDraft] = {}
+        self._all_moving = PartitionSetDraft(image.moving)
+        self._all_elsewhere = PartitionSetDraft(image.led_elsewhere)
+        self._is_changed = False
+
+    def settle(self) -> None:
+        """Close what is under change, which takes memory as long as it is: for whoever takes very
+        many records, in every step."""
+        by_id = self._by_id
+        for topic in self._topics.values():
+            by_id[topic.id] = topic.image()
+        for node, changes in self._bits.items():
+            self._set_of(node).take(changes)
+        self._all_moving.take(self._moving)
+        self._all_elsewhere.take(self._elsewhere)
+        self._topics, self._bits, self._moving, self._elsewhere = {}, {}, {}, {}
 
     def image(self) -> MetadataImage:
         """Return the image after what was replayed so far; the draft can go on."""
         if not self._is_changed:
             return self._image
+        self.settle()
         placed = self._image.placed
-        for topic in self._topics.values():
-            self._by_id = self._by_id.set(topic.id, topic.image())
-        for node, changes in self._bits.items():
-            before = placed.get(node, NO_PARTITIONS)
-            after = before.with_bits(changes)
+        for node, draft in self._placed.items():
+            after = draft.finish()
             if after:
-                placed = placed if after is before else placed.set(node, after)
-            elif before:
+                placed = placed.set(node, after)
+            elif node in placed:
                 placed = placed.delete(node)
-        self._image = replace(
+        image = replace(
             self._image,
             offset=self.offset,
             epoch=self.epoch,
-            topics_by_id=self._by_id,
-            topics_by_name=self._by_name,
-            topics_by_key=self._by_key,
+            topics_by_id=self._by_id.finish(),
+            topics_by_name=self._by_name.finish(),
+            topics_by_key=self._by_key.finish(),
             placed=placed,
-            moving=self._image.moving.with_bits(self._moving),
-            led_elsewhere=self._image.led_elsewhere.with_bits(self._elsewhere),
+            moving=self._all_moving.finish(),
+            led_elsewhere=self._all_elsewhere.finish(),
         )
-        self._topics, self._bits, self._moving, self._elsewhere = {}, {}, {}, {}
-        self._is_changed = False
-        return self._image
+        self._begin(image)
+        return image
+
+    def _set_of(self, node: NodeId) -> PartitionSetDraft:
+        found = self._placed.get(node)
+        if found is None:
+            before = self._image.placed.get(node, NO_PARTITIONS)
+            found = self._placed[node] = PartitionSetDraft(before)
+        return found
 
     def replay(self, record: pb.MetadataRecord, *, offset: int, epoch: int) -> None:
         """Take the record at `offset`, written in `epoch`."""
@@ -234,8 +260,8 @@ class ImageDraft:
             raise CorruptionError(f"topic {record.name} is created twice")
         topic = TopicImage(id=topic_id, name=record.name, partitions=Map(), configs=Map())
         self._topics[topic_id] = _TopicDraft(topic)
-        self._by_name = self._by_name.set(topic.name, topic_id)
-        self._by_key = self._by_key.set(collision_key(topic.name), topic_id)
+        self._by_name[topic.name] = topic_id
+        self._by_key[collision_key(topic.name)] = topic_id
 
     def _remove_topic(self, record: pb.RemoveTopicRecord) -> None:
         topic = self._changing(record.topic_id)
@@ -243,9 +269,9 @@ class ImageDraft:
             self._bits.setdefault(node, {})[topic.id] = 0
         del self._topics[topic.id]
         if topic.id in self._by_id:
-            self._by_id = self._by_id.delete(topic.id)
-        self._by_name = self._by_name.delete(topic.name)
-        self._by_key = self._by_key.delete(collision_key(topic.name))
+            del self._by_id[topic.id]
+        del self._by_name[topic.name]
+        del self._by_key[collision_key(topic.name)]
         self._moving[topic.id] = self._elsewhere[topic.id] = 0
 
     def _topic_config(self, record: pb.TopicConfigRecord) -> None:
@@ -326,22 +352,21 @@ class ImageDraft:
                 self._change_bits(topic, node, index, holds=True)
         is_moving = after.is_moving
         if is_moving != (before is not None and before.is_moving):
-            _change_bit(self._moving, self._image.moving, topic, index, is_moving)
+            _change_bit(self._moving, self._all_moving, topic, index, is_moving)
         is_elsewhere = after.leader != replicas[0]
         if is_elsewhere != (before is not None and before.leader != old[0]):
-            _change_bit(self._elsewhere, self._image.led_elsewhere, topic, index, is_elsewhere)
+            _change_bit(self._elsewhere, self._all_elsewhere, topic, index, is_elsewhere)
 
     def _change_bits(self, topic: _TopicDraft, node: NodeId, index: int, *, holds: bool) -> None:
         changes = self._bits.get(node)
         if changes is None:
             changes = self._bits[node] = {}
-        placed = self._image.placed.get(node, NO_PARTITIONS)
-        _change_bit(changes, placed, topic, index, holds)
+        _change_bit(changes, self._set_of(node), topic, index, holds)
 
 
 def _change_bit(
     changes: dict[TopicId, int],
-    before: PartitionSet,
+    before: PartitionSetDraft,
     topic: _TopicDraft,
     index: int,
     holds: bool,

@@ -44,30 +44,34 @@ def image_slices(image: MetadataImage) -> Iterator[list[bytes]]:
         yield values
 
 
-def load_slice(image: MetadataImage, values: Iterable[bytes]) -> MetadataImage:
-    """Return the image after a slice of a snapshot; the first slice goes on EMPTY_IMAGE.
+class SnapshotLoader:
+    """Makes the image of a snapshot, a slice at a time."""
 
-    Raises CorruptionError.
-    """
-    draft = ImageDraft(image)
-    for value in values:
-        try:
-            record = pb.MetadataRecord.FromString(value)
-        except DecodeError as error:
-            raise CorruptionError(f"a snapshot holds what is no record: {error}") from error
-        draft.load(record)
-    return draft.image()
+    def __init__(self) -> None:
+        self._draft = ImageDraft(EMPTY_IMAGE)
 
+    def take(self, values: Iterable[bytes]) -> None:
+        """Take the next slice; raises CorruptionError."""
+        for value in values:
+            try:
+                record = pb.MetadataRecord.FromString(value)
+            except DecodeError as error:
+                raise CorruptionError(f"a snapshot holds what is no record: {error}") from error
+            self._draft.load(record)
+        self._draft.settle()
 
-def loaded_image(image: MetadataImage, *, end_offset: int, epoch: int) -> MetadataImage:
-    """Return the image of a snapshot of which every slice was loaded; it is what [0, `end_offset`)
-    of the log makes."""
-    return replace(image, offset=Offset(end_offset - 1), epoch=Epoch(epoch))
+    def image(self, *, end_offset: int, epoch: int) -> MetadataImage:
+        """Return the image once every slice was taken; it is what [0, `end_offset`) of the log
+        makes."""
+        loaded = self._draft.image()
+        return replace(loaded, offset=Offset(end_offset - 1), epoch=Epoch(epoch))
 
 
 def image_of(values: Iterable[bytes], *, end_offset: int, epoch: int) -> MetadataImage:
     """Return the image of a whole snapshot; raises CorruptionError."""
-    return loaded_image(load_slice(EMPTY_IMAGE, values), end_offset=end_offset, epoch=epoch)
+    loader = SnapshotLoader()
+    loader.take(values)
+    return loader.image(end_offset=end_offset, epoch=epoch)
 
 
 def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord | None]:

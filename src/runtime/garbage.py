@@ -1,9 +1,10 @@
 """Python's collector of cycles in a process with millions of objects.
 
-A full collection looks at everything that is alive, while everybody waits: half a second with a
-million partitions. Here each one puts what it has found alive aside, so that the next looks only at
-what is newer than that: a few milliseconds, however large the process is. What dies in a cycle
-after it was put aside stays until everything is looked at again, which is once in `FULL_EVERY`.
+A full collection looks at everything that is alive, while everybody waits: seconds with ten million
+objects. Here each one puts what it has found alive aside, so that the next looks only at what is
+newer than that: a few milliseconds, however large the process is. What dies in a cycle after it was
+put aside stays until everything is looked at again, which is once in `FULL_EVERY`; in a process
+with more than `FULL_OBJECTS_MAX` objects it stays for good.
 """
 
 import gc
@@ -15,6 +16,8 @@ THRESHOLDS: Final = (700, 10, 4)
 """New containers, then younger collections, before one of each generation: about 28,000 containers
 are looked at by the oldest one."""
 FULL_EVERY: Final = 200
+FULL_OBJECTS_MAX: Final = 1_000_000
+"""About a tenth of a second of looking."""
 
 
 @contextmanager
@@ -30,7 +33,7 @@ def short_collections() -> Iterator[None]:
             gc.freeze()
             return
         collections += 1
-        if collections % FULL_EVERY == 0:
+        if collections % FULL_EVERY == 0 and gc.get_freeze_count() <= FULL_OBJECTS_MAX:
             gc.unfreeze()
 
     before = gc.get_threshold()

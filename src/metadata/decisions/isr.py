@@ -5,7 +5,7 @@ A refusal is a result, no failure of the command. Who asks is told by its kind w
 that knows less than the asker must not answer "fenced", or the leader would be stuck (KAFKA-14154).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from ...errors import (
     FencedLeaderEpoch,

@@ -10,7 +10,9 @@ the new one does not want goes at once, but for members of ISR or ELR: those sta
 until the end, since taking them away might leave too few. Cancelling is a move back.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from ...errors import (
     InvalidReplicationFactor,

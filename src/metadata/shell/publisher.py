@@ -17,7 +17,7 @@ from ...ids import Offset
 from ...proto import metadata_records_pb2 as pb
 from ..delta import DeltaBuilder, ImageDelta
 from ..image import EMPTY_IMAGE, MetadataImage
-from ..snapshots import image_slices, load_slice, loaded_image
+from ..snapshots import SnapshotLoader, image_slices
 
 WAITERS_MAX: Final = 10_000
 """Calls that may wait for an offset at a time."""
@@ -49,7 +49,7 @@ class MetadataPublisher:
         self._foreseen: Foreseen | None = None  # that transaction, if it was decided here
         self._foresee: Foresee = lambda _offset, _epoch: None
         self._earlier: deque[DeltaBuilder] = deque()  # committed before, not yet published
-        self._loading = EMPTY_IMAGE  # of the snapshot that is being restored
+        self._loading = SnapshotLoader()  # of the snapshot that is being restored
         self._subscribers: list[Subscriber] = []
         self._applied_listeners: list[Callable[[Offset], None]] = []
         self._moved = asyncio.Event()
@@ -157,16 +157,16 @@ class MetadataPublisher:
 
     def begin_restore(self) -> None:
         """A snapshot follows."""
-        self._loading = EMPTY_IMAGE
+        self._loading = SnapshotLoader()
 
     def restore(self, values: list[bytes]) -> None:
         """One slice of the snapshot, in order; raises CorruptionError."""
-        self._loading = load_slice(self._loading, values)
+        self._loading.take(values)
 
     def end_restore(self, end_offset: int, epoch: int) -> None:
         """The snapshot is complete: what it changed is published as one delta."""
-        image = loaded_image(self._loading, end_offset=end_offset, epoch=epoch)
-        self._loading = EMPTY_IMAGE
+        image = self._loading.image(end_offset=end_offset, epoch=epoch)
+        self._loading = SnapshotLoader()
         self._open = self._foreseen = None  # the snapshot is of a state behind its end
         if self._builder.image is not self._builder.before:
             self._earlier.append(self._builder)

@@ -20,9 +20,9 @@ from quorumlog.metadata import (
 from quorumlog.metadata.snapshots import (
     SLICE_BYTES,
     SLICE_RECORDS,
+    SnapshotLoader,
     image_of,
     image_slices,
-    load_slice,
 )
 from quorumlog.proto.metadata_records_pb2 import BrokerRecord, MetadataRecord
 
@@ -84,4 +84,4 @@ def test_what_is_no_snapshot_is_refused() -> None:
         (b"", "kind this version does not know"),
     ]:
         with pytest.raises(CorruptionError, match=words):
-            load_slice(EMPTY_IMAGE, [value])
+            SnapshotLoader().take([value])

@@ -3,6 +3,8 @@
 import gc
 import weakref
 
+import pytest
+
 from quorumlog.runtime import garbage
 from quorumlog.runtime.garbage import short_collections
 
@@ -30,6 +32,22 @@ def test_what_a_full_collection_finds_alive_is_not_looked_at_again() -> None:
         for _ in range(garbage.FULL_EVERY):
             gc.collect()
         assert gone() is None, "everything is looked at now and then"
+
+
+def test_a_process_of_very_many_objects_is_never_looked_at_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(garbage, "FULL_OBJECTS_MAX", 10)
+    with short_collections():
+        kept = Ring()
+        gc.collect()
+        gone = weakref.ref(kept)
+        del kept
+        for _ in range(2 * garbage.FULL_EVERY):
+            gc.collect()
+        assert gone() is not None
+    gc.collect()
+    assert gone() is None
 
 
 def test_what_dies_young_is_freed_at_once() -> None:

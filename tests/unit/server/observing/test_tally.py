@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
+from msgspec import structs
 
 from quorumlog.ids import NO_NODE, Epoch, NodeId, TopicId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
@@ -50,7 +51,7 @@ def counted(image: MetadataImage, *, node_id: NodeId = ME) -> Tally:
 
 
 def test_each_state_of_a_partition_is_counted_where_it_belongs() -> None:
-    moving = replace(partition(replicas=(1, 2, 3, 4)), adding=(NodeId(4),))
+    moving = structs.replace(partition(replicas=(1, 2, 3, 4)), adding=(NodeId(4),))
     tally = counted(
         image_of(
             {
