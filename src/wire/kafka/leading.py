@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ...errors import NotLeaderOrFollower, QuorumlogError
 from ...ids import NO_NODE
 from .api import Call, Door
+from .endpoints import endpoints
 from .hot.leaders import Endpoint, Leader
 
 
@@ -18,14 +19,11 @@ def leader_told(error: QuorumlogError) -> Leader | None:
 def endpoints_of(door: Door, call: Call, errors: Sequence[QuorumlogError]) -> list[Endpoint]:
     """Return where the leaders that errors name are reached by this caller, each once."""
     leaders = {told.node_id for error in errors if (told := leader_told(error)) is not None}
-    endpoints = []
-    for node_id in sorted(leaders):
-        broker = door.image.broker(node_id)
-        address = None if broker is None else broker.kafka_address(call.client.listener)
-        if broker is None or address is None:
-            continue
-        host, _, port = address.rpartition(":")
-        dialled = call.client.local.rpartition(":")[0]
-        host = (host or dialled).strip("[]")
-        endpoints.append(Endpoint(node_id, host, int(port), broker.rack or None))
-    return endpoints
+    if not leaders:
+        return []
+    reached = endpoints(door.image, call.client, asked=door.replicas.node_id)
+    return [
+        Endpoint(one.node_id, one.host, one.port, one.rack)
+        for one in reached.values()
+        if one.node_id in leaders
+    ]

@@ -12,6 +12,7 @@ from .kafka_node import KafkaNode
 from .raw_client import RawClient
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_PRODUCERS = 0, 1, 2, 23, 61
+DELETE_RECORDS = 21
 NO_ID = bytes(16)
 
 

@@ -36,7 +36,7 @@ NO_ID = bytes(16)
 
 INT32 = st.integers(-1, 2**31 - 1)
 INT64 = st.integers(-1, 2**63 - 1)
-NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=40)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=40)
 IDS = st.binary(min_size=16, max_size=16)
 CODES = st.sampled_from((0, 1, 6, 74, 100))
 RECORDS = st.none() | st.binary(max_size=300)

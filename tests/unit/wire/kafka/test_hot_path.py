@@ -18,7 +18,7 @@ def test_records_come_back_as_they_went_in_by_every_version(run: Run, folder: st
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             topic_id = await create(kafka, "t")
-            sent = []
+            sent: list[bytes] = []
             for version in range(3, 14):
                 records = batch(b"a%d" % version, b"b" * version, codec=CODECS[version % 5])
                 offset = await produce(kafka.client, records, version=version, topic_id=topic_id)
