@@ -101,6 +101,7 @@ class RawClient:
         self._into = bytearray()
         self._news = asyncio.Event()
         self._next_id = 100
+        self.patience_s = ANSWER_S
         self.has_ended = False
         self.error: Exception | None = None  # why it ended, if not in order
 
@@ -182,7 +183,7 @@ class RawClient:
 
     async def _more(self) -> None:
         self._news.clear()
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(self.patience_s):
             await self._news.wait()
 
 

@@ -1,5 +1,6 @@
 """Moves, elections and members of three nodes, changed through the Kafka listener of one."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
@@ -9,6 +10,8 @@ from quorumlog.runtime import Runtime
 
 from ...server.sim_cluster import Play, cluster
 from .raw_client import RawClient, connected
+
+pytestmark = pytest.mark.slow  # three nodes each
 
 CREATE_TOPICS, ELECT_LEADERS, ALTER_MOVES, LIST_MOVES = 19, 43, 45, 46
 DESCRIBE_QUORUM, UNREGISTER_BROKER, ADD_VOTER, REMOVE_VOTER = 55, 64, 80, 81
@@ -259,3 +262,65 @@ def test_a_voter_is_removed_and_added_again(play: Play) -> None:
 
     others = sorted({1, 2, 3} - {follower})
     assert ask(play, work) == [[1, 2, 3], others, [1, 2, 3]]
+
+
+def changes(timeout_ms: int) -> dict[int, tuple[int, dict[str, Any]]]:
+    """A version and the fields of a change, by key."""
+    named = {"name": "t"}
+    created = {"name": "u", "num_partitions": 1, "replication_factor": 1}
+    config = {"name": "retention.ms", "config_operation": 0, "value": "1"}
+    resource = {"resource_type": 2, "resource_name": "t"}
+    voter = {"cluster_id": None, "voter_id": 2, "voter_directory_id": b"d" * 16}
+    listeners = [{"name": "CONTROLLER", "host": "n2", "port": 9093}]
+    moves = [{**named, "partitions": [{"partition_index": 0, "replicas": (1,)}]}]
+    feature = {"feature": "metadata.version", "max_version_level": 1}
+    partitions = [{"topic": "t", "partitions": (0,)}]
+    timed: dict[int, tuple[int, dict[str, Any]]] = {
+        19: (7, {"topics": [{**created, "assignments": (), "configs": ()}]}),
+        20: (6, {"topics": [{**named, "topic_id": b""}]}),
+        37: (
+            3,
+            {"topics": [{**named, "count": 3, "assignments": None}], "validate_only": False},
+        ),
+        43: (2, {"election_type": 0, "topic_partitions": partitions}),
+        45: (1, {"topics": moves}),
+        57: (2, {"feature_updates": [feature]}),
+        80: (1, {"listeners": listeners, **voter}),
+    }
+    return {key: (at, {**fields, "timeout": timeout_ms}) for key, (at, fields) in timed.items()} | {
+        33: (2, {"resources": [{**resource, "configs": ()}], "validate_only": False}),
+        44: (1, {"resources": [{**resource, "configs": [config]}], "validate_only": False}),
+        64: (0, {"broker_id": 2}),
+        81: (0, voter),
+    }
+
+
+def error_in(answer: Any) -> int:
+    """The error of the whole, or of the only part."""
+    for name in ("topics", "responses", "results"):
+        for part in getattr(answer, name, ()):
+            answer = part
+    return int(answer.error_code)
+
+
+def test_without_a_controller_every_change_is_answered_in_time_with_an_error(play: Play) -> None:
+    create(play, "t", (1,))
+    for node in (2, 3):
+        play[node].sim.crash()
+    play.until(lambda: play.controller() is None)
+
+    async def main(runtime: Runtime) -> dict[int, int]:
+        async def ask_one(key: int, version: int, fields: dict[str, Any]) -> int:
+            began_ms = runtime.clock.now_ms()
+            async with connected(runtime, "n1:9092") as client:
+                client.patience_s = 40.0
+                answer = await client.ask(key, version, **fields)
+            assert runtime.clock.now_ms() - began_ms <= fields.get("timeout", 30_000) + 100
+            return error_in(answer)
+
+        asked = changes(timeout_ms=3_000)
+        codes = await asyncio.gather(*(ask_one(key, *each) for key, each in asked.items()))
+        return dict(zip(asked, codes, strict=True))
+
+    unavailable = {7, 13, 41}  # timed out, outcome unknown, nobody is the controller
+    assert {key: code for key, code in play.ask(main).items() if code not in unavailable} == {}
