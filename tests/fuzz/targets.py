@@ -37,6 +37,8 @@ from quorumlog.storage.producers.transactions import decode_aborted
 from quorumlog.storage.segments.index import SegmentIndex, decode_index
 from quorumlog.storage.segments.segment import walk
 
+from . import kafka_targets
+
 INFLATE_LIMIT: Final = 1 << 20
 Target = Callable[[bytes], object]
 
@@ -237,6 +239,12 @@ def targets() -> list[Fuzzed]:
         Fuzzed("snapshot", decode_snapshot, either),
         Fuzzed("aborted", lambda c: decode_aborted(c, base_offset=0), [bytes(34), bytes(68)]),
         Fuzzed("walk", on_a_disk(LOG, walked), some),
+    ]
+    found += [
+        Fuzzed("kafka frames", kafka_targets.frames, kafka_targets.flows()),
+        Fuzzed("kafka header", kafka_targets.header, kafka_targets.headers()),
+        Fuzzed("kafka request", kafka_targets.request, kafka_targets.requests()),
+        Fuzzed("kafka served", kafka_targets.served, kafka_targets.conversations()),
     ]
     found += [
         Fuzzed(f"inflate {codec.name}", inflating(codec), [compress(codec, plain)])

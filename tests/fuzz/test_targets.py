@@ -54,7 +54,7 @@ def test_a_target_that_breaks_is_seen() -> None:
 
 
 TAKEN = {"headers", "validate", "validate sealed", "decode", "decode one", "arrow", "index"}
-TAKEN |= {"epochs", "offsets", "walk"}
+TAKEN |= {"epochs", "offsets", "walk", "kafka frames", "kafka header", "kafka request"}
 
 
 @pytest.mark.parametrize(

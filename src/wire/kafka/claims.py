@@ -150,7 +150,8 @@ def _field(hint: Any, kafka_type: str, *, flexible: bool, is_tagged: bool) -> St
     kind, is_optional = without_none(hint)
     if typing.get_origin(kind) is tuple:
         inner, _ = without_none(typing.get_args(kind)[0])
-        return _array(_one(inner, kafka_type, flexible=flexible, is_optional=False), flexible)
+        element = _one(inner, kafka_type, flexible=flexible, is_optional=False)
+        return _array(element, flexible=flexible, is_optional=is_optional)
     # A tagged part that is missing has no tag; so there is no mark for it either.
     return _one(kind, kafka_type, flexible=flexible, is_optional=is_optional and not is_tagged)
 
@@ -207,7 +208,10 @@ def _nullable(step: Step) -> Step:
     return Step(take, 1)
 
 
-def _array(element: Step, flexible: bool) -> Step:
+def _array(element: Step, *, flexible: bool, is_optional: bool) -> Step:
+    # The reader makes None of any array that says it is missing, and handlers would meet it.
+    count_min = -1 if is_optional else 0
+
     def take(walk: Walk, at: int) -> int:
         if flexible:
             count, at = walk.varint(at)
@@ -216,6 +220,8 @@ def _array(element: Step, flexible: bool) -> Step:
             behind = walk.past(at, 4)
             (count,) = _INT32.unpack_from(walk.frame, at)
             at = behind
+        if count < count_min:
+            raise InvalidRequest(f"an array before byte {at} is missing, which must be there")
         if count <= 0:
             return at
         walk.array(count, at, element.size_min)

@@ -87,6 +87,17 @@ def test_arrays_of_a_request_may_not_have_too_many_elements_together() -> None:
         decoded(CREATE_TOPICS, 2, body)
 
 
+def test_an_array_that_must_be_there_is_not_read_as_missing() -> None:
+    """The reader of the schemas does not mind, and gives out what handlers do not expect."""
+    for version, missing in ((2, struct.pack(">i", -1)), (5, b"\0")):
+        rest = struct.pack(">ib", 1_000, 0) + (b"\0" if version >= 5 else b"")
+        with pytest.raises(InvalidRequest, match="missing"):
+            decoded(CREATE_TOPICS, version, missing + rest)
+    assert decoded(METADATA, 1, struct.pack(">i", -1)).topics is None
+    with pytest.raises(InvalidRequest, match="missing"):
+        decoded(METADATA, 1, struct.pack(">i", -2))
+
+
 def tagged(*tags: tuple[int, bytes], count: int | None = None) -> bytes:
     """Return a list of tagged fields."""
     out = _varint(len(tags) if count is None else count)
