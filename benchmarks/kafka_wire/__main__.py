@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import uvloop
-from benchmarks.kafka_wire import latency, starts, throughput
-from benchmarks.kafka_wire.cases import kinds
+from benchmarks.kafka_wire import clients, latency, starts, throughput
+from benchmarks.kafka_wire.cases import FSYNC, kinds
 from benchmarks.kafka_wire.systems import Kind
 from benchmarks.raft.result import keep, machine
 
@@ -81,6 +81,22 @@ async def beginnings(
     return result
 
 
+async def real_clients(
+    found: Sequence[Kind], folder: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """librdkafka, kcat, and systems with their own clients."""
+    measured = await clients.measure(
+        [each for each in found if each != FSYNC],
+        folder,
+        rounds=options.rounds,
+        warm_rounds=min(options.warm_rounds, 1),
+        volume_bytes=clients.VOLUME_BYTES // 100 if options.quick else clients.VOLUME_BYTES,
+    )
+    result = clients.summary(measured)
+    say(result["compared"])
+    return result
+
+
 def say(compared: Sequence[dict[str, Any]]) -> None:
     """Ratios with their goals."""
     for each in compared:
@@ -92,6 +108,7 @@ PARTS: dict[str, Part] = {
     "throughput": one_broker,
     "replicas": three_brokers,
     "latency": at_rates,
+    "clients": real_clients,
     "starts": beginnings,
 }
 
