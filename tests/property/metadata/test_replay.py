@@ -9,6 +9,7 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NO_NODE, DirectoryId, NodeId, Offset, TopicId
 from quorumlog.metadata import (
     EMPTY_IMAGE,
+    AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
     AlterReassignments,
@@ -23,6 +24,7 @@ from quorumlog.metadata import (
     FenceBroker,
     MetadataImage,
     PartitionImage,
+    QuotaAlteration,
     Reassignment,
     RegisterBroker,
     UnfenceBroker,
@@ -46,6 +48,17 @@ def registration(node: NodeId, incarnation: int) -> Command:
         grpc_address="localhost:1",
     )
 
+
+parts = st.tuples(st.sampled_from(["user", "client-id"]), st.sampled_from(["a", "b", None]))
+quota_changes = st.tuples(
+    st.sampled_from(["producer_byte_rate", "request_percentage", "nonsense"]),
+    st.sampled_from([1.0, 2.5, 0.0, None]),
+)
+alterations = st.builds(
+    QuotaAlteration,
+    entity=st.lists(parts, max_size=2).map(tuple),
+    changes=st.lists(quota_changes, max_size=2).map(tuple),
+)
 
 steps = st.lists(
     st.one_of(
@@ -91,6 +104,11 @@ steps = st.lists(
             changes=st.sampled_from(["true", "false"]).map(
                 lambda value: (("unclean.leader.election.enable", value),)
             ),
+        ),
+        st.builds(
+            AlterClientQuotas,
+            alterations=st.lists(alterations, min_size=1, max_size=3).map(tuple),
+            validate_only=st.booleans(),
         ),
         st.builds(DeleteTopic, name=names),
         st.builds(DeleteTopic, topic_id=topic_ids),
