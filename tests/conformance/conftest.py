@@ -1,8 +1,10 @@
 """One cluster for all suites, each client as a parameter, and a fresh topic for a test."""
 
+import gc
 import itertools
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -48,6 +50,15 @@ def _abilities(request: pytest.FixtureRequest) -> None:
                 if part in client.cannot:
                     why = client.cannot[part]
                     pytest.skip(f"excluded: {client.name}, {ABILITIES[part]}: {why}")
+
+
+@pytest.fixture(autouse=True)
+def _litter() -> Iterator[None]:
+    """Collect what a client left open where a broker refused it, before another test is blamed."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 @pytest.fixture

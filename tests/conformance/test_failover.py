@@ -10,7 +10,11 @@ from .cluster import Cluster, ThreeNodes, until
 from .driving import Driver, Refused, read
 from .records import contents, numbered
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # clients litter
+]
 
 MakeTopic = Callable[..., str]
 EACH = 50  # records of one call

@@ -230,7 +230,9 @@ class KafkaPythonAdmin:
             cluster_id=found["cluster_id"],
             controller=found["controller_id"],
             addresses={
-                each["broker_id"]: f"{each['host']}:{each['port']}" for each in found["brokers"]
+                each["broker_id"]: f"{each['host']}:{each['port']}"
+                for each in found["brokers"]
+                if not each["is_fenced"]  # for which it asks too
             },
         )
 
