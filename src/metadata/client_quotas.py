@@ -22,6 +22,9 @@ ENTITY_TYPES: Final = (CLIENT_ID, USER)
 NAME_MAX: Final = 255
 """Characters of a user or a client id that a quota is for."""
 
+ENTITIES_MAX: Final = 10_000
+"""Who may have quotas at a time; each broker holds them, and tells them in one answer."""
+
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"

@@ -10,6 +10,7 @@ from ...errors import InvalidRequest, QuorumlogError
 from ...ids import NodeId
 from ...proto import metadata_records_pb2 as pb
 from ..client_quotas import (
+    ENTITIES_MAX,
     QuotaEntity,
     check_entity,
     check_quota_changes,
@@ -26,7 +27,7 @@ def alter_client_quotas(image: MetadataImage, command: AlterClientQuotas) -> Any
     """Records for what really changes; every broker must know before it counts as done."""
     if not command.alterations:
         raise InvalidRequest("name whom quotas are for, and what they shall be")
-    outcomes = _checked(command)
+    outcomes = _within_bound(image, _checked(command))
     errors = tuple(each if isinstance(each, QuorumlogError) else None for each in outcomes)
 
     def walk() -> Walk:
@@ -56,6 +57,26 @@ def _checked(command: AlterClientQuotas) -> list[_Change | QuorumlogError]:
         else each
         for each in outcomes
     ]
+
+
+def _within_bound(
+    image: MetadataImage, outcomes: list[_Change | QuorumlogError]
+) -> list[_Change | QuorumlogError]:
+    """Refuse what would give quotas to more entities than there may be."""
+    room = ENTITIES_MAX - len(image.client_quotas)
+    bounded: list[_Change | QuorumlogError] = []
+    for outcome in outcomes:
+        if not isinstance(outcome, QuorumlogError):
+            entity, changes = outcome
+            is_new = entity not in image.client_quotas and any(changes.values())
+            room -= is_new
+            if is_new and room < 0:
+                outcome = InvalidRequest(
+                    f"{ENTITIES_MAX} users and client ids have quotas already: set a default, or"
+                    " clear some first"
+                )
+        bounded.append(outcome)
+    return bounded
 
 
 def _check(alteration: QuotaAlteration) -> _Change | QuorumlogError:

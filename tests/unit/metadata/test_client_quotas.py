@@ -24,6 +24,7 @@ from quorumlog.metadata.client_quotas import (
     quota_record,
     sorted_entities,
 )
+from quorumlog.metadata.decisions import quotas
 from quorumlog.metadata.snapshots import image_of, image_slices
 from quorumlog.proto import metadata_records_pb2 as pb
 
@@ -174,6 +175,27 @@ def test_many_alterations_are_decided_in_steps(cluster: Cluster) -> None:
     assert len(cluster.image.client_quotas) == 1_000
 
 
+def test_no_more_entities_have_quotas_than_may(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "ENTITIES_MAX", 2)
+    cluster.start(1)
+    named = [(("user", name),) for name in "abc"]
+    _, errors = alter(cluster, *(alteration(each, producer_byte_rate=1.0) for each in named))
+    assert [bool(error) for error in errors] == [False, False, True]
+    assert "set a default" in errors[2]
+    # Others may change theirs, and who has none may be told so once more.
+    _, errors = alter(
+        cluster,
+        alteration(named[0], consumer_byte_rate=1.0),
+        alteration(named[2], producer_byte_rate=None),
+    )
+    assert errors == ["", ""]
+    alter(cluster, alteration(named[1], producer_byte_rate=None))
+    _, errors = alter(cluster, alteration(named[2], producer_byte_rate=1.0))
+    assert errors == [""]
+
+
 def test_a_snapshot_has_the_quotas_in_order_and_gives_them_back(cluster: Cluster) -> None:
     cluster.start(1)
     entities: list[QuotaEntity] = [
@@ -231,8 +253,8 @@ def test_filters_find_who_has_every_part_that_is_asked_for(
     entities = [(("client-id", "app"),), BOTH, ALICE, (("user", None),)]
     for entity in entities:
         alter(cluster, alteration(entity, producer_byte_rate=1.0))
-    quotas = cluster.image.client_quotas
-    assert matching_entities(quotas, filters, strict=strict) == [entities[n] for n in found]
+    all_quotas = cluster.image.client_quotas
+    assert matching_entities(all_quotas, filters, strict=strict) == [entities[n] for n in found]
 
 
 def test_filters_that_can_find_nobody_are_refused() -> None:
