@@ -1,0 +1,91 @@
+"""Who asks for an address that has a route gets to its other end, by calls and by bytes."""
+
+import asyncio
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from quorumlog.runtime import ByteConnection, CallContext, Handler, Method, Runtime
+from quorumlog.runtime.real import run
+from quorumlog.testing.routes import routed
+
+WHO = Method("/quorumlog.tests.Who/Are", StringValue, StringValue)
+
+
+class Hearer:
+    """A protocol that keeps the first bytes."""
+
+    def __init__(self, connection: ByteConnection) -> None:
+        self.heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._buffer = bytearray(16)
+
+    def buffer(self, size_hint: int) -> memoryview:
+        return memoryview(self._buffer)
+
+    def received(self, count: int) -> None:
+        self.heard.set_result(bytes(self._buffer[:count]))
+
+    def sent(self) -> None:
+        pass
+
+    def closed(self, error: Exception | None) -> None:
+        pass
+
+
+def test_calls_and_bytes_take_the_route_and_others_the_straight_way() -> None:
+    async def main(runtime: Runtime) -> None:
+        def named(name: str) -> dict[str, Handler]:
+            async def answer(request: StringValue, context: CallContext) -> StringValue:
+                return StringValue(value=name)
+
+            return {WHO.path: Handler(WHO, answer)}
+
+        async def ask(node: Runtime, address: str) -> str:
+            channel = node.network.channel(address)
+            answer = await channel.call(WHO, StringValue(), timeout_ms=10_000)
+            await channel.close()
+            return answer.value
+
+        straight = await runtime.network.serve("127.0.0.1:0", named("straight"))
+        relay = await runtime.network.serve("127.0.0.1:0", named("relay"))
+        node = routed(runtime, {straight.address: relay.address})
+        assert await ask(node, straight.address) == "relay"
+        assert await ask(node, relay.address) == "relay"
+        assert await ask(runtime, straight.address) == "straight"
+
+    run(main)
+
+
+def test_bytes_take_the_route_and_a_refusal_is_asked_for_at_the_address_itself() -> None:
+    async def main(runtime: Runtime) -> None:
+        def greeting(connection: ByteConnection) -> Hearer:
+            connection.write([b"relay"])
+            return Hearer(connection)
+
+        gone = await runtime.network.listen_bytes("127.0.0.1:0", Hearer)
+        relay = await runtime.network.listen_bytes("127.0.0.1:0", greeting)
+        node = routed(runtime, {gone.address: relay.address})
+        assert not await node.network.refuses(gone.address, 10_000)
+        await gone.close(0)
+        assert await node.network.refuses(gone.address, 10_000)
+        made: list[Hearer] = []
+
+        def keep(connection: ByteConnection) -> Hearer:
+            made.append(Hearer(connection))
+            return made[0]
+
+        await node.network.connect_bytes(gone.address, keep)
+        assert await made[0].heard == b"relay"
+
+    run(main)
+
+
+def test_what_a_node_listens_on_is_not_moved() -> None:
+    async def main(runtime: Runtime) -> None:
+        node = routed(runtime, {"127.0.0.1:1": "127.0.0.1:2"})
+        listener = await node.network.listen_bytes("127.0.0.1:0", Hearer)
+        connection = await runtime.network.connect_bytes(listener.address, Hearer)
+        connection.abort()
+        served = await node.network.serve("127.0.0.1:0", {})
+        assert not await runtime.network.refuses(served.address, 10_000)
+
+    run(main)
