@@ -16,8 +16,8 @@ What is done with a fenced block depends on its language:
 - `toml`: a node's configuration.
 
 `<!-- not run: why -->` before a block leaves it out, `<!-- first: commands -->` prepares what the
-reader is told to have: shell commands that run just before it. The addresses 127.0.0.1:9094
-and 127.0.0.1:9095 become those of the node, and each block may take BLOCK_S seconds.
+reader is told to have: shell commands that run just before it. The addresses 127.0.0.1:9092,
+127.0.0.1:9094 and 127.0.0.1:9095 become those of the node, and each block may take BLOCK_S seconds.
 """
 
 import argparse
@@ -41,7 +41,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ADDRESSES = {"127.0.0.1:9094": "grpc", "127.0.0.1:9095": "http"}  # as the pages write them
+ADDRESSES = {  # as the pages write them
+    "127.0.0.1:9092": "kafka",
+    "127.0.0.1:9094": "grpc",
+    "127.0.0.1:9095": "http",
+}
 BLOCK_S = 120
 READY_S = 60
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -102,8 +106,8 @@ class Node:
         self._addresses: dict[str, str] = {}
 
     def address(self, which: str = "grpc") -> str:
-        """Return where it listens, for `grpc` or `http`, starting it in this folder if it does not
-        run."""
+        """Return where it listens, for `grpc`, `kafka` or `http`, starting it in this folder if it
+        does not run."""
         if self._process is None:
             self.start([])
         return self._addresses[which]
@@ -184,8 +188,10 @@ class Player:
         if self._is_left_out(block):
             return
         source = block.text
-        if re.search(r"\b(127\.0\.0\.1|localhost):9094\b", source):
-            source = re.sub(r"\b(127\.0\.0\.1|localhost):9094\b", self._node.address(), source)
+        for port, which in (("9094", "grpc"), ("9092", "kafka")):
+            written = re.compile(rf"\b(127\.0\.0\.1|localhost):{port}\b")
+            if written.search(source):
+                source = written.sub(self._node.address(which), source)
         name = f"{block.page}:{block.line}"
         code = compile(source, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         printed = io.StringIO()

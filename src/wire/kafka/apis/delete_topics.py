@@ -1,4 +1,4 @@
-"""DeleteTopics: each topic stands for itself.
+"""DeleteTopics: deletes topics with their records; each stands for itself.
 
 Since version 6 a topic is named by its name or by its id, never by both (KIP-516).
 """

@@ -1,0 +1,35 @@
+"""The table of requests in docs/kafka.md, from the rows that are offered. Pure text: `make docs`
+puts it between the page's markers, a test holds the page against it."""
+
+import re
+import sys
+from typing import Final
+
+from .api import Api
+from .apis import APIS
+
+MARKED: Final = re.compile(r"(<!-- made by `make docs`: keys -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def with_table(page: str) -> str:
+    """Return the page with its table written anew."""
+    return MARKED.sub(lambda mark: f"{mark[1]}{key_table()}{mark[2]}", page)
+
+
+def key_table() -> str:
+    """Return the table, by ascending key."""
+    head = "| key | request | versions | what it does |\n|---|---|---|---|\n"
+    return head + "".join(_row(api) for api in APIS)
+
+
+def _row(api: Api) -> str:
+    versions = str(api.low) if api.low == api.high else f"{api.low} to {api.high}"
+    return f"| {api.key} | {api.name} | {versions} | {_about(api)} |\n"
+
+
+def _about(api: Api) -> str:
+    """Return the first sentence of the module of a request, behind its name."""
+    text = sys.modules[api.handle.__module__].__doc__ or ""
+    opening = " ".join(text.partition("\n\n")[0].split())
+    sentence = re.split(r"(?<=\.)\s", opening.removeprefix(f"{api.name}: "), maxsplit=1)[0]
+    return sentence[:1].upper() + sentence[1:]
