@@ -132,6 +132,7 @@ bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: r
 	  echo "== benchmarks.storage.$$name"; $(BIN)/python -m "benchmarks.storage.$$name" || exit 1; done
 	@echo "== benchmarks.raft"; $(BIN)/python -m benchmarks.raft
 	@echo "== benchmarks.cluster"; $(BIN)/python -m benchmarks.cluster
+	@echo "== benchmarks.kafka_wire"; $(BIN)/python -m benchmarks.kafka_wire
 	@echo "== benchmarks.metadata"; $(BIN)/python -m benchmarks.metadata && $(BIN)/python -m benchmarks.metadata --sweep \
 	  && $(BIN)/python -m benchmarks.metadata.rolling
 	$(BIN)/python -m benchmarks.page

@@ -8,9 +8,11 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+from benchmarks.kafka_wire import words as wire
 from benchmarks.metadata.words import COSTS, ROLLING
+from benchmarks.pages.tables import Result, compared, head, line, ratio, verdict
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -18,13 +20,12 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 STORAGE = "storage_"  # what the results of benchmarks/storage begin with
 RAFT = "raft"  # and those of benchmarks/raft
 CLUSTER = "cluster_"  # and those of benchmarks/cluster
+WIRE = "kafka_wire_"  # and those of benchmarks/kafka_wire
 METADATA = {
     "metadata": "python -m benchmarks.metadata",
     "metadata_sweep": "python -m benchmarks.metadata --sweep",
     "metadata_rolling": "python -m benchmarks.metadata.rolling",
 }
-
-Result: TypeAlias = dict[str, Any]
 
 HEAD = """\
 # Benchmarks
@@ -54,6 +55,8 @@ class Section:
             return f"python -m benchmarks.{self.name.replace('_', '.')}"
         if self.name in METADATA:
             return METADATA[self.name]
+        if self.name.startswith(WIRE):
+            return f"{wire.COMMAND} {self.name.removeprefix(WIRE)}"
         if self.name.startswith(CLUSTER):
             return f"python -m benchmarks.cluster --only {self.name.removeprefix(CLUSTER)}"
         return f"python benchmarks/{self.name}.py"
@@ -185,9 +188,7 @@ def raft(result: Result) -> Iterator[str]:
         failed = ", ".join(sorted({each.partition(":")[0] for each in result["failures"]}))
         yield f"{len(result['failures'])} clusters failed and were taken again: {failed}."
     yield ""
-    yield from head("compared", "ratio", "goal")
-    for each in result["compared"]:
-        yield line(each["what"], ratio(each["ratio"]), f"{each['goal']}{verdict(each)}")
+    yield from compared(result)
 
 
 def cluster_replication(result: Result) -> Iterator[str]:
@@ -358,6 +359,36 @@ SECTIONS = (
             "written* is the bare stream whose server also writes the bytes to a file."
         ),
         rows=grpc_throughput,
+    ),
+    Section(
+        title="Kafka protocol: one broker",
+        name="kafka_wire_throughput",
+        about=wire.THROUGHPUT,
+        rows=wire.throughput,
+    ),
+    Section(
+        title="Kafka protocol: three replicas",
+        name="kafka_wire_replicas",
+        about=wire.REPLICAS,
+        rows=wire.throughput,
+    ),
+    Section(
+        title="Kafka protocol: waits",
+        name="kafka_wire_latency",
+        about=wire.LATENCY,
+        rows=wire.latency,
+    ),
+    Section(
+        title="Kafka protocol: real clients",
+        name="kafka_wire_clients",
+        about=wire.CLIENTS,
+        rows=wire.clients,
+    ),
+    Section(
+        title="Kafka protocol: start and rest",
+        name="kafka_wire_starts",
+        about=wire.STARTS,
+        rows=wire.starts,
     ),
     Section(
         title="Record codec",
@@ -549,27 +580,6 @@ def page(results: dict[str, Result]) -> str:
             rows = [*section.rows(result), "", f"Measured by {command}."]
         parts.append("\n".join([f"## {section.title}", "", section.about, "", *rows, ""]))
     return "\n".join(parts)
-
-
-def head(*cells: str) -> Iterator[str]:
-    """Give the first two lines of a table; all columns but the first hold numbers."""
-    yield line(*cells)
-    yield line("---", *["---:"] * (len(cells) - 1))
-
-
-def line(*cells: str) -> str:
-    """Return one line of a table."""
-    return f"| {' | '.join(cells)} |"
-
-
-def ratio(value: float | None) -> str:
-    """Return a ratio as text; empty for none."""
-    return "" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
-
-
-def verdict(figure: Result) -> str:
-    """Say so where a goal was missed."""
-    return "" if figure["met"] else " (missed)"
 
 
 def main() -> None:
