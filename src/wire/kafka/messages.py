@@ -62,6 +62,12 @@ def encode(
     return out.getvalue()
 
 
+def begins_with_throttle_time(api: Api, version: int) -> bool:
+    """Whether four bytes at the start of an answer of this version say how long a client has to
+    wait."""
+    return next(iter(_response(api.key, version).slots)) == _THROTTLE
+
+
 def _invalid(api: Api, version: int, reason: object) -> InvalidRequest:
     return InvalidRequest(f"this is no {api.name} request of version {version}: {reason}")
 

@@ -10,6 +10,7 @@ from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_assignments, check_partition
 from ..api import Answer, Api, Call, Door
+from ..large_answers import encoded
 from ..messages import error_fields
 from ..parts import Place, applied, by_topic, error_of, outcome, place, sorted_out, within
 
@@ -23,10 +24,11 @@ async def alter_partition_reassignments(door: Door, call: Call) -> Answer:
         (topic, {"partition_index": index, **error_fields(error)})
         for (topic, index), error in results.items()
     )
-    return {
+    told = {
         **error_fields(None),
         "responses": by_topic(responses, topic_as="name", partitions_as="partitions"),
     }
+    return await encoded(door, call, told, elements=len(results))
 
 
 async def _altered(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:

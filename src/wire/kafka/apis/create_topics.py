@@ -1,4 +1,4 @@
-"""CreateTopics: each topic stands for itself.
+"""CreateTopics: makes topics; each stands for itself.
 
 -1 partitions or replicas mean the cluster's defaults. Since version 5 an answer tells the topic as
 it is made, since 7 its id (KIP-525, KIP-516).
@@ -19,6 +19,7 @@ from ....proto import admin_pb2 as pb
 from ...grpc.configs import describe_topic_configs
 from ..api import Answer, Api, Call, Door, Fields
 from ..config_entries import created_configs
+from ..large_answers import encoded
 from ..messages import error_fields
 from ..parts import applied, outcomes, repeated, within
 
@@ -40,15 +41,15 @@ async def create_topics(door: Door, call: Call) -> Answer:
 
     results = await outcomes(door, topics, create)
     refusal = InvalidRequest("the request names this topic twice; name each once")
-    return {
-        "topics": [
-            *(
-                _result(door, topic.name, of, is_there=not body.validate_only)
-                for topic, of in zip(topics, results, strict=True)
-            ),
-            *({"name": name, **error_fields(refusal)} for name in twice),
-        ]
-    }
+    told = [
+        *(
+            _result(door, topic.name, of, is_there=not body.validate_only)
+            for topic, of in zip(topics, results, strict=True)
+        ),
+        *({"name": name, **error_fields(refusal)} for name in twice),
+    ]
+    configs = sum(len(result.get("configs", ())) for result in told)
+    return await encoded(door, call, {"topics": told}, elements=len(told) + configs)
 
 
 def _request(topic: Any, *, validate_only: bool) -> pb.CreateTopicRequest:

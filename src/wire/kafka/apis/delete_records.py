@@ -9,6 +9,7 @@ from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_before_offset, check_partition
 from ..api import Answer, Api, Call, Door, Fields
+from ..large_answers import encoded
 from ..messages import code_of
 from ..parts import Place, by_topic, error_of, outcome, place, sorted_out, within
 
@@ -35,13 +36,12 @@ async def delete_records(door: Door, call: Call) -> Answer:
         else:
             for each in answer.results:
                 results[place(each)] = _fields(place(each), error_of(each), each.log_start_offset)
-    return {
-        "topics": by_topic(
-            ((topic, fields) for (topic, _), fields in results.items()),
-            topic_as="name",
-            partitions_as="partitions",
-        )
-    }
+    topics = by_topic(
+        ((topic, fields) for (topic, _), fields in results.items()),
+        topic_as="name",
+        partitions_as="partitions",
+    )
+    return await encoded(door, call, {"topics": topics}, elements=len(results))
 
 
 def _check(part: pb.DeleteRecordsPartition) -> None:

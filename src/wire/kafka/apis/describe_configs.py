@@ -15,6 +15,7 @@ from ...grpc.configs import RESOURCES_MAX
 from ..api import Answer, Api, Call, Door, Fields
 from ..config_entries import described_config
 from ..config_resources import resource_of, result_of
+from ..large_answers import encoded
 from ..parts import outcome
 
 
@@ -25,6 +26,7 @@ async def describe_configs(door: Door, call: Call) -> Answer:
         f"the request names {len(resources)} resources; name at most {RESOURCES_MAX}"
     )
     results: list[Fields] = []
+    count = 0
     for resource in resources:
         described: Sequence[Fields] | QuorumlogError = too_many
         if len(resources) <= RESOURCES_MAX:
@@ -33,8 +35,9 @@ async def describe_configs(door: Door, call: Call) -> Answer:
             results.append(result_of(resource, described))
         else:
             results.append({**result_of(resource, None), "configs": described})
+            count += len(described)
         await asyncio.sleep(0)
-    return {"results": results}
+    return await encoded(door, call, {"results": results}, elements=len(results) + count)
 
 
 async def _describe(door: Door, call: Call, resource: Any) -> Sequence[Fields]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ..api import Answer, Api, Call, Door, Fields
+from ..large_answers import encoded
 from ..messages import code_of
 from ..parts import by_topic, outcome
 
@@ -33,10 +34,12 @@ async def describe_log_dirs(door: Door, call: Call) -> Answer:
             "error_code": code,
             "results": [nameless] if call.version < FIRST_WITH_ERROR else [],
         }
-    return {
+    told = {
         "error_code": 0,
         "results": [_directory(directory, wanted) for directory in answer.directories],
     }
+    logs = sum(len(directory.logs) for directory in answer.directories)
+    return await encoded(door, call, told, elements=logs)
 
 
 def _wanted(body: Any) -> Mapping[str, set[int]] | None:

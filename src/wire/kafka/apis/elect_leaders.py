@@ -12,6 +12,7 @@ from ....ids import NO_NODE
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_partition
 from ..api import Answer, Api, Call, Door
+from ..large_answers import encoded
 from ..messages import code_of, error_fields
 from ..parts import Place, applied, by_topic, error_of, outcome, place, sorted_out, within
 
@@ -30,12 +31,13 @@ async def elect_leaders(door: Door, call: Call) -> Answer:
         (topic, {"partition_id": index, **error_fields(error)})
         for (topic, index), error in answer.items()
     ]
-    return {
+    told = {
         "error_code": 0,
         "replica_election_results": by_topic(
             results, topic_as="topic", partitions_as="partition_result"
         ),
     }
+    return await encoded(door, call, told, elements=len(results))
 
 
 async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:

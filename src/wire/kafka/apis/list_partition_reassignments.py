@@ -6,6 +6,7 @@ from typing import Any, Final
 from ....errors import QuorumlogError
 from ....proto import admin_pb2 as pb
 from ..api import Answer, Api, Call, Door, Fields
+from ..large_answers import encoded
 from ..messages import error_fields
 from ..parts import by_topic, outcome, within
 
@@ -25,7 +26,8 @@ async def list_partition_reassignments(door: Door, call: Call) -> Answer:
         if wanted is None or (move.topic, move.partition.partition) in wanted
     )
     topics = by_topic(moves, topic_as="name", partitions_as="partitions")
-    return {**error_fields(None), "topics": topics}
+    told = {**error_fields(None), "topics": topics}
+    return await encoded(door, call, told, elements=len(answer.reassignments))
 
 
 def _wanted(body: Any) -> set[tuple[str, int]] | None:

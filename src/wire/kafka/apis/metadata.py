@@ -22,6 +22,7 @@ from ....runtime import CallContext
 from ..api import Answer, Api, Call, Door, Fields
 from ..codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE
 from ..endpoints import Endpoint, controller_of, endpoints
+from ..large_answers import encoded
 from ..messages import code_of
 from ..parts import outcomes
 from ..rights import cluster_operations, topic_operations
@@ -61,7 +62,8 @@ async def metadata(door: Door, call: Call) -> Answer:
     if call.version in _TELL_OF_CLUSTER_RIGHTS:
         is_asked = call.body.include_cluster_authorized_operations
         answer["cluster_authorized_operations"] = cluster_operations(is_asked=is_asked)
-    return answer
+    partitions = sum(len(topic["partitions"]) for topic in topics)
+    return await encoded(door, call, answer, elements=len(topics) + partitions)
 
 
 def _broker_fields(brokers: Iterable[Endpoint]) -> list[Fields]:
