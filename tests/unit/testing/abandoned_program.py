@@ -1,0 +1,17 @@
+"""Starts two nodes, pauses one of them, says where they are, and waits to be killed."""
+
+import json
+import signal
+
+from quorumlog.testing import Cluster
+
+if __name__ == "__main__":
+    cluster = Cluster(brokers=1, controllers=1)
+    cluster.start()
+    cluster.pause(1)
+    row = {
+        "pids": [cluster.pid(number) for number in cluster.nodes],
+        "folder": str(cluster.nodes[1].data_dir.parent),
+    }
+    print(json.dumps(row), flush=True)
+    signal.pause()

@@ -1,0 +1,147 @@
+"""A test's broker: a real node that starts, ends, crashes and hangs at will."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import quorumlog
+from quorumlog.errors import InvalidConfig, InvalidRequest, TimedOut, UnknownServerError
+from quorumlog.testing import Broker
+
+pytestmark = pytest.mark.slow
+
+WAIT_S = 60.0
+
+
+def eventually(look: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not look():
+        assert time.monotonic() < end, "not so in time"
+
+
+def raises(act: Callable[[], None], words: str) -> bool:
+    """Whether it fails, in these words."""
+    try:
+        act()
+    except UnknownServerError as error:
+        return words in str(error)
+    return False
+
+
+def test_what_was_acknowledged_is_there_after_every_kind_of_end() -> None:
+    with Broker() as broker:
+        addresses = (broker.kafka, broker.grpc, broker.http)
+        topic = broker.create_topic("flights", partitions=2)
+        assert topic == "flights"
+        with broker.connect() as log:
+            for number, end in enumerate((broker.stop, broker.kill, broker.restart)):
+                with log.producer() as producer:
+                    producer.send(topic, value=str(number), partition=1).result()
+                end()
+                assert broker.is_up == (end == broker.restart)
+                broker.start()
+            found = [record.value for record in log.consumer(topic, until_end=True)]
+        assert found == [b"0", b"1", b"2"]
+        assert (broker.kafka, broker.grpc, broker.http) == addresses
+        with urllib.request.urlopen(f"http://{broker.http}/ready") as answer:
+            assert answer.status == 200
+        assert broker.log().count("node.ready") == 4
+        folder = broker.data_dir.parent
+    assert not broker.is_up
+    assert not folder.exists()
+
+
+def test_a_paused_broker_answers_when_it_is_resumed() -> None:
+    with Broker() as broker:
+        topic = broker.create_topic()
+        with broker.connect() as log, log.producer() as producer:
+            producer.send(topic, value="a").result()
+            broker.pause()
+            late = producer.send(topic, value="b")
+            with pytest.raises(TimeoutError):
+                late.result(0.3)
+            broker.resume()
+            assert late.result(60).offset == 1
+
+
+def test_brokers_with_asyncio_and_side_by_side() -> None:
+    async def main() -> None:
+        async with Broker() as one, Broker() as other:
+            assert {one.kafka, one.grpc, one.http}.isdisjoint({other.kafka, other.grpc, other.http})
+            name = await asyncio.to_thread(one.create_topic)
+            async with quorumlog.aio.connect(one.grpc) as log:
+                assert [topic.name for topic in await log.admin.list_topics()] == [name]
+            async with quorumlog.aio.connect(other.grpc) as log:
+                assert await log.admin.list_topics() == []
+
+    asyncio.run(main())
+
+
+def test_a_broker_keeps_the_folder_that_it_is_given(tmp_path: Path) -> None:
+    with Broker(
+        data_dir=tmp_path / "kept", settings={"auto.create.topics.enable": False}
+    ) as broker:
+        topic = broker.create_topic(configs={"retention.ms": -1, "cleanup.policy": "compact"})
+        with broker.connect() as log:
+            assert log.admin.describe_topic(topic).configs["retention.ms"] == "-1"
+    assert (tmp_path / "kept/meta.properties").exists()
+    with Broker(data_dir=tmp_path / "kept") as again, again.connect() as log:
+        assert [each.name for each in log.admin.list_topics()] == [topic]
+
+
+def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path):
+        second = Broker(data_dir=tmp_path)
+        with pytest.raises(quorumlog.QuorumlogError, match=r"the broker does not start: .*process"):
+            second.start()
+        second.close()
+    with pytest.raises(InvalidConfig, match=r"fetch\.bytes\.max"):
+        Broker(settings={"fetch.bytes.max": "a lot"}).__enter__()
+    threads = threading.active_count()
+    with pytest.raises(TimedOut, match="does not serve within 0 s"):
+        Broker(timeout_s=0.01).__enter__()
+    assert threading.active_count() == threads
+
+
+def test_a_broker_that_ended_by_itself_is_noticed_and_comes_back() -> None:
+    with Broker() as broker:
+        broker.check_alive()
+        os.kill(broker.pid, signal.SIGKILL)  # as the system would that runs out of memory
+        eventually(lambda: raises(broker.check_alive, "ended by itself, with -9"))
+        with pytest.raises(UnknownServerError, match="ended by itself"):
+            broker.restore()
+        broker.restore()
+        broker.create_topic()
+
+
+def test_what_is_asked_of_a_broker_that_is_down_or_gone_is_refused() -> None:
+    broker = Broker()
+    for refused in (broker.pause, broker.create_topic, lambda: broker.pid):
+        with pytest.raises(InvalidRequest, match="start"):
+            refused()
+    broker.stop()
+    broker.kill()
+    broker.resume()
+    broker.close()
+    broker.close()
+    with pytest.raises(InvalidRequest, match="make another one"):
+        broker.start()
+
+
+@pytest.mark.parametrize("name", ["data.dir", "node.id", "listeners.kafka", "advertised.grpc"])
+def test_what_the_harness_gives_is_not_a_tests_to_set(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="not a test's to set"):
+        Broker(settings={name: "x"})
+
+
+def test_variables_that_are_settings_do_not_reach_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUORUMLOG_FETCH_BYTES_MAX", "nonsense")
+    with Broker() as broker:
+        assert broker.is_up
