@@ -253,6 +253,60 @@ DISK_LOW: Final = Metric(
     "quorumlog_disk_low", _G, "1 while the reserve is used up and producers are refused."
 )
 
+# --- the Kafka listeners -------------------------------------------------------------------------
+
+KAFKA_CONNECTIONS: Final = Metric(
+    "quorumlog_kafka_connections", _G, "Connections of Kafka clients, by listener.", ("listener",)
+)
+KAFKA_ACCEPTED: Final = Metric(
+    "quorumlog_kafka_connections_accepted", _C, "Such connections that were made.", ("listener",)
+)
+KAFKA_REFUSED: Final = Metric(
+    "quorumlog_kafka_connections_refused",
+    _C,
+    "Such connections that were closed at once: there were as many as may be, or the node stops.",
+    ("listener",),
+)
+KAFKA_ENDED: Final = Metric(
+    "quorumlog_kafka_connections_ended",
+    _C,
+    "Such connections that ended: by the client, or here, since it was idle, slow with a request"
+    " that it had begun, or sent what is invalid, met a bug, or since the node stopped.",
+    ("listener", "reason"),
+)
+KAFKA_REQUESTS: Final = Metric(
+    "quorumlog_kafka_requests",
+    _C,
+    "Requests of Kafka clients, by what was asked; unanswered: their connection ended instead.",
+    ("api", "outcome"),
+)
+KAFKA_REQUEST_SECONDS: Final = Metric(
+    "quorumlog_kafka_request_seconds",
+    _H,
+    "Time from such a request's arrival to its answer; of a fetch it includes the waiting.",
+    ("api",),
+)
+KAFKA_ERRORS: Final = Metric(
+    "quorumlog_kafka_errors",
+    _C,
+    "Errors in such answers, each of an answer's parts by itself, by the protocol's number.",
+    ("api", "code"),
+)
+KAFKA_OPEN: Final = Metric(
+    "quorumlog_kafka_requests_open", _G, "Such requests that have come and are not answered."
+)
+KAFKA_HELD: Final = Metric(
+    "quorumlog_kafka_requests_held_bytes",
+    _G,
+    "What they hold; at kafka.requests.bytes.max clients are not read any more.",
+)
+KAFKA_RECEIVED: Final = Metric(
+    "quorumlog_kafka_received_bytes", _C, "Bytes that Kafka clients have sent."
+)
+KAFKA_SENT: Final = Metric(
+    "quorumlog_kafka_sent_bytes", _C, "Bytes of answers to them, those not sent yet included."
+)
+
 # --- quotas of clients of the Kafka protocol -----------------------------------------------------
 
 QUOTA_THROTTLES: Final = Metric(

@@ -1,8 +1,28 @@
-"""What replication came to since the start, in plain numbers."""
+"""What producing and replication came to since the start, in plain numbers."""
 
 from collections.abc import Sequence
 
 from ...ids import NodeId
+from ...metrics import LATENCY_MS, Histogram
+from ..partition import Acks
+from ..requests import AppendResult
+
+
+class ProduceFigures:
+    """What producers of all front doors came to."""
+
+    __slots__ = ("bytes", "failures", "records", "took_ms", "waiting")
+
+    def __init__(self) -> None:
+        self.bytes = 0  # of batches that got their place in a log
+        self.records = 0  # that were acknowledged
+        self.failures = 0  # of partitions' parts
+        self.waiting = 0  # requests of the Kafka listeners between their place and their answer
+        self.took_ms = {acks: Histogram(LATENCY_MS) for acks in Acks}
+
+    def answered(self, outcome: AppendResult) -> None:
+        """A partition's part was acknowledged."""
+        self.records += outcome.next_offset - outcome.base_offset
 
 
 class ReplicationFigures:

@@ -63,6 +63,7 @@ from ..requests import (
 from .appends import PendingAppend
 from .deletions import delete_records
 from .epochs import epoch_ends
+from .figures import ProduceFigures
 from .producers import active_producers
 from .reads import Reads
 from .replica import Replica
@@ -108,6 +109,7 @@ class ReplicaManager:
         self._replicas: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[tuple[TopicId, int], Replica] = {}  # the same
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
+        self.producing = ProduceFigures()
         self._reads = Reads(runtime.clock, directory, self.replica_of, waits_max=fetch_waits_max)
         self._config = replication
         self._replication = Replication(

@@ -4,30 +4,28 @@ from collections.abc import Iterator
 
 from ...broker.quotas import Throttling
 from ...broker.shell.figures import ReplicationFigures
-from ...broker.shell.reads import Reads
+from ...broker.shell.replicas import ReplicaManager
 from ...ids import NO_NODE, NodeId
 from ...metadata import MetadataImage
 from ...metadata.shell import MetadataPublisher
 from ...metrics import Scrape
 from ...metrics import table as rows
-from ...proto import log_pb2
 from ...raftlog.shell import RaftNode
 from ...storage.shell.directory import Directory
 from ...wire.grpc import LogService
 from .tally import COUNTED_A_STEP, Tally
 
-_ACKS = {"ACKS_NONE": "0", "ACKS_LEADER": "1", "ACKS_ALL": "all"}
 
-
-def collect_log(scrape: Scrape, log: LogService, reads: Reads) -> None:
+def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> None:
     """Put what clients produced and fetched; costs nothing to speak of."""
-    made, read = log.figures, reads.figures
+    made, reads = replicas.producing, replicas.reading
+    read = reads.figures
     scrape.put(rows.PRODUCED_BYTES, made.bytes)
     scrape.put(rows.PRODUCED_RECORDS, made.records)
     scrape.put(rows.PRODUCE_FAILURES, made.failures)
     for acks, took_ms in made.took_ms.items():
-        scrape.put_histogram(rows.PRODUCE_SECONDS, took_ms, _ACKS[log_pb2.Acks.Name(acks)])
-    scrape.put(rows.PRODUCES_WAITING, log.produces_waiting)
+        scrape.put_histogram(rows.PRODUCE_SECONDS, took_ms, acks.value)
+    scrape.put(rows.PRODUCES_WAITING, log.produces_waiting + made.waiting)
     scrape.put(rows.FETCHED_BYTES, read.fetched_bytes)
     scrape.put_histogram(rows.FETCH_SECONDS, read.at_once_ms, "no")
     scrape.put_histogram(rows.FETCH_SECONDS, read.waited_ms, "yes")

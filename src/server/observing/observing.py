@@ -21,6 +21,7 @@ from ..config import NodeConfig
 from ..parts import NodeParts
 from . import collectors
 from .calls import CallCounts
+from .kafka import collect_kafka
 from .readiness import obstacles, remarks
 from .stalls import StallWatch
 from .tally import Tally
@@ -120,13 +121,14 @@ class Observing:
         self._calls.collect(scrape)
         self._stalls.collect(scrape)
         if parts.log is not None and parts.replicas is not None:
-            collectors.collect_log(scrape, parts.log, parts.replicas.reading)
+            collectors.collect_log(scrape, parts.log, parts.replicas)
             lags: dict[NodeId, int] = {}
             for _ in parts.replicas.replication.lags(lags):
                 await asyncio.sleep(0)
             collectors.collect_replication(scrape, parts.replicas.replication.figures, lags)
         if parts.kafka is not None:
             collectors.collect_quotas(scrape, parts.kafka.door.throttling)
+            collect_kafka(scrape, parts.kafka)
         if parts.directory is not None:
             collectors.collect_storage(scrape, parts.directory)
         if parts.raft is not None:

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
-from ...broker import Acks, AppendResult, FetchSpec, OffsetSpec
+from ...broker import Acks, FetchSpec, OffsetSpec
 from ...broker.shell.appends import PendingAppend
 from ...broker.shell.replicas import ReplicaManager
 from ...errors import InvalidRequest, Overloaded, QuorumlogError, Stopping
 from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
-from ...metrics import LATENCY_MS, Histogram
 from ...proto import log_pb2
 from ...runtime import CallContext, Handler, Method, Runtime
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
@@ -69,22 +68,6 @@ class _Inflight:
     parts: list[PendingAppend | QuorumlogError]
 
 
-class ProduceFigures:
-    """What producing came to since the start."""
-
-    __slots__ = ("bytes", "failures", "records", "took_ms")
-
-    def __init__(self) -> None:
-        self.bytes = 0  # of batches that got their place in a log
-        self.records = 0  # that were acknowledged
-        self.failures = 0  # of partitions' parts
-        self.took_ms = {acks: Histogram(LATENCY_MS) for acks in log_pb2.Acks.values()}
-
-    def answered(self, outcome: AppendResult) -> None:
-        """A partition's part was acknowledged."""
-        self.records += outcome.next_offset - outcome.base_offset
-
-
 class LogService:
     """Handlers of `quorumlog.v1.Log`."""
 
@@ -101,7 +84,7 @@ class LogService:
         self._limits = limits
         self._spread = Spread(replicas)
         self._stopping = False
-        self.figures = ProduceFigures()
+        self._figures = replicas.producing
         self._subscriptions: dict[Subscription, None] = {}  # being served
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams between two requests
         self._pipelines: dict[Pipeline[_Inflight], None] = {}  # of the Produce streams
@@ -218,7 +201,7 @@ class LogService:
                         topic_id=part.topic_id,
                     )
                 )
-                self.figures.bytes += len(part.records)
+                self._figures.bytes += len(part.records)
             except QuorumlogError as error:
                 parts.append(error)
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms
@@ -237,7 +220,7 @@ class LogService:
                 await stream.send(response)
             pipeline.answered(size)
             took_ms = self._runtime.clock.now_ms() - inflight.began_ms
-            self.figures.took_ms[request.acks].observe(took_ms)
+            self._figures.took_ms[check.read_acks(request.acks)].observe(took_ms)
 
     async def _settle(
         self,
@@ -251,10 +234,10 @@ class LogService:
             outcome = await pending.settle(deadline_ms)
         except QuorumlogError as error:
             result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
-            self.figures.failures += 1
+            self._figures.failures += 1
             fill_error(result.error, error, result.topic, result.partition)
             return
-        self.figures.answered(outcome)
+        self._figures.answered(outcome)
         result.base_offset = outcome.base_offset
         result.log_append_time_ms = outcome.log_append_time_ms
         result.log_start_offset = outcome.log_start_offset
@@ -291,13 +274,13 @@ class LogService:
             except QuorumlogError as error:
                 fill_error(result.error, error, request.topic, share.partition)
                 errors.append(error)
-                self.figures.failures += 1
+                self._figures.failures += 1
                 continue
             errors.append(None)
-            self.figures.answered(outcome)
+            self._figures.answered(outcome)
             if acks is not Acks.NONE:
                 result.base_offset = outcome.base_offset
-        self.figures.took_ms[request.acks].observe(self._runtime.clock.now_ms() - began_ms)
+        self._figures.took_ms[acks].observe(self._runtime.clock.now_ms() - began_ms)
         if not request.errors_in_results:
             failure = failure_of(request.topic, shares, errors)
             if failure is not None:
@@ -332,7 +315,7 @@ class LogService:
                         topic_id=topic_id,
                     )
                 )
-                self.figures.bytes += len(batch)
+                self._figures.bytes += len(batch)
             except QuorumlogError as error:
                 pending.append(error)
         return pending

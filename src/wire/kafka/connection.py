@@ -447,7 +447,6 @@ class KafkaConnection:
         figures.answered += 1
         figures.took_ms.observe(server.now_ms() - request.taken_ms)
         if throttle_ms:
-            figures.throttled += 1
             self._keep_still(throttle_ms)
 
     def _send(self, request: Request, answer: Answer, throttle_ms: int) -> None:
@@ -479,12 +478,9 @@ class KafkaConnection:
     def _keep_still(self, throttle_ms: int) -> None:
         """Read no more for a while: the client was told to wait, and may not do it."""
         loop = asyncio.get_running_loop()
-        waiting_ms = 0
         if self._mute is not None:  # several answers were under way: the longest wait counts
-            waiting_ms = int((self._mute.when() - loop.time()) * 1000)
-            throttle_ms = max(throttle_ms, waiting_ms)
+            throttle_ms = max(throttle_ms, int((self._mute.when() - loop.time()) * 1000))
             self._mute.cancel()
-        self._server.figures.throttled_ms += throttle_ms - waiting_ms
         self._mute = loop.call_later(throttle_ms / 1000, self._speak_again)
 
     def _speak_again(self) -> None:

@@ -13,7 +13,6 @@ class ApiFigures:
     answered: int = 0
     unanswered: int = 0  # ended their connection instead
     took_ms: Histogram = field(default_factory=lambda: Histogram(LATENCY_MS))  # of the answered
-    throttled: int = 0  # answers after which the client had to wait
     errors: dict[int, int] = field(default_factory=dict)  # in answers, by code
 
     def count_errors(self, codes: Iterable[int]) -> None:
@@ -46,7 +45,6 @@ class KafkaFigures:
         self.listeners: dict[str, ListenerFigures] = {}
         self.received_bytes = 0
         self.sent_bytes = 0  # queued for the kernel, with what lies in files
-        self.throttled_ms = 0  # for which connections were not read
         self.open = 0  # requests that have come and are not answered
 
     def api(self, name: str) -> ApiFigures:

@@ -94,6 +94,7 @@ class _InFlight:
     def begin(self) -> None:
         """Give every part its place, and answer at once if all is known by then."""
         request: ProduceRequest = self._call.body
+        self._door.replicas.producing.waiting += 1
         for topic in request.topics:
             for part in topic.parts:
                 self._outcomes.append(_place(self._door, request, topic, part))
@@ -130,6 +131,7 @@ class _InFlight:
 
     def _answer(self) -> None:
         request: ProduceRequest = self._call.body
+        self._count(request.acks)
         outcomes = iter(self._outcomes)
         errors: list[QuorumlogError] = []
         topics = [
@@ -141,6 +143,19 @@ class _InFlight:
             self._done(ProduceAnswer(self._call.version, topics, endpoints))
         else:  # nobody reads an answer: where one fails the end of the connection tells
             self._done(errors[0] if errors else None)
+
+    def _count(self, acks: int) -> None:
+        """Note what came of the request."""
+        figures = self._door.replicas.producing
+        figures.waiting -= 1
+        for outcome in self._outcomes:
+            if isinstance(outcome, AppendResult):
+                figures.answered(outcome)
+            else:
+                figures.failures += 1
+        if acks in _ACKS:
+            took_ms = self._door.runtime.clock.now_ms() - self._call.began_ms
+            figures.took_ms[_ACKS[acks]].observe(took_ms)
 
 
 def begin(door: Door, call: Call, done: Done) -> bool:
@@ -211,9 +226,11 @@ def _place(
         name = _name(door, topic)
         if topic.topic_id and not name:
             raise UnknownTopicId("no topic has this id here; look its name up again")
-        return door.replicas.submit_nowait(
+        append = door.replicas.submit_nowait(
             name, part.partition, records, acks=acks, topic_id=topic.topic_id
         )
+        door.replicas.producing.bytes += len(records)
+        return append
     except QuorumlogError as error:
         return error
 

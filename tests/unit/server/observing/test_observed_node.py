@@ -25,11 +25,13 @@ from quorumlog.server.node import Node, format_directory
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
 
 from ...wire.http.http_caller import calling
+from ...wire.kafka.raw_client import connected
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 WAIT_MS = 20_000
+DELETE_TOPICS = 20  # a key of the Kafka protocol
 BATCH = encode_batch([Record(number, 1, None, b"v" * 100) for number in range(3)])
 
 
@@ -124,13 +126,23 @@ def test_what_a_node_did_is_in_its_metrics(run: Run, folder: str) -> None:
     run(main)
 
 
+async def use_kafka(runtime: Runtime, address: str | None) -> None:
+    """Ask for what is not there, and then for what nobody can have."""
+    assert address is not None
+    async with connected(runtime, address) as client:
+        await client.ask(DELETE_TOPICS, 3, topic_names=["unknown"], timeout=100)
+        client.send_raw(bytes(20))
+        await client.ended()
+
+
 def test_every_metric_of_the_table_is_told_by_some_node(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
-        config = config_of(folder, metric_topics_max=1)
+        config = config_of(folder, metric_topics_max=1, kafka_listeners=("127.0.0.1:0",))
         await format_directory(runtime, config)
         async with Node(runtime, config) as node:
             assert node.addresses.http is not None
             await use(runtime, node.addresses.grpc)
+            await use_kafka(runtime, node.addresses.kafka)
             found = {name for name, _ in await scraped(runtime, node.addresses.http)}
         for metric in METRICS:
             name = metric.shown_name + "_bucket" * (metric.kind is Kind.HISTOGRAM)
