@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
 from typing import Any, Final
+from uuid import UUID
 
 UNKNOWN_SERVER_ERROR: Final = -1
 
@@ -42,6 +43,11 @@ def error_code(code: int) -> Any:
     """Return an error code as messages carry it."""
     known = _codes()
     return known[code if code in known else UNKNOWN_SERVER_ERROR]
+
+
+def id_of(raw: bytes) -> Any:
+    """Return an id as messages carry it; 16 zeroes are none."""
+    return UUID(bytes=raw) if any(raw) else None
 
 
 @cache

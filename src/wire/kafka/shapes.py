@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
-from .schemas import Writer, error_code, writer_of
+from .schemas import Writer, error_code, id_of, writer_of
 
 
 class Shape:
@@ -117,14 +116,10 @@ def _time(milliseconds: int) -> datetime | None:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def _uuid(raw: bytes) -> UUID | None:
-    return UUID(bytes=raw) if any(raw) else None
-
-
 _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "timedelta_i32": _duration,
     "timedelta_i64": _duration,
     "datetime_i64": _time,
-    "uuid": _uuid,
+    "uuid": id_of,
     "error_code": error_code,
 }

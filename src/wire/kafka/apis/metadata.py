@@ -7,7 +7,6 @@ allow it, and is usable when the answer comes. Fenced brokers are nobody's leade
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from uuid import UUID
 
 from ....errors import (
     InvalidRequest,
@@ -86,7 +85,7 @@ def _wanted(call: Call) -> list[tuple[str | None, bytes]] | None:
     )
 
 
-def _raw(topic_id: UUID | None) -> bytes:
+def _raw(topic_id: Any) -> bytes:
     return NO_ID if topic_id is None else topic_id.bytes
 
 
