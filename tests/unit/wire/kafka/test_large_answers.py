@@ -7,6 +7,7 @@ import pytest
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
 from quorumlog.wire.kafka import messages
+from quorumlog.wire.kafka.api import FileRange
 from quorumlog.wire.kafka.apis import APIS
 from quorumlog.wire.kafka.large_answers import ELEMENTS_ON_THE_LOOP_MAX, Encoded
 
@@ -34,7 +35,8 @@ def test_the_throttle_time_stands_where_the_schema_has_it(
     body = messages.encode(api, version, answer)
     made = Encoded(body, (), messages.begins_with_throttle_time(api, version))
     expected = messages.encode(api, version, answer, throttle_ms=throttle_ms)
-    assert b"".join(made.parts(throttle_ms)) == expected
+    parts = [part for part in made.parts(throttle_ms) if not isinstance(part, FileRange)]
+    assert b"".join(parts) == expected
     assert made.size == 0
 
 
