@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from ..errors import InvalidRequest, QuorumlogError
+from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
 from ..proto import admin_pb2, quorum_pb2
 from ..runtime.grpc_network import SyncChannel
 from ..services import (
@@ -61,8 +61,8 @@ def create_topic(
 
 
 def leader_of(addresses: Iterable[str], topic: str, partition: int) -> int | None:
-    """Return who leads a partition, None while nobody does, as the brokers at these addresses know;
-    raises what the one with the newest metadata says of the topic."""
+    """Return who leads a partition, None while nobody does, as the brokers at these addresses know.
+    Raises UnknownTopicOrPartition."""
 
     def ask(channel: SyncChannel) -> tuple[int, admin_pb2.DescribeTopicResult]:
         request = admin_pb2.DescribeTopicsRequest(names=[topic])
@@ -70,12 +70,12 @@ def leader_of(addresses: Iterable[str], topic: str, partition: int) -> int | Non
         return answer.metadata_offset, answer.results[0]
 
     found = _newest(addresses, ask)
-    if found is None or not found.HasField("topic"):
+    if found is None:
         return None
     for each in found.topic.partitions:
-        if each.partition == partition and each.leader >= 0:
-            return each.leader
-    return None
+        if each.partition == partition:
+            return each.leader if each.leader >= 0 else None
+    raise UnknownTopicOrPartition("no such partition", topic=topic, partition=partition)
 
 
 def quorum_leader(addresses: Iterable[str]) -> int | None:

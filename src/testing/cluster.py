@@ -178,7 +178,8 @@ class Cluster:
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the node that leads a partition; waits until one does that is neither down nor
-        paused. Where parted nodes differ, the newest word counts. Raises TimedOut."""
+        paused. Where parted nodes differ, the newest word counts. Raises TimedOut, and
+        UnknownTopicOrPartition."""
         from .asking import leader_of
 
         found = self._wait(

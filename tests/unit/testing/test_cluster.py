@@ -1,0 +1,181 @@
+"""A test's cluster: nodes that are killed, paused and parted, and what is acknowledged even so.
+
+One cluster serves all tests here: whatever one does to it is undone behind it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import quorumlog
+from quorumlog.errors import InvalidRequest, QuorumlogError, TimedOut, UnknownTopicOrPartition
+from quorumlog.testing import Cluster
+
+pytestmark = pytest.mark.slow
+
+QUICK = {
+    "broker.session.timeout.ms": 2_000,  # until a node that is silent is given up
+    "replica.lag.time.max.ms": 2_000,
+}
+NODES = {1, 2, 3}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cluster]:
+    with Cluster(settings=QUICK, racks=("a", "b")) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Iterator[Cluster]:
+    yield shared
+    shared.restore()
+
+
+@pytest.fixture
+def log(cluster: Cluster) -> Iterator[quorumlog.Log]:
+    with cluster.connect() as connected:
+        yield connected
+
+
+def send(log: quorumlog.Log, topic: str, value: str) -> int:
+    """Send a record and return its offset, once all in-sync replicas have it."""
+    with log.producer() as producer:
+        return producer.send(topic, value=value).result(60).offset
+
+
+def test_nodes_are_one_cluster_with_addresses_of_their_own(
+    cluster: Cluster, log: quorumlog.Log
+) -> None:
+    assert set(cluster.nodes) == NODES
+    described = log.admin.describe_cluster()
+    assert [(each.id, each.grpc_address, each.rack) for each in described.brokers] == [
+        (1, cluster.nodes[1].grpc, "a"),
+        (2, cluster.nodes[2].grpc, "b"),
+        (3, cluster.nodes[3].grpc, "a"),
+    ]
+    assert [dict(each.kafka_listeners) for each in described.brokers] == [
+        {"PLAINTEXT": node.kafka} for node in cluster.nodes.values()
+    ]
+    assert len(set(cluster.kafka.split(",")) | set(cluster.grpc.split(","))) == 6
+    topic = log.admin.describe_topic(cluster.create_topic(partitions=2))
+    assert [set(each.replicas) for each in topic.partitions] == [NODES, NODES]
+    assert cluster.controller() == described.controller_id
+
+
+def test_a_killed_leader_is_followed_by_another_and_catches_up(
+    cluster: Cluster, log: quorumlog.Log
+) -> None:
+    topic = cluster.create_topic()
+    leader = cluster.leader(topic)
+    send(log, topic, "before")
+    cluster.kill(leader)
+    assert not cluster.is_up(leader)
+    assert send(log, topic, "after") == 1
+    assert cluster.leader(topic) in NODES - {leader}
+    with pytest.raises(InvalidRequest, match=f"node {leader} is down or paused"):
+        cluster.wait_healthy()
+    cluster.start(leader)
+    cluster.wait_healthy()
+    assert cluster.log(leader).count("node.ready") >= 2
+    (partition,) = log.admin.describe_topic(topic).partitions
+    assert set(partition.isr) == NODES
+
+
+def test_a_leader_that_is_parted_from_the_others_is_replaced_and_acknowledges_nothing(
+    cluster: Cluster, log: quorumlog.Log
+) -> None:
+    topic = cluster.create_topic()
+    leader = cluster.leader(topic)
+    send(log, topic, "before")
+    cluster.partition({leader})
+    with pytest.raises(InvalidRequest, match="nodes are parted"):
+        cluster.wait_healthy()
+    assert send(log, topic, "meanwhile") == 1
+    assert cluster.leader(topic) in NODES - {leader}
+    address = cluster.nodes[leader].grpc
+    with (
+        quorumlog.connect(address, call_timeout_ms=1_500) as alone,
+        pytest.raises(QuorumlogError),
+    ):
+        alone.admin.create_topic("by-a-minority")
+    cluster.heal()
+    cluster.wait_healthy()
+    values = [record.value for record in log.consumer(topic, until_end=True)]
+    assert values == [b"before", b"meanwhile"]
+
+
+def test_a_paused_leader_is_replaced_and_comes_back(cluster: Cluster, log: quorumlog.Log) -> None:
+    topic = cluster.create_topic()
+    leader = cluster.leader(topic)
+    cluster.pause(leader)
+    assert send(log, topic, "meanwhile") == 0
+    assert cluster.leader(topic) in NODES - {leader}
+    assert cluster.controller() in NODES - {leader}
+    cluster.resume()
+    cluster.wait_healthy()
+
+
+def test_one_way_that_is_cut_is_enough_to_lose_a_follower(
+    cluster: Cluster, log: quorumlog.Log
+) -> None:
+    topic = cluster.create_topic()
+    leader = cluster.leader(topic)
+    follower = min(NODES - {leader, cluster.controller()})
+    cluster.cut(follower, leader)
+    assert send(log, topic, "without it") == 0
+    (partition,) = log.admin.describe_topic(topic).partitions
+    assert follower not in partition.isr
+
+
+def test_nodes_are_stopped_and_restarted_in_order(cluster: Cluster, log: quorumlog.Log) -> None:
+    topic = cluster.create_topic()
+    send(log, topic, "a")
+    first = cluster.leader(topic)
+    cluster.stop(first)
+    assert cluster.leader(topic) != first
+    cluster.start(first)
+    before = {number: cluster.pid(number) for number in NODES}
+    cluster.restart()
+    assert all(cluster.pid(number) != before[number] for number in NODES)
+    assert send(log, topic, "b") == 1
+
+
+def test_what_is_asked_of_nodes_that_are_not_there_is_refused(cluster: Cluster) -> None:
+    for refused in (
+        lambda: cluster.kill(4),
+        lambda: cluster.partition({1, 4}),
+        lambda: cluster.cut(1, 4),
+        lambda: cluster.log(0),
+    ):
+        with pytest.raises(InvalidRequest, match="the cluster has no node"):
+            refused()
+    with pytest.raises(InvalidRequest, match="node 2 is in two groups"):
+        cluster.partition({1, 2}, {2, 3})
+    with pytest.raises(UnknownTopicOrPartition):
+        cluster.leader("no-such-topic")
+
+
+def test_controllers_apart_and_with_asyncio() -> None:
+    async def main() -> None:
+        async with Cluster(brokers=1, controllers=1) as cluster:
+            assert [node.roles for node in cluster.nodes.values()] == [("broker",), ("controller",)]
+            assert cluster.controller() == 2
+            topic = await asyncio.to_thread(cluster.create_topic)
+            async with quorumlog.aio.connect(cluster.grpc) as log:
+                assert [each.name for each in await log.admin.list_topics()] == [topic]
+
+    asyncio.run(main())
+
+
+def test_a_start_without_a_majority_is_told_of_and_leaves_nothing() -> None:
+    cluster = Cluster(brokers=3, timeout_s=3)
+    folder = cluster.nodes[1].data_dir.parent
+    with pytest.raises(TimedOut, match="node 1 does not serve within 3 s"):
+        cluster.start(1)
+    assert not cluster.is_up(1)
+    cluster.close()
+    assert not folder.exists()
+    with pytest.raises(InvalidRequest, match="no cluster"):
+        Cluster(brokers=0)
