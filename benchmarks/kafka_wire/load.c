@@ -39,12 +39,12 @@
 #include <unistd.h>
 
 enum { CONNECTIONS_MAX = 256, PIDS_MAX = 64, CODES = 256, CODES_BELOW = 8, BUFFER = 16384 };
-enum { HEAD = 192, FRAME_MAX = 4096, TIMER_SLACK_NS = 1000, DISCARD = 1 << 20 };
+enum { HEAD = 192, FRAME_MAX = 4096, TIMER_SLACK_NS = 1000, DISCARD = 1 << 20, PIECE = 128 << 10 };
 enum kind { PRODUCE, FETCH, TAIL };
 
 struct connection {
     enum kind kind;
-    int fd, port, watches_output;
+    int fd, port, watches_output, low;
     int64_t at, size, count, window; /* of its frames in the file */
     int64_t error_at, records_at, offset_at;
     int64_t payload;                /* bytes of batches in a produce request, or wanted of a fetch */
@@ -238,6 +238,13 @@ static void answered(struct connection *c, const char *body, int64_t now) {
     c->next_offset = c->seen * c->records;
 }
 
+/* So that it is not woken for every piece of a large answer. */
+static void wake_at(struct connection *c, int size) {
+    if (c->low == size) return;
+    if (setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &size, sizeof size)) fail("SO_RCVLOWAT");
+    c->low = size;
+}
+
 /* Returns 0 when there is nothing more to read now. */
 static int receive(struct connection *c) {
     if (c->skip) {
@@ -245,6 +252,7 @@ static int receive(struct connection *c) {
         if (gone < 0 && errno == EAGAIN) return 0;
         if (gone <= 0) fail("a broker hung up");
         c->skip -= gone;
+        wake_at(c, c->skip > PIECE ? PIECE : c->skip > 0 ? c->skip : 1);
         return 1;
     }
     int64_t room = (c->kind == PRODUCE ? BUFFER : HEAD) - c->have;
@@ -262,6 +270,7 @@ static int receive(struct connection *c) {
     }
     memmove(c->buffer, c->buffer + at, c->have - at);
     c->have -= at;
+    if (c->skip) wake_at(c, c->skip > PIECE ? PIECE : c->skip);
     return come == room;
 }
 

@@ -1,18 +1,19 @@
 """Asks a broker of the Kafka protocol, one request at a time: what a benchmark needs around it."""
 
+import dataclasses
 import socket
 import struct
 import time
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from io import BytesIO
 from types import TracebackType
 from typing import Any
 
 from benchmarks.raft.processes import Refused
-
-from quorumlog.wire.kafka.shapes import MessageShape
 
 CLIENT_ID = "load"
 ANSWER_S = 30.0
@@ -28,11 +29,40 @@ TOPIC_EXISTS = 36
 
 
 @cache
-def shape_of(key: int, version: int) -> MessageShape:
-    """How plain fields become a request."""
+def writer_of(key: int, version: int) -> tuple[type[Any], Callable[[BytesIO, Any], None]]:
+    """A request's class, and what writes it."""
     from kio.index import load_request_schema
+    from kio.serial import entity_writer
 
-    return MessageShape(load_request_schema(key, version))
+    schema = load_request_schema(key, version)
+    return schema, entity_writer(schema)
+
+
+def message_of(schema: type[Any], values: Mapping[str, Any]) -> Any:
+    """A message of plain values: mappings for its parts, milliseconds for durations."""
+    made: dict[str, Any] = {}
+    hints = typing.get_type_hints(schema)
+    for each in dataclasses.fields(schema):
+        nested = _nested(hints[each.name])
+        if each.name not in values:
+            if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+                made[each.name] = ()  # only arrays have no default
+        elif nested:
+            made[each.name] = tuple(message_of(nested, value) for value in values[each.name])
+        elif each.metadata.get("kafka_type") == "timedelta_i32":
+            made[each.name] = timedelta(milliseconds=values[each.name])
+        else:
+            value = values[each.name]
+            made[each.name] = tuple(value) if isinstance(value, list) else value
+    return schema(**made)
+
+
+def _nested(hint: Any) -> type[Any] | None:
+    """The class of the parts of an array of messages, which may be null."""
+    if dataclasses.is_dataclass(hint):
+        assert isinstance(hint, type), "a hint is no instance"
+        return hint
+    return next((found for part in typing.get_args(hint) if (found := _nested(part))), None)
 
 
 @cache
@@ -50,10 +80,10 @@ def reader_of(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]
 def frame_of(kind: tuple[int, int], fields: Mapping[str, Any], *, correlation_id: int) -> bytes:
     """A request with its size in front."""
     key, version = kind
-    shape, out, name = shape_of(key, version), BytesIO(), CLIENT_ID.encode()
-    shape.write(out, shape.build(fields, None))
+    (schema, write), out, name = writer_of(key, version), BytesIO(), CLIENT_ID.encode()
+    write(out, message_of(schema, fields))
     header = struct.pack(">hhih", key, version, correlation_id, len(name)) + name
-    if shape.schema.__flexible__:
+    if schema.__flexible__:
         header += b"\x00"
     return struct.pack(">i", len(header) + out.tell()) + header + out.getvalue()
 
@@ -94,7 +124,7 @@ class Asker:
         frame = self._read(size)
         (correlation_id,) = struct.unpack_from(">i", frame)
         assert correlation_id == self._asked, f"answer {correlation_id} to {self._asked}"
-        begin = 5 if shape_of(*kind).schema.__flexible__ else 4
+        begin = 5 if writer_of(*kind)[0].__flexible__ else 4
         message, end = reader_of(*kind)(frame[begin:], 0)
         assert end == size - begin, f"{size - begin - end} bytes behind an answer"
         return message
