@@ -11,7 +11,13 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from ..errors import CorruptionError, InvalidRecord, InvalidTimestamp, MessageTooLarge
+from ..errors import (
+    CorruptionError,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    QuorumlogError,
+)
 from .batch import (
     CODEC_MASK,
     CRC_START,
@@ -24,7 +30,7 @@ from .batch import (
     BatchHeader,
     check_crc,
 )
-from .codec import batch_body, walk
+from .codec import batch_body, decode_batch, walk
 from .compression import INFLATE_LIMIT, Buffer, Codec, compress, decompress
 from .record import INT32_MAX, INT64_MAX, INT64_MIN, Body, Fault, Malformed
 
@@ -167,6 +173,28 @@ def with_append_time(
         header._replace(
             attributes=header.attributes | TIMESTAMP_TYPE_BIT, max_timestamp=timestamp_ms
         ),
+        memoryview(buffer)[position + HEADER_SIZE : position + header.size],
+    )
+
+
+def with_newest(
+    buffer: Buffer, position: int, header: BatchHeader, *, inflate_limit: int = INFLATE_LIMIT
+) -> bytes | None:
+    """Return the batch with the time of its newest record in its header; None when that one is no
+    newer than the header says, or the records cannot be read.
+
+    Some producers understate it: one that gave some records of a batch a time, and left others to
+    the clock, has only looked at the former. Brokers of the field put it right.
+    """
+    try:
+        records = decode_batch(buffer, position, inflate_limit=inflate_limit)
+    except QuorumlogError:
+        return None
+    newest_ms = max((record.timestamp_ms for record in records), default=NO_TIMESTAMP)
+    if newest_ms <= header.max_timestamp or header.log_append_time:
+        return None
+    return _reseal(
+        header._replace(max_timestamp=newest_ms),
         memoryview(buffer)[position + HEADER_SIZE : position + header.size],
     )
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ..errors import DiskFull, MessageTooLarge, OffsetOutOfRange, StorageError
 from ..ids import TopicId
 from ..records.batch import NO_PRODUCER
-from .appending.acceptance import check_continues, right_headers
+from .appending.acceptance import accepted, check_continues
 from .appending.appends import (
     Write,
     WriteFailed,
@@ -130,11 +130,10 @@ class Log:
         StorageError; nothing is reserved then.
         """
         self._check_usable()
-        headers = (
-            headers_of(batches)
-            if is_validated
-            else right_headers(batches, self.config, origin=origin, wall_ms=wall_ms)
-        )
+        if is_validated:
+            headers = headers_of(batches)
+        else:
+            batches, headers = accepted(batches, self.config, origin=origin, wall_ms=wall_ms)
         outstanding = self._outstanding
         next_offset = outstanding[-1].next_offset if outstanding else self.log_end_offset
         offsets, timestamp = extent(headers)

@@ -14,28 +14,36 @@ from ...records.record import INT64_MAX, INT64_MIN
 from ..config import LogConfig
 from ..origin import Headers, Origin
 from ..segments.index import RELATIVE_OFFSET_MAX
-from .appends import headers_of, validate
+from .appends import headers_of, taken
 
 if TYPE_CHECKING:
     from ...runtime.ports import Buffer
 
 
-def right_headers(batches: "Buffer", config: LogConfig, *, origin: Origin, wall_ms: int) -> Headers:
-    """Return what an append holds: whole batches with right CRCs, and of a client's every record
-    as the config demands. Raises the errors of `validate_batch`, InvalidRecord when it is empty."""
+def accepted(
+    batches: "Buffer", config: LogConfig, *, origin: Origin, wall_ms: int
+) -> tuple["Buffer", Headers]:
+    """Return what an append holds, and its headers: whole batches with right CRCs, and of a
+    client's every record as the config demands; the same object unless `taken` changes a batch.
+    Raises the errors of `validate_batch`, InvalidRecord when it is empty."""
     if origin is Origin.CLIENT:
         headers = _sound_headers(batches, config, wall_ms)
     else:
         headers = sealed_headers(batches)
     if headers is not None:
-        return headers
+        return batches, headers
     headers = headers_of(batches)
-    for position, header in headers:
-        if origin is Origin.CLIENT:
-            validate(batches, position, header, config, wall_ms=wall_ms)
-        else:
+    if origin is not Origin.CLIENT:
+        for position, header in headers:
             check_crc(batches, position, header)
-    return headers
+        return batches, headers
+    parts = [
+        taken(batches, position, header, config, wall_ms=wall_ms) for position, header in headers
+    ]
+    if any(part.is_changed for part in parts):
+        batches = b"".join(part.batch for part in parts)
+        headers = headers_of(batches)
+    return batches, headers
 
 
 def _sound_headers(batches: "Buffer", config: LogConfig, wall_ms: int) -> Headers | None:

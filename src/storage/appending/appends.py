@@ -6,7 +6,8 @@ the write lane), `Log.complete` or `Log.failed` ends it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...errors import InvalidRecord, StorageError
 from ...records.batch import (
@@ -23,6 +24,7 @@ from ...records.validate import (
     TimestampLimits,
     ValidationMode,
     validate_batch,
+    with_newest,
 )
 from ..config import LogConfig
 from ..origin import Headers
@@ -164,7 +166,16 @@ def _behind(buffers: "Sequence[Buffer]", count: int) -> "Sequence[Buffer]":
     return []
 
 
-def validate(
+class Taken(NamedTuple):
+    """One batch of a client as the log takes it."""
+
+    batch: "Buffer"
+    header: BatchHeader
+    body: Body | None  # its records inflated; None when they were not looked at
+    is_changed: bool  # not as it came
+
+
+def taken(
     batches: "Buffer",
     position: int,
     header: BatchHeader,
@@ -173,23 +184,31 @@ def validate(
     wall_ms: int,
     inflate_limit: int | None = None,
     is_walked: bool = False,
-) -> Body | None:
-    """Check one batch of a client as the log's config demands.
+) -> Taken:
+    """Check one batch of a client as the log's config demands; a header that understates the newest
+    timestamp is put right, see `with_newest`. Raises the errors of `validate_batch`.
 
-    `inflate_limit` stands in for the config's, `is_walked` for its mode. Returns the records
-    inflated, None when they were not looked at.
+    `inflate_limit` stands in for the config's, `is_walked` for its mode.
     """
     limits = TimestampLimits(wall_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
-    return validate_batch(
-        batches,
-        position,
-        header,
+    limit = config.inflate_bytes_max if inflate_limit is None else inflate_limit
+    check = partial(
+        validate_batch,
         mode=ValidationMode.FULL if is_walked else config.record_validation,
         max_bytes=config.message_bytes_max,
-        inflate_limit=config.inflate_bytes_max if inflate_limit is None else inflate_limit,
+        inflate_limit=limit,
         keys_required=config.compacted,
         timestamps=ANY_TIMESTAMP if config.log_append_time else limits,
     )
+    try:
+        body = check(batches, position, header)
+    except InvalidRecord:
+        better = with_newest(batches, position, header, inflate_limit=limit)
+        if better is None:
+            raise
+        header = parse_header(better)
+        return Taken(better, header, check(better, 0, header), True)
+    return Taken(memoryview(batches)[position : position + header.size], header, body, False)
 
 
 def headers_of(batches: "Buffer") -> Headers:

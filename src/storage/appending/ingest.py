@@ -2,7 +2,8 @@
 
 Pure. Three things, in this order:
 
-- every batch is validated as the topic demands (`records.validate`);
+- every batch is validated as the topic demands (`records.validate`); a header that understates its
+  newest timestamp is put right;
 - where `compression.type` names another codec than the batch has, its records are compressed anew:
   the same records under the same header (producer, sequence, attributes), only smaller or larger.
   It is then walked in either mode of `record.validation`, since it is inflated anyway;
@@ -26,7 +27,7 @@ from ...records.compression import Codec
 from ...records.record import Body
 from ...records.validate import ValidationMode, check_size, with_append_time, with_records
 from ..config import LogConfig
-from .appends import headers_of, validate
+from .appends import Taken, headers_of, taken
 
 if TYPE_CHECKING:
     from ...runtime.ports import Buffer
@@ -96,11 +97,13 @@ def admit(
     parts: list[Buffer] = []
     is_changed = False
     total = 0
-    for position, header in headers_of(batches):
-        body = _walked(batches, position, header, config, wall_ms, work_left)
+    for position, given in headers_of(batches):
+        part, header, body, is_put_right = _walked(
+            batches, position, given, config, wall_ms, work_left
+        )
+        is_changed = is_changed or is_put_right
         if work_left is not None and body is not None:
             work_left -= _work(header, config, body)
-        part: Buffer = memoryview(batches)[position : position + header.size]
         if body is not None and _must_change(header, config):
             part = _packed_anew(header, config, body)
             is_changed = True
@@ -151,8 +154,8 @@ def _walked(
     config: LogConfig,
     wall_ms: int,
     work_left: int | None,
-) -> Body | None:
-    """Validate a batch; return its records inflated, None when they were not looked at."""
+) -> Taken:
+    """Validate a batch, see `taken`; raises TooMuchWork."""
     check_size(header.size, config.message_bytes_max)
     limit = config.inflate_bytes_max
     compresses = _must_compress(header, config)
@@ -161,7 +164,7 @@ def _walked(
         if header.size - HEADER_SIZE > limit:
             raise TooMuchWork
     try:
-        return validate(
+        return taken(
             batches,
             position,
             header,

@@ -20,7 +20,7 @@ from quorumlog.records import (
     iterate_batches,
     parse_header,
 )
-from quorumlog.records.batch import HEADER_SIZE, check_crc
+from quorumlog.records.batch import CRC_START, HEADER, HEADER_SIZE, check_crc
 from quorumlog.storage import LogConfig
 from quorumlog.storage.appending.ingest import TooMuchWork, admit, growth_max, is_plain, stamp
 from quorumlog.storage.config import KEPT_CODECS
@@ -282,3 +282,39 @@ def test_only_one_uncompressed_batch_that_stays_as_it_is_needs_no_ingest() -> No
     assert not is_plain(plain + packed, LogConfig())
     assert not is_plain(plain[:-1], LogConfig())
     assert not is_plain(b"", LogConfig())
+
+
+# --- a header that understates its newest timestamp ----------------------------------------------
+
+
+def understated(codec: Codec = Codec.NONE, *, newest: int = NOW - 1000) -> bytes:
+    """A batch whose header says that its newest record is older than it is."""
+    right = encode_batch(RECORDS, codec=codec, producer_id=9, producer_epoch=2, base_sequence=40)
+    header = parse_header(right)._replace(max_timestamp=newest, crc=0)
+    fields = HEADER.pack(*header)
+    crc = crc32c(right[HEADER_SIZE:], crc32c(fields[CRC_START:]))
+    sealed = HEADER.pack(*header._replace(crc=crc)) + right[HEADER_SIZE:]
+    check_crc(sealed, 0, parse_header(sealed))
+    return sealed
+
+
+@pytest.mark.parametrize("newest", [NOW - 1000, -1])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_header_that_understates_its_newest_timestamp_is_put_right(
+    codec: Codec, newest: int
+) -> None:
+    given = understated(codec, newest=newest)
+    kept = admit(batch() + given, LogConfig(), wall_ms=NOW)
+    (_, first), (position, header) = iterate_batches(kept)
+    check_crc(kept, position, header)
+    assert first == parse_header(batch())
+    assert header == parse_header(given)._replace(max_timestamp=NOW, crc=header.crc)
+    assert decode_batch(kept, position) == RECORDS
+
+
+def test_what_is_put_right_is_held_to_the_topics_limits_too() -> None:
+    config = LogConfig(timestamp_after_max_ms=HOUR)
+    with pytest.raises(InvalidTimestamp):
+        admit(understated(), config, wall_ms=NOW - HOUR - 1)
+    with pytest.raises(InvalidRecord, match="no key"):
+        admit(understated(), LogConfig(compacted=True), wall_ms=NOW)

@@ -7,6 +7,7 @@ from struct import pack, unpack
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from quorumlog.errors import (
     CorruptionError,
@@ -16,7 +17,14 @@ from quorumlog.errors import (
     OffsetOutOfRange,
     StorageError,
 )
-from quorumlog.records.batch import iterate_batches, parse_header
+from quorumlog.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    check_crc,
+    iterate_batches,
+    parse_header,
+)
 from quorumlog.records.codec import decode_all
 from quorumlog.storage import Origin, Write
 from quorumlog.storage.appending.appends import WriteFailed, write_fully
@@ -129,6 +137,23 @@ def test_a_failed_flush_is_final(bench: MakeBench, batch: MakeBatch) -> None:
     assert b.log.flushed_end_offset == 0
     with pytest.raises(StorageError):
         prepare(b, batch(1))
+
+
+def test_a_header_that_understates_its_newest_timestamp_is_stored_right(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    """Its records may be newer: then lookups by time would miss them."""
+    b = bench()
+    given = batch(2)
+    header = parse_header(given)
+    fields = HEADER.pack(*header._replace(max_timestamp=-1, crc=0))
+    crc = crc32c(given[HEADER_SIZE:], crc32c(fields[CRC_START:]))
+    stated = header._replace(max_timestamp=-1, crc=crc)
+    b.append(HEADER.pack(*stated) + given[HEADER_SIZE:])
+    stored = b.read(0)
+    check_crc(stored, 0, parse_header(stored))
+    assert decode_all(stored) == decode_all(given)
+    assert parse_header(stored).max_timestamp == header.max_timestamp > 0
 
 
 def test_nothing_of_an_invalid_append_is_stored(bench: MakeBench, batch: MakeBatch) -> None:
