@@ -177,3 +177,17 @@ def test_a_request_of_nothing_is_answered_with_nothing(folder: str) -> None:
             assert await created(kafka) == []
 
     simulation.run(main)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31), 2**31 - 1])
+def test_a_timeout_that_nobody_can_keep_is_answered_at_once(folder: str, timeout_ms: int) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            began_ms = runtime.clock.now_ms()
+            answer = await kafka.client.ask(
+                CREATE_TOPICS, 7, topics=[wanted("t")], timeout=timeout_ms, validate_only=False
+            )
+            assert answer.topics[0].error_code == (7 if timeout_ms <= 0 else 0)
+            assert runtime.clock.now_ms() - began_ms < 1_000
+
+    simulation.run(main)
