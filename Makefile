@@ -38,14 +38,14 @@ demo: setup ## 336,776 flights into a broker and into Spark, kill -9; the same w
 test: setup ## every test but the long ones: what decides a landing
 	$(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile
 	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
-	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=60
-	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=40
-	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=10
-	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=6
-	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20
-	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20
-	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10
-	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=2
+	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=60 TWICE=10
+	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=40 TWICE=8
+	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=10 TWICE=2
+	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=6 TWICE=2
+	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20 TWICE=4
+	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20 TWICE=4
+	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10 TWICE=2
+	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=2 TWICE=0
 
 test-plain: setup ## the tests of the record codec, and the quick ones of what uses it, on the one in plain Python
 	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long" --numprocesses 2 --dist loadfile $(CODEC_TESTS)
@@ -98,8 +98,8 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 pictures: setup ## draw the simulated runs that docs/raft.md shows
 	$(BIN)/python -m quorumlog.simulation.pictures docs/pictures
 
-simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50, or SEED=n to replay one
-	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50, TWICE=4 compares so many alone; SEED=n replays one
+	$(BIN)/python -m quorumlog.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(TWICE),--twice $(TWICE))
 
 track-record: setup ## hunt the planted bugs and write their tables into docs/track-record.md
 	$(BIN)/python -m tests.planted.track_record

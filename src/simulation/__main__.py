@@ -2,7 +2,9 @@
 
 Two worker processes with different PYTHONHASHSEEDs play the same seeds side by side, each seed in a
 forked child that leaves by os._exit, so that no crashed node's clean-up ever runs. A seed fails
-when its scenario fails, when its two event hashes differ, or when it takes too long.
+when its scenario fails, when its two event hashes differ, or when it takes too long. With --twice
+only so many of the seeds are played by both workers, which share the others: every scenario is
+played all the same, and a leak of determinism is looked for in fewer of them, in less time.
 """
 
 import argparse
@@ -29,13 +31,14 @@ WALL_S_MAX: Final = 120  # of one seed; far beyond what a healthy one takes
 def main() -> int:
     """Parse the command line and play; the exit code."""
     options = _parse()
-    if options.worker:
+    if options.worker is not None:
         _work(options)
         return 0
     seeds = range(options.first, options.first + options.seeds)
     if options.seed is not None:
         seeds = range(options.seed, options.seed + 1)
-    return _play_all(options.level, seeds)
+    twice = len(seeds) if options.twice is None or options.seed is not None else options.twice
+    return _play_all(options.level, seeds, twice=twice)
 
 
 def _parse() -> argparse.Namespace:
@@ -44,7 +47,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=50, help="how many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, default=None, help="replay this seed alone")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--twice", type=int, default=None, help="how many are played under both hash seeds; all"
+    )
+    parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)  # which one
     parser.add_argument("--trace", default="", help=argparse.SUPPRESS)  # file for every event
     return parser.parse_args()
 
@@ -52,17 +58,29 @@ def _parse() -> argparse.Namespace:
 # --- the parent ----------------------------------------------------------------------------------
 
 
-def _play_all(level: str, seeds: range) -> int:
-    """Play the seeds under both hash seeds; print a line each and a summary."""
+def players_of(position: int, twice: int) -> range:
+    """The workers, as positions in HASH_SEEDS, that play the seed at `position` >= 0 of a run.
+
+    All play the first `twice` seeds; of the others each plays every second one.
+    """
+    if position < twice:
+        return range(len(HASH_SEEDS))
+    one = position % len(HASH_SEEDS)
+    return range(one, one + 1)
+
+
+def _play_all(level: str, seeds: range, *, twice: int) -> int:
+    """Play the seeds, the first `twice` under both hash seeds; a line each and a summary."""
     began_s = time.monotonic()
-    workers = [_start_worker(level, seeds, hash_seed) for hash_seed in HASH_SEEDS]
+    twice = max(0, min(twice, len(seeds)))
+    workers = [_start_worker(level, seeds, worker, twice) for worker in range(len(HASH_SEEDS))]
     print(f"{'seed':>8} {'events':>8} {'virtual s':>9} {'wall s':>7}  {'event hash':<16}  result")
     failed: list[int] = []
     events, virtual_ms = 0, 0
     try:
         results = [_results(worker) for worker in workers]
         for seed in seeds:
-            pair = [next(result, None) for result in results]
+            pair = [next(results[one], None) for one in players_of(seed - seeds.start, twice)]
             problem = judge(seed, pair, difference=partial(_first_difference, level, seed))
             first: dict[str, Any] = pair[0] or {}
             events += first.get("events", 0)
@@ -76,20 +94,22 @@ def _play_all(level: str, seeds: range) -> int:
             worker.kill()
             worker.wait()
     wall_s = time.monotonic() - began_s
+    compared = "each" if twice == len(seeds) else f"{twice} of them"
     print(
-        f"\n{len(seeds)} seeds, {len(failed)} failed{f': {failed}' if failed else ''}; each under "
-        f"{len(HASH_SEEDS)} hash seeds; {events:,} events, {virtual_ms / 1000:,.0f} virtual "
+        f"\n{len(seeds)} seeds, {len(failed)} failed{f': {failed}' if failed else ''}; {compared} "
+        f"under {len(HASH_SEEDS)} hash seeds; {events:,} events, {virtual_ms / 1000:,.0f} virtual "
         f"seconds, {wall_s:.1f} s of wall time: {virtual_ms / 1000 / wall_s:,.1f} times real time"
     )
     return 1 if failed else 0
 
 
 def _start_worker(
-    level: str, seeds: range, hash_seed: str, trace: str = ""
+    level: str, seeds: range, worker: int, twice: int, trace: str = ""
 ) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "quorumlog.simulation", "--worker", "--level", level]
-    command += ["--first", str(seeds.start), "--seeds", str(len(seeds)), "--trace", trace]
-    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-m", "quorumlog.simulation", "--worker", str(worker)]
+    command += ["--level", level, "--first", str(seeds.start), "--seeds", str(len(seeds))]
+    command += ["--twice", str(twice), "--trace", trace]
+    environment = os.environ | {"PYTHONHASHSEED": HASH_SEEDS[worker]}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
@@ -102,9 +122,12 @@ def _results(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
 def judge(
     seed: int, pair: Sequence[dict[str, Any] | None], *, difference: Callable[[], str]
 ) -> str:
-    """What is wrong with a seed, "" when nothing is; `difference` says where two runs parted."""
+    """What is wrong with a seed, "" when nothing is; `difference` says where two runs parted.
+
+    `pair` has the outcome of each worker that was to play it, None of one that ended before.
+    """
     outcomes = [outcome for outcome in pair if outcome is not None]
-    if len(outcomes) < len(HASH_SEEDS):
+    if not outcomes or len(outcomes) < len(pair):
         return "a worker ended early"
     for outcome in outcomes:
         assert outcome["seed"] == seed, f"seed {outcome['seed']} where {seed} was due"
@@ -143,8 +166,8 @@ def _first_difference(level: str, seed: int) -> str:
     """Play a seed again under both hash seeds with every event written down; where they part."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [f"{folder}/{hash_seed}" for hash_seed in HASH_SEEDS]
-        for path, hash_seed in zip(paths, HASH_SEEDS, strict=True):
-            _start_worker(level, range(seed, seed + 1), hash_seed, path).communicate()
+        for worker, path in enumerate(paths):
+            _start_worker(level, range(seed, seed + 1), worker, 1, path).communicate()
         with open(paths[0]) as first, open(paths[1]) as second:
             return _compare(first, second)
 
@@ -164,6 +187,8 @@ def _work(options: argparse.Namespace) -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     player_of(options.level)  # imported once, before the forks
     for seed in range(options.first, options.first + options.seeds):
+        if options.worker not in players_of(seed - options.first, options.twice):
+            continue
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:

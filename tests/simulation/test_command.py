@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from quorumlog.simulation.__main__ import explain, judge
+from quorumlog.simulation.__main__ import explain, judge, players_of
 
 
 def play(*options: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +33,29 @@ def test_a_replayed_seed_gives_the_same_event_hash() -> None:
     hashes = [play("--level", "mini", "--seed", "4").stdout.split("\n")[1].split()[4] for _ in "ab"]
     assert hashes[0] == hashes[1]
     assert len(hashes[0]) == 16
+
+
+@pytest.mark.slow
+def test_seeds_that_are_shared_are_each_played_and_have_the_hashes_of_those_played_twice() -> None:
+    both, shared = (
+        play("--level", "mini", "--seeds", "4", *options).stdout.splitlines()
+        for options in ((), ("--twice", "1"))
+    )
+    hashes = [[line.split()[4] for line in lines[1:5]] for lines in (both, shared)]
+    assert hashes[0] == hashes[1]
+    assert "each under 2 hash seeds" in both[-1]
+    assert "4 seeds, 0 failed; 1 of them under 2 hash seeds" in shared[-1]
+
+
+def test_every_seed_has_a_player_and_the_first_have_both() -> None:
+    assert [tuple(players_of(position, 3)) for position in range(6)] == [
+        (0, 1),
+        (0, 1),
+        (0, 1),
+        (1,),
+        (0,),
+        (1,),
+    ]
 
 
 @pytest.mark.slow
@@ -74,6 +97,12 @@ def test_different_hashes_are_a_failure() -> None:
 
 def test_a_worker_without_a_result_is_a_failure() -> None:
     assert judged(OUTCOME, None) == "a worker ended early"
+    assert judged(None) == "a worker ended early"
+
+
+def test_a_seed_played_once_is_judged_by_its_scenario() -> None:
+    assert judged(OUTCOME) == ""
+    assert "lost write" in judged(OUTCOME | {"failure": "AssertionError: lost write"})
 
 
 def test_a_seed_that_holds_is_no_problem() -> None:
