@@ -7,7 +7,7 @@ from .rows import setting
 ROLES = ("controller", "broker")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Identity:
     """Who the node is."""
 

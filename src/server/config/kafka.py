@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .rows import MIB, setting
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class KafkaClients:
     """Bounds of the Kafka listeners."""
 
@@ -70,5 +70,6 @@ class KafkaClients:
         "reached, their connections are not read until there is room again.",
         unit="bytes",
         low=1 * MIB,
+        high=1 << 40,
         field_name="queued.max.request.bytes",
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .rows import setting
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Listeners:
     """Addresses of the node, as "host:port"."""
 

@@ -30,8 +30,9 @@ class NodeConfig(
 ):
     """Everything a node is told; equal files give equal nodes.
 
-    It is the tables of this room in one, the last of the list first. A check that concerns settings
-    of several tables is here.
+    It is the tables of this room in one, the last of the list first; they get no methods of their
+    own, since making those would hold up every start. A check that concerns settings of several
+    tables is here.
     """
 
     def __post_init__(self) -> None:

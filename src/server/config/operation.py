@@ -7,7 +7,7 @@ from .rows import setting
 LOG_FORMATS = ("text", "json")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Operation:
     """Metrics, journal, end."""
 

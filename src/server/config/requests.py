@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .rows import MIB, setting
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Requests:
     """Bounds of produce, fetch and subscribe."""
 
