@@ -1,0 +1,59 @@
+"""Parts of the benchmark of the Kafka listener once, tiny: that they run, not what they say."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("cc") is None,
+    reason="the load generator needs Linux and a C compiler: apt install gcc",
+)
+
+
+def ran(part: str, tmp_path: Path, *arguments: str) -> list[str]:
+    """The lines that a part prints, of our system alone."""
+    command = [sys.executable, "-m", "benchmarks.kafka_wire", "--quick", "--only", part]
+    process = subprocess.run(
+        [*command, "--systems", "quorumlog", "--dir", str(tmp_path), *arguments],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        timeout=115,
+        check=False,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout.splitlines()
+
+
+def rows(lines: list[str], system: str = "quorumlog  ") -> list[str]:
+    """The lines of a system."""
+    return [line for line in lines if line.startswith(system)]
+
+
+@pytest.mark.slow
+def test_one_broker_has_a_row_a_direction(tmp_path: Path) -> None:
+    lines = ran("throughput", tmp_path, "--workload", "1,024 B, 16 KB")
+    assert [line.split()[1] for line in rows(lines)] == ["produce", "fetch"]
+    assert len(rows(lines, "quorumlog, fsync")) == 2
+    assert len(rows(lines, "receive and write")) == 2
+
+
+@pytest.mark.long
+def test_three_brokers_have_a_row_a_direction(tmp_path: Path) -> None:
+    lines = ran("replicas", tmp_path, "--workload", "1,024 B, 16 KB")
+    assert [line.split()[1] for line in rows(lines)] == ["produce", "fetch"]
+
+
+@pytest.mark.long
+def test_waits_have_a_row_a_rate(tmp_path: Path) -> None:
+    assert len(rows(ran("latency", tmp_path))) == 3
+
+
+@pytest.mark.long
+def test_a_start_is_a_row(tmp_path: Path) -> None:
+    assert len(rows(ran("starts", tmp_path))) == 2

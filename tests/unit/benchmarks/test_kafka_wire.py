@@ -1,0 +1,336 @@
+"""The encoded requests, the generator in C, and what is made of its loads."""
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.kafka_wire import (
+    apache_kafka,
+    artifacts,
+    batches,
+    cases,
+    ceiling,
+    clients,
+    generator,
+    latency,
+    ours,
+    starts,
+    throughput,
+)
+from benchmarks.kafka_wire.generator import Latency, Load, Phases
+from benchmarks.kafka_wire.wire import FETCH, PRODUCE, Asker, Leader, message_of
+from benchmarks.page import SECTIONS, page
+from benchmarks.raft.processes import Refused
+
+from quorumlog.records import decode_all
+from quorumlog.runtime.real import run
+
+TOPIC = "load-000-0"
+SMALL = batches.Workload(value_bytes=100, batch_bytes=4096)
+SHORT = Phases(warm_s=0.02, measure_s=0.2)
+needs_cc = pytest.mark.skipif(not generator.is_here(), reason=generator.MISSING)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The programs are compiled anew, and not into the cache of whoever runs this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QUORUMLOG_PEERS", str(tmp_path_factory.mktemp("peers")))
+        yield
+
+
+def response(kind: tuple[int, int], fields: dict[str, Any]) -> bytes:
+    """The bytes of an answer from its correlation id on."""
+    from kio.index import load_response_schema
+    from kio.serial import entity_writer
+
+    schema, out = load_response_schema(*kind), BytesIO()
+    entity_writer(schema)(out, message_of(schema, fields))
+    return struct.pack(">i", 7) + b"\x00" + out.getvalue()
+
+
+# --- requests and positions ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workload", throughput.WORKLOADS, ids=lambda each: each.name)
+def test_batches_of_a_workload_fill_their_size(workload: batches.Workload) -> None:
+    made = batches.batches_of(workload, distinct_bytes=2 * workload.batch_bytes)
+    assert workload.batch_bytes - 2 * workload.value_bytes < made.size <= workload.batch_bytes
+    assert len(made.batches) == 2
+    records = decode_all(made.batches[0])
+    assert len(records) == made.records
+    assert {len(record.value or b"") for record in records} == {workload.value_bytes}
+
+
+def test_the_error_of_a_produce_answer_is_where_the_generator_looks() -> None:
+    from kio.schema.errors import ErrorCode
+
+    part = {"index": 3, "error_code": ErrorCode.not_leader_or_follower, "base_offset": 5}
+    topic = {"name": TOPIC, "partition_responses": [part]}
+    answer = response(PRODUCE, {"responses": [topic], "throttle_time": 0})
+    at = batches.produce_error_at(TOPIC)
+    assert answer[at : at + 2] == struct.pack(">h", 6)
+
+
+def test_error_and_size_of_a_fetch_answer_are_where_the_generator_looks() -> None:
+    from kio.schema.errors import ErrorCode
+
+    part = {
+        "partition_index": 3,
+        "error_code": ErrorCode.offset_out_of_range,
+        "high_watermark": 9,
+        "records": b"r" * 300,
+    }
+    topic = {"topic": TOPIC, "partitions": [part | {"aborted_transactions": []}]}
+    found = {"throttle_time": 0, "error_code": ErrorCode.none, "responses": [topic]}
+    answer = response(FETCH, found)
+    at = batches.fetch_error_at(TOPIC)
+    assert answer[at : at + 2] == struct.pack(">h", 1)
+    at = batches.records_at(TOPIC)
+    assert answer[at : at + 4] == b"\xad\x02rr"  # 301 as a varint, then the records
+
+
+def test_an_offset_can_be_put_into_a_fetch_request() -> None:
+    from kio.index import load_request_schema
+    from kio.serial import entity_reader
+
+    frame, at = batches.fetch_frame(TOPIC, 3, max_bytes=77)
+    patched = frame[:at] + (123).to_bytes(8, "big") + frame[at + 8 :]
+    header = 4 + 8 + 2 + len("load") + 1
+    request: Any = entity_reader(load_request_schema(*FETCH))(patched[header:], 0)[0]
+    (partition,) = request.topics[0].partitions
+    assert (partition.partition, partition.fetch_offset) == (3, 123)
+    assert partition.partition_max_bytes == 77
+
+
+# --- the generator -------------------------------------------------------------------------------
+
+
+def load_ceiling(folder: Path, plan_of: Callable[[Leader], batches.Plan]) -> Load:
+    async def main(_: Any) -> Load:
+        async with ceiling.ceiling(folder, TOPIC) as system:
+            plan = plan_of(Leader(partition=0, port=system.port))
+            return generator.run(plan, pids=system.pids, phases=SHORT)
+
+    return run(main)
+
+
+@needs_cc
+@pytest.mark.slow
+def test_what_is_produced_is_counted_in_whole_batches(tmp_path: Path) -> None:
+    made = batches.batches_of(SMALL)
+    load = load_ceiling(
+        tmp_path,
+        lambda leader: batches.produce_all(TOPIC, [leader], made, acks="1", window=5),
+    )
+    assert load.requests > 0
+    assert load.bytes == load.requests * made.size
+    assert load.unanswered == 0
+
+
+@needs_cc
+@pytest.mark.slow
+def test_what_is_fetched_is_counted_in_whole_batches(tmp_path: Path) -> None:
+    made = batches.batches_of(SMALL)
+
+    def plan_of(leader: Leader) -> batches.Plan:
+        plan = batches.Plan()
+        plan.fetch(TOPIC, leader, made, first=0, end=1 << 30, most=10 * made.size)
+        return plan
+
+    load = load_ceiling(tmp_path, plan_of)
+    assert load.requests > 0
+    assert load.bytes == load.requests * 10 * made.size
+    assert load.other_sizes == 0
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[int], bytes]) -> Iterator[int]:
+    """A server on a thread that answers each produce request with what is given for its number,
+    behind size and correlation id; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as requests:
+                number = 0
+                while size := requests.read(4):
+                    frame = requests.read(*struct.unpack(">i", size))
+                    body = frame[4:8] + answer(number)
+                    with contextlib.suppress(OSError):
+                        connection.sendall(struct.pack(">i", len(body)) + body)
+                    number += 1
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def good(code: int = 0) -> bytes:
+    """The rest of an answer to a produce request."""
+    return bytes(batches.produce_error_at(TOPIC) - 4) + struct.pack(">h", code) + bytes(40)
+
+
+def load_server(port: int, *, interval_s: float | None) -> Load:
+    made = batches.batches_with(1, 100, distinct=3)
+    leader = Leader(partition=0, port=port)
+    plan = batches.produce_all(TOPIC, [leader], made, acks="1", window=2)
+    return generator.run(plan, pids=(), phases=SHORT, interval_s=interval_s)
+
+
+@needs_cc
+@pytest.mark.slow
+def test_an_error_code_is_no_success() -> None:
+    with (
+        answering(lambda number: good(6 if number % 10 == 9 else 0)) as port,
+        pytest.raises(Refused, match=r"error codes, so often: \{'6': "),
+    ):
+        load_server(port, interval_s=None)
+
+
+@needs_cc
+@pytest.mark.slow
+def test_requests_that_were_due_during_a_stall_pay_for_it() -> None:
+    stall_s, interval_s = 0.1, 0.002
+
+    def answer(number: int) -> bytes:
+        if number == 40:  # in the measured time
+            time.sleep(stall_s)
+        return good()
+
+    with answering(answer) as port:
+        load = load_server(port, interval_s=interval_s)
+    due = round(SHORT.measure_s / interval_s)
+    assert load.acknowledged.count == pytest.approx(due, abs=2)
+    assert (load.acknowledged.max or 0) >= stall_s * 0.9e6
+    assert (load.acknowledged.p90 or 0) >= stall_s * 0.5e6  # a tenth and more was due meanwhile
+
+
+@pytest.mark.slow
+def test_a_broker_that_hangs_up_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def hang_up() -> None:
+            listener.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with Asker(port) as asker, pytest.raises(OSError, match=r"hung up|reset"):
+            asker.offset(TOPIC, 0, -1)
+        thread.join()
+
+
+# --- what is made of loads -----------------------------------------------------------------------
+
+
+def load(rate: float, *, cpu_s: float = 1.0, wait_us: int = 1000) -> Load:
+    """A load of one second."""
+    wait = Latency(count=10, p50=wait_us, p90=wait_us, p99=wait_us, p999=wait_us, max=wait_us)
+    return Load(
+        seconds=1.0,
+        bytes=int(rate * 1e6),
+        requests=1000,
+        broker_cpu_s=cpu_s,
+        client_cpu_s=0.1,
+        machine_cpu_s=cpu_s + 0.3,
+        other_sizes=0,
+        unanswered=0,
+        acknowledged=wait,
+        delivered=wait,
+    )
+
+
+MACHINE = {"cores": 2, "cpu": "a processor", "python": "3.11", "rounds": 3}
+RUN = throughput.Run(brokers=1, acks="1", seconds=1.0, workloads=throughput.WORKLOADS[:1])
+
+
+def loads() -> throughput.Measured:
+    measured = throughput.Measured()
+    (workload,) = RUN.workloads
+    for direction in (throughput.PRODUCE, throughput.FETCH):
+        for name, rate in ((ours.NAME, 300), (apache_kafka.NAME, 200), (ceiling.NAME, 1000)):
+            rounds = [load(rate / 2), load(rate), load(rate * 9)]
+            measured.loads[name, direction, workload.name] = rounds
+    measured.refusals["tansu", throughput.FETCH, workload.name] = "it fell over"
+    return measured
+
+
+def test_rates_are_compared_by_the_medians_of_the_same_run() -> None:
+    lines = {each["what"]: each for each in throughput.summary(loads(), RUN)["compared"]}
+    rate = lines["produce, 100 B, 16 KB: rate, of Kafka's"]
+    assert (rate["ratio"], rate["goal"], rate["met"]) == (1.5, ">= 1.5", True)
+    assert lines["fetch, 100 B, 16 KB: rate, of sendfile's"]["ratio"] == 0.3
+    assert len(lines) == 5
+
+
+def test_what_others_took_of_the_machine_is_told() -> None:
+    assert load(100).disturbance == pytest.approx(0.2)
+
+
+def test_a_rate_that_is_not_reached_is_not_held() -> None:
+    rate = latency.RATES[0]
+    assert latency.row("a", rate, [load(1)])["held"]
+    assert not latency.row("a", latency.RATES[2], [load(1)])["held"]
+
+
+def results() -> dict[str, dict[str, Any]]:
+    waits = latency.Measured()
+    waits.loads[ours.NAME, latency.RATES[0]] = [load(1, wait_us=500)]
+    waits.loads[apache_kafka.NAME, latency.RATES[0]] = [load(1, wait_us=2000)]
+    ran = clients.Measured()
+    took = clients.Ran(seconds=1.0, cpu_s=0.95, records=1000, broker_cpu_s=0.1)
+    for name in (ours.NAME, apache_kafka.NAME):
+        ran.ran[name, "kcat", throughput.PRODUCE, 100] = [took]
+    begun = starts.Measured()
+    for name, slow in ((ours.NAME, 1), (apache_kafka.NAME, 20)):
+        start = starts.Start(
+            answers_s=0.1 * slow, acknowledged_s=0.2 * slow, memory_mb=50.0 * slow, idle_share=0.01
+        )
+        begun.starts[name] = [start]
+    return {
+        "kafka_wire_throughput": MACHINE | throughput.summary(loads(), RUN),
+        "kafka_wire_replicas": MACHINE | throughput.summary(loads(), RUN),
+        "kafka_wire_latency": MACHINE | latency.summary(waits, seconds=1.0),
+        "kafka_wire_clients": MACHINE | clients.summary(ran),
+        "kafka_wire_starts": MACHINE | starts.summary(begun),
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("throughput", ["| quorumlog | produce | 300 | 3.33 |", "tansu, fetch", "it fell over"]),
+        ("replicas", ["| produce, 100 B, 16 KB: rate, of Kafka's | 1.50 | >= 1.5 |"]),
+        ("latency", ["| 1,000/s, 1 a request | 0.50 |", "acknowledged, p99 | 0.25 | <= 0.5 |"]),
+        ("clients", ["| quorumlog | kcat | produce | 100 | 1,000 (client-bound) |"]),
+        ("starts", ["| quorumlog | 0.10 | 0.20 | 50 | 1.0% |", "| 0.050 | <= 0.25 |"]),
+    ],
+)
+def test_the_page_shows_each_part(part: str, words: list[str]) -> None:
+    name = f"kafka_wire_{part}"
+    (section,) = (each for each in SECTIONS if each.name == name)
+    assert section.command == f"python -m benchmarks.kafka_wire --only {part}"
+    shown = (
+        page({name: results()[name]}).partition(f"## {section.title}\n")[2].partition("\n## ")[0]
+    )
+    assert [word for word in words if word not in shown] == []
+
+
+def test_a_peer_that_is_missing_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("QUORUMLOG_PEERS", str(tmp_path))
+    found, missing = cases.kinds()
+    assert [kind.name for kind in found] == [ours.NAME, ours.FSYNC]
+    named = [line for line in missing if artifacts.GET in line]
+    assert [line.split()[0] for line in named] == ["Apache", "tansu", "noida-db"]
