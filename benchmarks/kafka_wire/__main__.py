@@ -23,7 +23,7 @@ from benchmarks.kafka_wire.systems import Kind
 from benchmarks.raft.result import keep, machine
 
 Part: TypeAlias = Callable[[Sequence[Kind], Path, argparse.Namespace], Awaitable[dict[str, Any]]]
-WARM_ROUNDS = 2
+WARM_S = 20.0  # of each workload
 
 
 async def one_broker(
@@ -47,7 +47,7 @@ async def loads(
     workloads = [each for each in throughput.WORKLOADS if options.workload in each.name]
     run = throughput.Run(brokers=brokers, acks=acks, seconds=options.seconds, workloads=workloads)
     measured = await throughput.measure(
-        found, folder, run, rounds=options.rounds, warm_rounds=options.warm_rounds
+        found, folder, run, rounds=options.rounds, warm_s=options.warm_seconds
     )
     result = throughput.summary(measured, run)
     say(result["compared"])
@@ -63,7 +63,7 @@ async def at_rates(
         folder,
         seconds=options.seconds,
         rounds=options.rounds,
-        warm_rounds=options.warm_rounds,
+        warm_s=options.warm_seconds,
     )
     result = latency.summary(measured, seconds=options.seconds)
     say(result["compared"])
@@ -89,7 +89,7 @@ async def real_clients(
         [each for each in found if each != FSYNC],
         folder,
         rounds=options.rounds,
-        warm_rounds=min(options.warm_rounds, 1),
+        warm_rounds=int(options.warm_seconds > 0),
         volume_bytes=clients.VOLUME_BYTES // 100 if options.quick else clients.VOLUME_BYTES,
     )
     result = clients.summary(measured)
@@ -120,13 +120,13 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--systems", default="", help="those whose names begin so, with commas")
     parser.add_argument("--workload", default="", help="those whose names have this")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm-rounds", type=int, default=WARM_ROUNDS, help="before they count")
+    parser.add_argument("--warm-seconds", type=float, default=WARM_S, help="of what gets faster")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each row and round")
     parser.add_argument("--dir", type=Path, default=None, help="the disk; default: temporary")
     parser.add_argument("--quick", action="store_true", help="a little of it, not stored")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.warm_rounds, options.seconds = 1, 0, 0.2
+        options.rounds, options.warm_seconds, options.seconds = 1, 0.0, 0.2
     return options
 
 

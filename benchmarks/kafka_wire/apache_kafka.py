@@ -1,8 +1,8 @@
 """Apache Kafka from its artifacts: one broker or three, KRaft, both roles in each process.
 
-Settings are its defaults but for addresses, directories and, where there is one broker, how often
-its own internal topics are copied. The virtual machine gets the flags that the project's start
-script gives it.
+Settings are its defaults but for addresses, directories, how long files of removed topics stay,
+and, where there is one broker, how often its own internal topics are copied. The virtual machine
+gets the flags that the project's start script gives it.
 """
 
 import asyncio
@@ -77,6 +77,7 @@ class Place:
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": ",".join(each.controller for each in everybody),
             "log.dirs": str(self.folder / "data"),
+            "log.segment.delete.delay.ms": "1000",
         }
         if len(everybody) == 1:
             rows |= {

@@ -3,11 +3,13 @@
 Three brokers that all hold each record before it is acknowledged (acks=all), six partitions, a
 connection each that writes and one that waits for what comes. Requests leave by the clock, and each
 counts from when it was due: a broker that stalls pays for all that it keeps waiting (no coordinated
-omission). What is still due when the load ends is waited for. The first rounds are not counted.
+omission). What is still due when the load ends is waited for. Who gets faster by work is warmed up
+before, and the first round is not counted.
 
 Run: python -m benchmarks.kafka_wire --only latency
 """
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -66,14 +68,18 @@ class Measured:
 
 
 async def measure(
-    kinds: Sequence[Kind], folder: Path, *, seconds: float, rounds: int, warm_rounds: int
+    kinds: Sequence[Kind], folder: Path, *, seconds: float, rounds: int, warm_s: float
 ) -> Measured:
-    """Take the rounds, all systems in turn for each rate."""
+    """Warm up for so long a rate, then take the rounds, all systems in turn for each."""
     measured = Measured()
     made = {rate: batches_with(rate.together, VALUE_BYTES, distinct=DISTINCT) for rate in RATES}
     async with running(kinds, folder, brokers=BROKERS) as subjects:
-        for number in range(warm_rounds + rounds):
-            kept = measured if number >= warm_rounds else Measured()
+        for subject in (each for each in subjects if each.kind.warms_up and warm_s):
+            for place, rate in enumerate(RATES):
+                with contextlib.suppress(Refused):
+                    at_rate(subject, f"warm-{place}", rate, made[rate], seconds=warm_s)
+        for number in range(bool(warm_s) + rounds):
+            kept = measured if number >= bool(warm_s) else Measured()
             order = list(enumerate(subjects))[:: 1 if number % 2 else -1]
             for place, rate in enumerate(RATES):
                 for index, subject in order:

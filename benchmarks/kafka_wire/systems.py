@@ -38,6 +38,7 @@ class Kind:
     open: Opening
     brokers: frozenset[int] = frozenset({1})  # how many it can be
     configs: Mapping[str, str] = field(default_factory=dict)  # of topics
+    warms_up: bool = False  # it gets much faster by work
     holds_bytes: int | None = None  # what is older is forgotten; None: as much as the disk does
 
 

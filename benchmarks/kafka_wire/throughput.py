@@ -3,14 +3,15 @@
 One connection a partition, six partitions. A connection has five produce requests under way, with
 one batch each, as clients have by default; or one fetch of up to 1 MiB. Each load has a new topic,
 which is removed after it. All systems run at the same time and are loaded one after the other, in
-another order every round; the first rounds are not counted, since a Java machine gets faster by
-work. A load ends after so many bytes, before the system must write them back.
+another order every round. Before the rounds those that get faster by work are warmed up, and the
+first round is not counted. A load ends after so many bytes, before the system must write them back.
 
 Run: python -m benchmarks.kafka_wire --only throughput (or replicas, for three of each)
 """
 
 import statistics
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,14 +80,17 @@ class Run:
 
 
 async def measure(
-    kinds: Sequence[Kind], folder: Path, run: Run, *, rounds: int, warm_rounds: int
+    kinds: Sequence[Kind], folder: Path, run: Run, *, rounds: int, warm_s: float
 ) -> Measured:
-    """Take the rounds, all systems in turn for each workload."""
+    """Warm up for so long a workload, then take the rounds, all systems in turn for each."""
     measured = Measured()
     made = {workload: batches_of(workload) for workload in run.workloads}
     async with running(kinds, folder, brokers=run.brokers) as subjects:
-        for number in range(warm_rounds + rounds):
-            kept = measured if number >= warm_rounds else Measured()
+        for subject in subjects:
+            if subject.kind.warms_up:
+                warm_up(subject, made, run, seconds=warm_s)
+        for number in range(bool(warm_s) + rounds):
+            kept = measured if number >= bool(warm_s) else Measured()
             order = list(enumerate(subjects))[:: 1 if number % 2 else -1]
             for place, workload in enumerate(run.workloads):
                 topic = f"load-{number:03}-{place}"
@@ -96,6 +100,17 @@ async def measure(
                     name = f"{topic}-{index}"
                     try_one(kept, subject, name, workload, made[workload], run)
     return measured
+
+
+def warm_up(
+    subject: Subject, made: Mapping[Workload, Batches], run: Run, *, seconds: float
+) -> None:
+    """Both directions of each workload for so long; none of it counts."""
+    for place, workload in enumerate(run.workloads):
+        turn, end_s = 0, time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            try_one(Measured(), subject, f"warm-{place}-{turn}", workload, made[workload], run)
+            turn += 1
 
 
 def try_one(
@@ -214,6 +229,7 @@ def row(key: Key, loads: Sequence[Load]) -> dict[str, Any]:
         "client_cores": round(client_cores, 2),
         "other_cores": round(middle([load.disturbance for load in loads]), 2),
         "rounds_mb_per_s": [round(load.mb_per_s) for load in loads],
+        "rounds_cpu_s_per_gb": [round(load.cpu_s_per_gb, 2) for load in loads],
     }
 
 
