@@ -28,7 +28,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         up.check()
 
 
-@pytest.fixture(scope="session", params=CLIENTS)
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(name, marks=[pytest.mark.long] if name == "java" else []) for name in CLIENTS
+    ],
+)
 def client(
     request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Driver]:

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from ...foreign.node_packages import installed
+from ...interop.kafka_jars import java_command
 from ..driving import Driver
 from .aio_kafka import AioKafka
 from .confluent import Confluent
@@ -64,7 +65,18 @@ def kcat(bootstrap: str, folder: Path) -> Iterator[Driver]:
     yield Kcat([str(fetched)], bootstrap, libraries)
 
 
-CLIENTS: Final = ("confluent-kafka", "kafka-python", "aiokafka", "kafkajs", "kcat")
+@contextmanager
+def java(bootstrap: str, folder: Path) -> Iterator[Driver]:
+    """Kafka's own client in a process of its own, from source."""
+    command = [*java_command(), "-Xmx256m", str(PROGRAMS / "java" / "Driver.java")]
+    program = Program("java", command, bootstrap, folder=folder, cannot={})
+    try:
+        yield program
+    finally:
+        program.close()
+
+
+CLIENTS: Final = ("confluent-kafka", "kafka-python", "aiokafka", "kafkajs", "kcat", "java")
 
 _PACKAGES: Final[Mapping[str, Callable[[str], Driver]]] = {
     "confluent-kafka": Confluent,
@@ -80,7 +92,7 @@ def opened(name: str, bootstrap: str, folder: Path) -> Iterator[Driver]:
     if make is not None:
         yield make(bootstrap)
         return
-    by_name = {"kafkajs": kafkajs, "kcat": kcat}
+    by_name = {"kafkajs": kafkajs, "kcat": kcat, "java": java}
     with by_name[name](bootstrap, folder) as driver:
         yield driver
 
