@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import uvloop
-from benchmarks.kafka_wire import clients, latency, starts, throughput
+from benchmarks.kafka_wire import clients, latency, profiling, starts, throughput
 from benchmarks.kafka_wire.cases import FSYNC, kinds
 from benchmarks.kafka_wire.systems import Kind
 from benchmarks.raft.result import keep, machine
 
 Part: TypeAlias = Callable[[Sequence[Kind], Path, argparse.Namespace], Awaitable[dict[str, Any]]]
 WARM_S = 20.0  # of each workload
+LONGER = 3  # times the seconds of other rows: the longest waits are rare
 
 
 async def one_broker(
@@ -45,7 +46,13 @@ async def loads(
 ) -> dict[str, Any]:
     """Produce and fetch."""
     workloads = [each for each in throughput.WORKLOADS if options.workload in each.name]
-    run = throughput.Run(brokers=brokers, acks=acks, seconds=options.seconds, workloads=workloads)
+    run = throughput.Run(
+        brokers=brokers,
+        acks=acks,
+        seconds=options.seconds,
+        workloads=workloads,
+        profile=options.profile,
+    )
     measured = await throughput.measure(
         found, folder, run, rounds=options.rounds, warm_s=options.warm_seconds
     )
@@ -61,11 +68,11 @@ async def at_rates(
     measured = await latency.measure(
         found,
         folder,
-        seconds=options.seconds,
+        seconds=options.seconds * LONGER,
         rounds=options.rounds,
         warm_s=options.warm_seconds,
     )
-    result = latency.summary(measured, seconds=options.seconds)
+    result = latency.summary(measured, seconds=options.seconds * LONGER)
     say(result["compared"])
     return result
 
@@ -123,6 +130,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--warm-seconds", type=float, default=WARM_S, help="of what gets faster")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each row and round")
     parser.add_argument("--dir", type=Path, default=None, help="the disk; default: temporary")
+    parser.add_argument("--profile", action="store_true", help="ours by py-spy; not stored")
     parser.add_argument("--quick", action="store_true", help="a little of it, not stored")
     options = parser.parse_args()
     if options.quick:
@@ -136,6 +144,8 @@ def main() -> int:
     found, missing = kinds()
     for line in missing:
         print(f"skipped: {line}", file=sys.stderr)
+    if options.profile and profiling.program() is None:
+        print(f"skipped: {profiling.MISSING}", file=sys.stderr)
     found = [each for each in found if each.name.startswith(tuple(options.systems.split(",")))]
     for name, part in PARTS.items():
         if options.only not in (None, name):
@@ -145,7 +155,7 @@ def main() -> int:
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
             result = runner.run(run(part, found, Path(folder), options))
-        if not (options.quick or options.systems or options.workload):
+        if not (options.quick or options.systems or options.workload or options.profile):
             keep(f"kafka_wire_{name}", {**machine(), "rounds": options.rounds, **result})
     return 0
 

@@ -29,7 +29,7 @@ from benchmarks.raft.result import comparison
 
 HERE = Path(__file__).parent
 SIZES = (100, 1024)
-VOLUME_BYTES = 200_000_000  # of values that a client writes, at most
+VOLUME_BYTES = 120_000_000  # of values that a client writes, at most
 RECORDS_MAX = {"nats-py": 100_000}  # a client that needs long for one
 BOUND_CORES = 0.9  # a client that takes so much is what is measured
 RUN_S = 300.0

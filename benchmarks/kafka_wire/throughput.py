@@ -13,11 +13,12 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks.kafka_wire import apache_kafka, ceiling, generator, ours
+from benchmarks.kafka_wire import apache_kafka, ceiling, generator, ours, profiling
 from benchmarks.kafka_wire.batches import (
     FETCH_BYTES,
     Batches,
@@ -65,6 +66,7 @@ class Run:
     acks: str
     seconds: float
     workloads: Sequence[Workload] = WORKLOADS
+    profile: bool = False  # ours
 
     @property
     def produce_phases(self) -> Phases:
@@ -145,7 +147,8 @@ def produce(
 ) -> Load:
     """Write every partition."""
     plan = produce_all(topic, leaders, batches, acks=run.acks, window=WINDOW)
-    return generator.run(plan, pids=subject.system.pids, phases=run.produce_phases)
+    with profiled(subject, PRODUCE, run):
+        return generator.run(plan, pids=subject.system.pids, phases=run.produce_phases)
 
 
 def fill(
@@ -172,7 +175,17 @@ def fetch(
         plan.fetch(
             topic, leader, batches, first=first, end=min(end, first + most), most=FETCH_BYTES
         )
-    return generator.run(plan, pids=subject.system.pids, phases=run.fetch_phases)
+    with profiled(subject, FETCH, run):
+        return generator.run(plan, pids=subject.system.pids, phases=run.fetch_phases)
+
+
+def profiled(subject: Subject, direction: str, run: Run) -> AbstractContextManager[None]:
+    """A profile of ours over a block, where that is wanted."""
+    return profiling.profiled(
+        f"{subject.name}, {direction}",
+        subject.system.pids,
+        wanted=run.profile and subject.name == ours.NAME,
+    )
 
 
 def check(came: bytes, batches: Batches, first: int) -> None:

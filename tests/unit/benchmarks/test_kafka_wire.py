@@ -21,6 +21,7 @@ from benchmarks.kafka_wire import (
     generator,
     latency,
     ours,
+    profiling,
     starts,
     throughput,
 )
@@ -304,6 +305,16 @@ def results() -> dict[str, dict[str, Any]]:
         "kafka_wire_clients": MACHINE | clients.summary(ran),
         "kafka_wire_starts": MACHINE | starts.summary(begun),
     }
+
+
+def test_a_profile_sums_leaves_and_what_they_were_called_by() -> None:
+    stacks = [
+        "run (asyncio/runners.py:10);go (a/b/c/door.py:5);send (a/b/c/net.py:7) 30",
+        "run (asyncio/runners.py:10);go (a/b/c/door.py:9) 10",
+    ]
+    lines = [" ".join(line.split()) for line in profiling.table("ours", stacks)]
+    assert lines[0] == "ours: 40 samples"
+    assert lines[2:] == ["75.0% 75.0% send (b/c/net.py)", "25.0% 100.0% go (b/c/door.py)"]
 
 
 @pytest.mark.parametrize(
