@@ -42,14 +42,14 @@ async def _alter(
     *,
     replace: bool,
 ) -> None:
+    if not (changes or replace):
+        await _look(door, call, resource)
+        return
     if resource.HasField("broker"):
         raise InvalidRequest(
             "settings of one broker stand in its file; change those of the cluster, with an empty"
             " name"
         )
-    if not (changes or replace):
-        await _look(door, call, resource)
-        return
     validate_only = call.body.validate_only
     if resource.HasField("topic"):
         of_topic = pb.AlterConfigsRequest(

@@ -12,6 +12,18 @@ from .messages import error_fields
 TOPIC: Final = 2
 BROKER: Final = 4
 
+_THROTTLES: Final = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+)
+"""What a tool that moves partitions sets to slow the move down; here the cluster's config
+replication.throttled.rate does that."""
+
 _OTHERS: Final = {8: "loggers", 16: "client metrics", 32: "groups"}
 
 
@@ -28,6 +40,13 @@ def resource_of(resource: Any) -> pb.ConfigResource:
     if not (name.isascii() and name.isdigit()) or int(name) > 2**31 - 1:
         raise InvalidRequest(f"broker is {name!r}; give a node id, or nothing for the cluster")
     return pb.ConfigResource(broker=int(name))
+
+
+def is_never_set(resource: Any, name: str) -> bool:
+    """Whether a config can never have been set there, so that deleting it changes nothing: any of
+    one broker, and those that tools clear behind them whether they have set them or not."""
+    is_one_broker = resource.resource_type == BROKER and resource.resource_name
+    return bool(is_one_broker) or name in _THROTTLES
 
 
 def key_of(resource: Any) -> tuple[int, str]:

@@ -6,6 +6,7 @@ from ....errors import InvalidRequest
 from ....proto import admin_pb2 as pb
 from ..api import Answer, Api, Call, Door
 from ..config_changes import alter
+from ..config_resources import is_never_set
 
 DELETE: Final = 1
 _OPERATIONS: Final = {
@@ -22,7 +23,11 @@ async def incremental_alter_configs(door: Door, call: Call) -> Answer:
 
 
 def _changes(resource: Any) -> list[pb.ConfigChange]:
-    return [_change(config) for config in resource.configs]
+    return [
+        _change(config)
+        for config in resource.configs
+        if config.config_operation != DELETE or not is_never_set(resource, config.name)
+    ]
 
 
 def _change(config: Any) -> pb.ConfigChange:

@@ -170,6 +170,31 @@ def test_a_change_that_cannot_be_is_refused_and_does_not_stop_others(
     simulation.run(main)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (resource("1", to("log.retention.ms", None, DELETE), kind=BROKER), 0),
+        (resource("2", to("log.retention.ms", None, DELETE), kind=BROKER), 42),  # another broker
+        (resource("", to("leader.replication.throttled.rate", None, DELETE), kind=BROKER), 0),
+        (resource("", to("log.retention.ms", None, DELETE), kind=BROKER), 40),
+        (resource("t", to("leader.replication.throttled.replicas", None, DELETE)), 0),
+        (resource("t", to("leader.replication.throttled.replicas", "*")), 40),
+        (resource("nope", to("leader.replication.throttled.replicas", None, DELETE)), 3),
+    ],
+)
+def test_deleting_what_tools_clear_behind_them_is_no_error(
+    folder: str, wanted: dict[str, Any], code: int
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await create_topic(kafka.channel, "t", configs={"retention.ms": "7"})
+            (result,) = await altered(kafka, INCREMENTAL, wanted)
+            assert result.error_code == code
+            assert await set_configs(kafka, "t") == {"retention.ms": "7"}
+
+    simulation.run(main)
+
+
 @pytest.mark.parametrize("key", [ALTER_CONFIGS, INCREMENTAL])
 def test_a_resource_that_is_named_twice_stays_as_it_is(folder: str, key: int) -> None:
     async def main(runtime: Runtime) -> None:
