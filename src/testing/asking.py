@@ -106,6 +106,8 @@ def _ailment(channel: SyncChannel, brokers: Sequence[int]) -> tuple[int, str]:
     if missing:
         return cluster.metadata_offset, f"the controller does not count on node {missing[0]}"
     listed = channel.call(ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(), timeout_ms=ANSWER_MS)
+    if not listed.topics:
+        return listed.metadata_offset, ""
     request = admin_pb2.DescribeTopicsRequest(names=[each.name for each in listed.topics])
     described = channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=ANSWER_MS)
     for result in described.results:
@@ -126,7 +128,9 @@ def _newest(addresses: Iterable[str], ask: Callable[[SyncChannel], tuple[int, T]
         try:
             with SyncChannel(address) as channel:
                 answer = ask(channel)
-        except QuorumlogError:
+        except QuorumlogError as error:
+            if not error.retriable:
+                raise
             continue
         if best is None or answer[0] > best[0]:
             best = answer

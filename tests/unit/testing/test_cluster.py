@@ -49,6 +49,7 @@ def test_nodes_are_one_cluster_with_addresses_of_their_own(
     cluster: Cluster, log: quorumlog.Log
 ) -> None:
     assert set(cluster.nodes) == NODES
+    cluster.wait_healthy()  # without any topic
     described = log.admin.describe_cluster()
     assert [(each.id, each.grpc_address, each.rack) for each in described.brokers] == [
         (1, cluster.nodes[1].grpc, "a"),
