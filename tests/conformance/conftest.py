@@ -87,5 +87,7 @@ def topic(request: pytest.FixtureRequest, cluster: Cluster) -> Callable[..., str
 
 def pytest_configure(config: pytest.Config) -> None:
     """The marks of the suites."""
-    config.addinivalue_line("markers", "suite(name): the suite that a test without a client is of")
+    config.addinivalue_line(
+        "markers", "suite(name, version): of what a test without a client is about"
+    )
     config.addinivalue_line("markers", "needs(*abilities): what a client must be able to do")

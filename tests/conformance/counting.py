@@ -47,7 +47,7 @@ class Counting:
         if report.when == "call" and report.passed:
             suite.counts["passed"] += 1
             client = getattr(item, "funcargs", {}).get("client")
-            suite.version = getattr(client, "version", suite.version)
+            suite.version = getattr(client, "version", "") or _marked(item, 1) or suite.version
         elif report.failed:
             suite.counts["failed"] += 1
             suite.failed.append(item.nodeid)
@@ -60,9 +60,15 @@ class Counting:
 
 def suite_of(item: pytest.Item) -> str:
     """The suite of a test: that of its client, or the one that it is marked with."""
-    mark = item.get_closest_marker("suite")
-    if mark is not None:
-        return str(mark.args[0])
+    marked = _marked(item, 0)
+    if marked:
+        return marked
     callspec = getattr(item, "callspec", None)
     client = callspec.params.get("client") if callspec is not None else None
     return OWN if client is None else str(client)
+
+
+def _marked(item: pytest.Item, at: int) -> str:
+    """What the mark of a test says: the suite's name, the version of what it is about."""
+    mark = item.get_closest_marker("suite")
+    return str(mark.args[at]) if mark is not None and len(mark.args) > at else ""

@@ -1,0 +1,281 @@
+"""The commands that come with Kafka, as an operator gives them; each is a JVM of its own."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ..interop.kafka_jars import VERSION, java_command
+from .clients.kafka_python import KafkaPython
+from .cluster import Cluster, ThreeNodes
+from .records import numbered
+
+pytestmark = [pytest.mark.long, pytest.mark.suite("kafka-tools", VERSION), pytest.mark.timeout(240)]
+
+MakeTopic = Callable[..., str]
+TOOL_S = 60
+CLASSES = {
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "features": "org.apache.kafka.tools.FeatureCommand",
+    "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "cluster": "org.apache.kafka.tools.ClusterTool",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+}
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture
+def tool(cluster: Cluster) -> Tool:
+    """Runs `kafka-NAME --bootstrap-server ...` and returns what it prints."""
+
+    def run(name: str, *arguments: str, stdin: str = "", code: int = 0) -> str:
+        command = [*java_command(), "-Xmx256m", CLASSES[name]]
+        where = ["--bootstrap-server", cluster.bootstrap]
+        finished = subprocess.run(
+            [*command, *arguments, *where] if name == "cluster" else [*command, *where, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TOOL_S,
+            check=False,
+        )
+        said = finished.stdout + finished.stderr
+        assert finished.returncode == code, f"kafka-{name} {arguments}: {said[-3000:]}"
+        return said
+
+    return run
+
+
+def rows(printed: str) -> list[dict[str, str]]:
+    """The partitions that kafka-topics describes: each line is "Name: value" by tabs."""
+    found = []
+    for line in printed.splitlines():
+        pairs = [part.partition(": ") for part in line.strip().split("\t")]
+        row = {name.strip(): value.strip() for name, _, value in pairs}
+        if "Partition" in row:
+            found.append(row)
+    return found
+
+
+def test_topics_are_made_described_grown_and_deleted(tool: Tool, cluster: Cluster) -> None:
+    replication = str(cluster.replication)
+    made = ("--create", "--topic", "tools.topic", "--partitions", "2")
+    tool("topics", *made, "--replication-factor", replication, "--config", "retention.ms=60000")
+    assert "tools.topic" in tool("topics", "--list").splitlines()
+    described = tool("topics", "--describe", "--topic", "tools.topic")
+    assert "retention.ms=60000" in described
+    assert [row["Partition"] for row in rows(described)] == ["0", "1"]
+    for row in rows(described):
+        replicas = row["Replicas"].split(",")
+        assert len(replicas) == cluster.replication
+        assert row["Leader"] in replicas
+        assert sorted(row["Isr"].split(",")) == sorted(replicas)
+    tool("topics", "--alter", "--topic", "tools.topic", "--partitions", "5")
+    assert len(rows(tool("topics", "--describe", "--topic", "tools.topic"))) == 5
+    assert "TopicExistsException" in tool("topics", *made, code=1)
+    assert rows(tool("topics", "--describe", "--under-replicated-partitions")) == []
+    assert rows(tool("topics", "--describe", "--unavailable-partitions")) == []
+    tool("topics", "--delete", "--topic", "tools.topic")
+    assert "tools.topic" not in tool("topics", "--list").splitlines()
+
+
+def test_configs_of_topics_are_altered_and_described(tool: Tool, topic: MakeTopic) -> None:
+    name = topic()
+    which = ("--entity-type", "topics", "--entity-name", name)
+    tool("configs", "--alter", *which, "--add-config", "retention.ms=70000,segment.ms=80000")
+    described = tool("configs", "--describe", *which)
+    assert "retention.ms=70000" in described
+    assert "segment.ms=80000" in described
+    tool("configs", "--alter", *which, "--delete-config", "segment.ms")
+    described = tool("configs", "--describe", *which)
+    assert "retention.ms=70000" in described
+    assert "segment.ms=" not in described
+    everything = tool("configs", "--describe", "--all", *which)
+    assert "max.message.bytes=1048588" in everything
+    assert "segment.ms=604800000" in everything
+    refused = tool("configs", "--alter", *which, "--add-config", "retention.ms=long", code=1)
+    assert "retention.ms" in refused
+
+
+def test_configs_of_brokers_and_of_all_brokers_are_described(tool: Tool, cluster: Cluster) -> None:
+    broker = str(min(cluster.addresses))
+    which = ("--entity-type", "brokers", "--entity-name", broker)
+    assert "node.id=" in tool("configs", "--describe", "--all", *which)
+    tool("configs", "--describe", "--entity-type", "brokers", "--entity-default")
+
+
+def test_quotas_are_altered_and_described(tool: Tool) -> None:
+    which = ("--entity-type", "clients", "--entity-name", "greedy")
+    tool("configs", "--alter", *which, "--add-config", "producer_byte_rate=1048576")
+    assert "producer_byte_rate=1048576" in tool("configs", "--describe", *which)
+    tool("configs", "--alter", *which, "--delete-config", "producer_byte_rate")
+    assert "producer_byte_rate" not in tool("configs", "--describe", *which)
+
+
+def test_offsets_are_listed_and_records_deleted(
+    tool: Tool, cluster: Cluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic(partitions=2)
+    with KafkaPython(cluster.bootstrap).writer() as writer:
+        writer.send(name, [*numbered(30, partition=0), *numbered(10, partition=1)])
+    assert f"{name}:0:30" in tool("get-offsets", "--topic", name, "--time", "-1").splitlines()
+    plan = tmp_path / "deletion.json"
+    plan.write_text(
+        json.dumps({"partitions": [{"topic": name, "partition": 0, "offset": 7}], "version": 1})
+    )
+    assert "low_watermark: 7" in tool("delete-records", "--offset-json-file", str(plan))
+    assert f"{name}:0:7" in tool("get-offsets", "--topic", name, "--time", "-2").splitlines()
+    latest = tool("get-offsets", "--topic", name, "--time", "max-timestamp")
+    assert re.search(rf"^{re.escape(name)}:1:\d+$", latest, re.MULTILINE)
+
+
+def test_log_directories_are_described(tool: Tool, cluster: Cluster, topic: MakeTopic) -> None:
+    name = topic(partitions=2)
+    with KafkaPython(cluster.bootstrap).writer() as writer:
+        writer.send(name, numbered(100, partition=1))
+    printed = tool("log-dirs", "--describe", "--topic-list", name)
+    (line,) = [line for line in printed.splitlines() if line.startswith("{")]
+    brokers = json.loads(line)["brokers"]
+    assert [each["broker"] for each in brokers] == sorted(cluster.addresses)
+    for each in brokers:
+        (found,) = each["logDirs"]
+        assert found["error"] is None
+        sizes = {one["partition"]: one["size"] for one in found["partitions"]}
+        assert sorted(sizes) == [f"{name}-0", f"{name}-1"]
+        assert sizes[f"{name}-1"] > 0
+
+
+def test_preferred_leaders_are_elected(tool: Tool, topic: MakeTopic) -> None:
+    name = topic()
+    which = ("--election-type", "preferred", "--topic", name, "--partition", "0")
+    assert "Valid replica already elected" in tool("leader-election", *which)
+
+
+def test_partitions_are_moved(tool: Tool, cluster: Cluster, tmp_path: Path) -> None:
+    if not isinstance(cluster, ThreeNodes):
+        pytest.skip("excluded: one node has nowhere to move to")
+    tool("topics", "--create", "--topic", "tools.moved", "--replica-assignment", "1:2,2:3")
+    plan = tmp_path / "plan.json"
+    wanted = {0: [3, 1], 1: [1, 2]}
+    plan.write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "partitions": [
+                    {"topic": "tools.moved", "partition": at, "replicas": replicas}
+                    for at, replicas in wanted.items()
+                ],
+            }
+        )
+    )
+    file = ("--reassignment-json-file", str(plan))
+    printed = tool("reassign-partitions", *file, "--execute")
+    assert "Successfully started partition reassignments" in printed
+    for _ in range(20):
+        printed = tool("reassign-partitions", *file, "--verify")
+        if "still in progress" not in printed:
+            break
+    assert printed.count("is completed") >= 2
+    found = rows(tool("topics", "--describe", "--topic", "tools.moved"))
+    assert [[int(one) for one in row["Replicas"].split(",")] for row in found] == [[3, 1], [1, 2]]
+    assert "No partition reassignments found" in tool("reassign-partitions", "--list")
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "tools.moved"}]}))
+    generate = ("--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "1,2,3")
+    assert "Proposed partition reassignment" in tool("reassign-partitions", *generate)
+    tool("topics", "--delete", "--topic", "tools.moved")
+
+
+def test_the_quorum_is_described(tool: Tool, cluster: Cluster) -> None:
+    status = tool("metadata-quorum", "describe", "--status")
+    fields = {name: value for name, value in re.findall(r"^(\w+):\s+(.*)$", status, re.MULTILINE)}
+    assert int(fields["LeaderId"]) in cluster.addresses
+    assert int(fields["LeaderEpoch"]) > 0
+    assert int(fields["HighWatermark"]) > 0
+    replication = tool("metadata-quorum", "describe", "--replication")
+    states = re.findall(r"(Leader|Follower|Observer)\s*$", replication, re.MULTILINE)
+    assert states.count("Leader") == 1
+    assert len(states) == len(cluster.addresses)
+
+
+def test_features_are_described(tool: Tool) -> None:
+    printed = tool("features", "describe")
+    assert re.search(r"Feature: metadata.version\s", printed), printed
+
+
+def test_api_versions_of_every_broker_are_told(tool: Tool, cluster: Cluster) -> None:
+    printed = tool("broker-api-versions")
+    for number, address in cluster.addresses.items():
+        assert f"{address} (id: {number} " in printed
+    assert "Produce(0): 0 to 13" in printed
+    assert "ApiVersions(18): 0 to 4" in printed
+
+
+def test_the_cluster_tells_its_id_and_its_endpoints(tool: Tool, cluster: Cluster) -> None:
+    with KafkaPython(cluster.bootstrap).admin() as admin:
+        known = admin.brokers()
+    assert f"Cluster ID: {known.cluster_id}" in tool("cluster", "cluster-id")
+    listed = tool("cluster", "list-endpoints")
+    for number, address in cluster.addresses.items():
+        host, port = address.split(":")
+        assert re.search(rf"^{number}\s+{re.escape(host)}\s+{port}\b", listed, re.MULTILINE)
+
+
+def test_producers_of_a_partition_are_described(
+    tool: Tool, cluster: Cluster, topic: MakeTopic
+) -> None:
+    name = topic()
+    with KafkaPython(cluster.bootstrap).writer(idempotent=True) as writer:
+        writer.send(name, numbered(10))
+        printed = tool("transactions", "describe-producers", "--topic", name, "--partition", "0")
+    lines = [line.split() for line in printed.splitlines()]
+    (header,) = [line for line in lines if "ProducerId" in line]
+    (row,) = lines[lines.index(header) + 1 :]
+    found = dict(zip(header, row, strict=True))
+    assert int(found["ProducerId"]) >= 0
+    assert found["LastSequence"] == "9"
+
+
+def test_the_console_writes_and_reads(tool: Tool, topic: MakeTopic) -> None:
+    name = topic()
+    pairs = ("--property", "parse.key=true", "--property", "key.separator=:")
+    tool("console-producer", "--topic", name, *pairs, stdin="a:1\nb:2\nc:3\n")
+    read: Sequence[str] = ("--partition", "0", "--offset", "earliest", "--max-messages", "3")
+    printed = tool(
+        "console-consumer",
+        "--topic",
+        name,
+        *read,
+        *("--property", "print.key=true", "--property", "print.offset=true"),
+    )
+    assert [line.split("\t") for line in printed.splitlines() if line.startswith("Offset")] == [
+        ["Offset:0", "a", "1"],
+        ["Offset:1", "b", "2"],
+        ["Offset:2", "c", "3"],
+    ]
+
+
+def test_the_performance_test_of_producers_runs(tool: Tool, topic: MakeTopic) -> None:
+    name = topic(partitions=3)
+    printed = tool(
+        "producer-perf-test",
+        *("--topic", name, "--num-records", "20000", "--record-size", "200"),
+        *("--throughput", "-1"),
+    )
+    assert re.search(r"20000 records sent, .* 99.9th", printed), printed
+    listed = tool("get-offsets", "--topic", name)
+    assert sum(int(line.rpartition(":")[2]) for line in listed.splitlines() if ":" in line) == 20000
