@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
 ANSWER_S = 60.0
+PORTS = range(20_000, 32_000)
 
 
 class Refused(Exception):
@@ -22,15 +24,22 @@ class Refused(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on now, each another one."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Ports of the loopback that nobody listens on now, each another one.
+
+    They lie below those that the system gives to outgoing connections, one of which might else take
+    a port before its member does.
+    """
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise Refused(f"{count} free ports are not to be had among {PORTS}")
 
 
 def cpu_s(pids: Iterable[int]) -> float:
