@@ -42,6 +42,7 @@ test: setup ## every test but the long ones: what decides a landing
 	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=40 TWICE=8
 	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=10 TWICE=2
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=6 TWICE=2
+	$(MAKE) --no-print-directory simulate LEVEL=kafka SEEDS=3 TWICE=1
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10 TWICE=2
@@ -58,6 +59,7 @@ test-all: setup ## every test there is, and long simulation
 	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=2000
 	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=300
+	$(MAKE) --no-print-directory simulate LEVEL=kafka SEEDS=100
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100

@@ -97,6 +97,10 @@ def scenario_of(level: str) -> Play:
             from .cluster.level import play as play_node
 
             return play_node
+        case "kafka":
+            from .kafka.level import play as play_kafka
+
+            return play_kafka
         case "clients":
             from .scenarios.clients import play as play_clients
 
@@ -119,6 +123,7 @@ LEVELS: Final = (
     "broker",
     "quorum",
     "node",
+    "kafka",
     "clients",
     "evil",
     "storage",

@@ -8,14 +8,14 @@ In the end the clients' history has no anomaly, all replicas hold the same recor
 directory is whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 from ...clients.config import ProducerConfig
 from ...runtime import Runtime
-from ..checkers import AnomalyKind, Stored, check, describe
+from ..checkers import AnomalyKind, Place, Stored, check, describe
 from ..entropy import SimEntropy
 from ..faults import Faults
 from ..violation import Violation
@@ -46,6 +46,19 @@ IS_IDEMPOTENT: Final = any(one.name == "enable_idempotence" for one in fields(Pr
 ALLOWED: Final = frozenset(() if IS_IDEMPOTENT else (AnomalyKind.DUPLICATE,))
 
 
+class Client(Protocol):
+    """An application on a machine of its own."""
+
+    @property
+    def has_ended(self) -> bool: ...
+    async def run(self) -> None: ...
+    async def read_all(self) -> dict[Place, list[tuple[int, bytes]]]: ...
+    async def prove_writable(self, places: list[Place]) -> None: ...
+
+
+Maker: TypeAlias = Callable[["Run", str, Runtime], Client]
+
+
 @dataclass(slots=True)
 class Run:
     """Everything of one run."""
@@ -57,7 +70,10 @@ class Run:
     notes: Notes
     nemesis: Nemesis
     watch: Watch
-    applications: dict[str, Application] = field(default_factory=dict)
+    applications: dict[str, "Client"] = field(default_factory=dict)
+    makers: Mapping[str, "Maker"] = field(default_factory=dict)  # of others than `Application`
+    prover: str = CLIENTS[0]  # whose records prove that partitions can be written to
+    look: Callable[[], None] = lambda: None  # at every step
 
     @classmethod
     def of(
@@ -100,6 +116,7 @@ class Run:
     def step(self) -> None:
         """Let a moment pass; an operator looks after the voters."""
         self.cluster.run(STEP_MS)
+        self.look()
         self.nemesis.look_after_voters()
         for name in CLIENTS:
             client = self.world.node(name)
@@ -114,15 +131,19 @@ class Run:
         return f"{self.cluster.describe()}\n  errors of clients: {errors}"
 
     async def _run_client(self, name: str, runtime: Runtime) -> None:
-        application = Application(
-            runtime=runtime,
-            name=name,
-            bootstrap=self.cluster.bootstrap,
-            options=self.options,
-            habits=self.habits,
-            notes=self.notes,
-            creates=name == CLIENTS[0],
-        )
+        make = self.makers.get(name)
+        if make is not None:
+            application = make(self, name, runtime)
+        else:
+            application = Application(
+                runtime=runtime,
+                name=name,
+                bootstrap=self.cluster.bootstrap,
+                options=self.options,
+                habits=self.habits,
+                notes=self.notes,
+                creates=name == CLIENTS[0],
+            )
         self.applications[name] = application
         await application.run()
 
@@ -132,7 +153,12 @@ def play(
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with what went wrong."""
     entropy = world.entropy.stream("scenario")
-    run = Run.of(world, entropy, options=options, storm=storm)
+    return play_run(Run.of(world, entropy, options=options, storm=storm), entropy)
+
+
+def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
+    """The same with a run that was made before."""
+    world = run.world
     run.start()
     end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
     while world.now_ms() < end_ms:
@@ -177,7 +203,7 @@ def serve_with_core(run: Run, entropy: SimEntropy) -> int:
     leave_alone(run.cluster, core, CLIENTS)
     run.wait(lambda: is_settled(run.cluster, core), SETTLE_MS, "a majority finds itself")
     places = servable(run.cluster, core)
-    name = CLIENTS[0]
+    name = run.prover
     proof = run.world.node(name).attach(
         lambda runtime: run.applications[name].prove_writable(places), name="proof"
     )
@@ -192,9 +218,13 @@ def settle(run: Run) -> Stored:
     run.notes.is_over = True
     applications = run.applications
     run.wait(lambda: all(one.has_ended for one in applications.values()), END_MS, "the clients end")
-    name = CLIENTS[-1]
+    return read_by(run, CLIENTS[-1])
+
+
+def read_by(run: Run, name: str) -> Stored:
+    """Have a client read everything from the start."""
     reading = run.world.node(name).attach(
-        lambda runtime: applications[name].read_all(), name="final read"
+        lambda runtime: run.applications[name].read_all(), name="final read"
     )
     run.wait(reading.done, END_MS, "everything is read")
     stored: Stored = reading.result()

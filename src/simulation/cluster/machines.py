@@ -34,6 +34,7 @@ RESTART_MS: Final = (50, 3_000)  # until a supervisor starts again what ended by
 FIRST_CONTROLLER: Final = 101  # node id of controllers that are no brokers
 CLIENT_PORT: Final = 9094
 CONTROLLER_PORT: Final = 9093
+KAFKA_PORT: Final = 9092
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +128,11 @@ class Cluster:
     def bootstrap(self) -> str:
         """Where clients begin."""
         return ",".join(node.config.grpc_listener for node in self.brokers)
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """Where Kafka clients begin."""
+        return ",".join(node.config.kafka_listeners[0] for node in self.brokers)
 
     def start(self) -> None:
         """Start every node."""
@@ -346,6 +352,8 @@ class Cluster:
             rack=f"rack-{node_id % options.racks}" if options.racks else "",
             grpc_listener=f"{name}:{CLIENT_PORT}",
             controller_listener=f"{name}:{CONTROLLER_PORT}",
+            kafka_listeners=(f"{name}:{KAFKA_PORT}",) if options.has_kafka else (),
+            auto_create_topics="false",  # the plans say how topics are made
             controller_voters=voters if is_controller else (),
             controller_bootstrap=()
             if is_controller

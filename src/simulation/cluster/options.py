@@ -44,6 +44,7 @@ class ClusterOptions:
     session_timeout_ms: int
     lag_time_ms_max: int  # replica.lag.time.max.ms
     topics: tuple[TopicPlan, ...]
+    has_kafka: bool = False  # brokers have a listener for Kafka clients
 
     @property
     def places(self) -> list[Place]:

@@ -5,7 +5,8 @@ the gRPC front door. Nothing in this room knows sockets, and the simulation runs
 """
 
 from .api import Door
+from .figures import ENDS_OF_BAD_INPUT
 from .server import KafkaServer
 from .settings import KafkaSettings
 
-__all__ = ["Door", "KafkaServer", "KafkaSettings"]
+__all__ = ["ENDS_OF_BAD_INPUT", "Door", "KafkaServer", "KafkaSettings"]

@@ -36,6 +36,9 @@ ENDS = (CLIENT, IDLE, SLOW, INVALID, BROKEN, STOPPED)
 """Why connections end: by the client, or here, because it asked for nothing, did not go on with a
 request that it had begun, sent what is none, met a bug, or because the broker stops."""
 
+ENDS_OF_BAD_INPUT = (INVALID, BROKEN)
+"""Those that no client that does everything right meets."""
+
 
 class KafkaFigures:
     """All of a broker's Kafka listeners."""

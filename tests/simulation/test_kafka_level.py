@@ -1,0 +1,63 @@
+"""Level `kafka`: clusters hold for clients of the Kafka protocol, and the level finds what is planted.
+`make simulate LEVEL=kafka` plays more seeds, each under two hash seeds."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from quorumlog.simulation.kafka.level import play
+from quorumlog.simulation.runs import play_seed
+from quorumlog.wire.kafka.connection import KafkaConnection
+from quorumlog.wire.kafka.frames import FrameReader
+
+Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [7, 22])
+def test_a_cluster_serves_kafka_clients_through_a_minute_of_faults(seed: int) -> None:
+    outcome = play_seed("kafka", seed, play)
+    assert not outcome.failure, outcome.failure
+    assert outcome.facts["asked"] > 100
+    assert outcome.virtual_ms >= 60_000
+
+
+def what_is_left_of_a_read_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A frame that is split is no frame any more."""
+    honest = FrameReader.keep
+
+    def keep(self: FrameReader) -> None:
+        honest(self)
+        self._start = self._end
+
+    patch.setattr(FrameReader, "keep", keep)
+
+
+def answers_leave_when_they_are_ready(patch: pytest.MonkeyPatch) -> None:
+    """Whatever was asked before."""
+
+    def send_ready(self: KafkaConnection) -> None:
+        ready = [request for request in self._under_way if request.is_done]
+        for request in ready:
+            self._under_way.remove(request)
+            self._under_way.appendleft(request)
+            honest(self)
+
+    honest = KafkaConnection._send_next
+    patch.setattr(KafkaConnection, "_send_next", send_ready)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        (what_is_left_of_a_read_is_forgotten, "ConnectionEnded"),
+        (answers_leave_when_they_are_ready, "answer 8 to request 7"),
+    ],
+)
+def test_a_planted_bug_of_the_listener_is_found(
+    plant: Plant, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert found in play_seed("kafka", 22, play).failure
