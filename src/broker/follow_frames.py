@@ -15,11 +15,11 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, Generic, TypeVar
 
-from crc32c import crc32c
 from google.protobuf.message import DecodeError, Message
 
 from ..errors import CorruptionError, InvalidRequest, MessageTooLarge
 from ..proto import errors_pb2
+from ..records.checksum import crc32c
 from ..records.compression import Buffer
 
 FRAME_BYTES_MAX: Final = (128 << 20) + (64 << 10)

@@ -26,9 +26,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from ..errors import CorruptionError
+from .checksum import crc32c
 from .compression import Buffer, Codec, codec_of
 
 HEADER: Final = Struct(">qiibIhiqqqhii")

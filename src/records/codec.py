@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from crc32c import crc32c
-
 from ..errors import CorruptionError, MessageTooLarge
 from .batch import (
     CONTROL_BIT,
@@ -35,6 +33,7 @@ from .batch import (
     check_crc,
     parse_header,
 )
+from .checksum import crc32c
 from .columns import DecodedColumns, RecordColumns
 from .compression import INFLATE_LIMIT, Buffer, Codec, codec_of, compress, decompress
 from .record import INT32_MAX, Body, Headers, Malformed, Record, Seal

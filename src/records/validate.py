@@ -9,8 +9,6 @@ log's time, which is how it is stored where its topic wants that.
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from ..errors import (
     CorruptionError,
     InvalidRecord,
@@ -30,6 +28,7 @@ from .batch import (
     BatchHeader,
     check_crc,
 )
+from .checksum import crc32c
 from .codec import batch_body, decode_batch, walk
 from .compression import INFLATE_LIMIT, Buffer, Codec, compress, decompress
 from .record import INT32_MAX, INT64_MAX, INT64_MIN, Body, Fault, Malformed

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from ...errors import CorruptionError, InvalidRequest, MessageTooLarge
 from ...proto import raft_pb2 as pb
+from ...records.checksum import crc32c
 
 FRAME_BYTES_MAX: Final = (64 << 20) + (64 << 10)  # a largest batch, with what goes around it
 FIRST_FRAME_BYTES_MAX: Final = 64 << 10

@@ -10,10 +10,9 @@ import binascii
 import json
 from typing import Any, Final
 
-from crc32c import crc32c
-
 from ...errors import CorruptionError
 from ...ids import NO_NODE, DirectoryId, Epoch, NodeId
+from ...records.checksum import crc32c
 from ..core.ready import HardState
 from ..core.voters import Voter
 

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from crc32c import crc32c
-
 from ...errors import CorruptionError, InconsistentClusterId, InvalidRequest, VoterMismatch
 from ...ids import ClusterId, DirectoryId, Epoch, NodeId, Offset
 from ...proto import raft_pb2 as pb
 from ...records.batch import CONTROL_BIT, CRC_START, LENGTH_END, check_crc, parse_header
+from ...records.checksum import crc32c
 from ..core.log_view import Entry, EntryKind, LogEnd, SnapshotId
 from ..core.messages import (
     AppendRejected,

@@ -32,8 +32,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from crc32c import crc32c
-
 from ...errors import CorruptionError, MessageTooLarge, UnsupportedCompression
 from ...records.batch import (
     CRC_START,
@@ -47,6 +45,7 @@ from ...records.batch import (
     check_crc,
     parse_header,
 )
+from ...records.checksum import crc32c
 from ...records.codec import batch_body
 from ...records.compression import Buffer, compress
 from ...records.control import parse_marker

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from ...errors import CorruptionError, MessageTooLarge, QuorumlogError
 from ...records.batch import (
     CRC_START,
@@ -24,6 +22,7 @@ from ...records.batch import (
     BatchHeader,
     parse_header,
 )
+from ...records.checksum import crc32c
 from ...records.codec import batch_body, decode_columns, sound_header, walk
 from ...records.columns import WANT_OFFSET
 from ...records.compression import INFLATE_LIMIT

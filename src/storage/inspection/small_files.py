@@ -10,9 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from crc32c import crc32c
-
 from ...errors import CorruptionError
+from ...records.checksum import crc32c
 from ..disk.checkpoints import (
     DirectoryMeta,
     PartitionMeta,

@@ -31,9 +31,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
-
 from ...errors import CorruptionError
+from ...records.checksum import crc32c
 from ..disk.contents import OUT_OF_SPACE, read_file, replace_file
 from ..disk.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, segment_file
 from .states import NONE, SEQUENCE_MASK, ProducerEntry, StoredBatch
