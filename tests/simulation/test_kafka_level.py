@@ -1,4 +1,4 @@
-"""Level `kafka`: clusters hold for clients of the Kafka protocol, and the level finds what is planted.
+"""Level `kafka`: clusters hold for clients of the Kafka protocol, and what is planted is found.
 `make simulate LEVEL=kafka` plays more seeds, each under two hash seeds."""
 
 from collections.abc import Callable

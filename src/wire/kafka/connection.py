@@ -20,7 +20,7 @@ from ...errors import InvalidRequest, QuorumlogError
 from ...runtime import ByteConnection
 from . import messages
 from .api import Answer, Api, Call, Client, FileRange, Part
-from .charging import Measured, charge
+from .charging import FETCH, Measured, charge
 from .figures import BROKEN, CLIENT, IDLE, INVALID, SLOW, STOPPED
 from .frames import SIZE, FrameReader
 from .headers import API_VERSIONS, RequestHeader, read_header, response_header, skip_tags
@@ -182,7 +182,7 @@ class KafkaConnection:
         if self._is_over:
             return
         self._frames.keep()
-        if not self._under_way and self._ends_here():
+        if self._ends_here():
             return
         if self._reads is not (reads := self._is_roomy()):
             self._reads = reads
@@ -223,8 +223,10 @@ class KafkaConnection:
     def _ends_here(self) -> bool:
         """Whether everything has been answered that will be, and this is the end."""
         if self._is_closing:
-            self._end(self._end_reason)
-        elif self._invalid is not None and not self._waiting:
+            # Who waits for records loses nothing by asking another broker for them.
+            if all(request.api.key == FETCH for request in self._under_way):
+                self._end(self._end_reason)
+        elif self._invalid is not None and not self._waiting and not self._under_way:
             self._end(INVALID, self._invalid)
         return self._is_over
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from ...runtime import ByteConnection, ByteProtocol, Listener, Scope
 from .api import Api, Client, Door
 from .apis import APIS
+from .charging import PRODUCE
 from .connection import KafkaConnection
 from .figures import KafkaFigures, ListenerFigures
 from .frames import SCRATCH_BYTES
@@ -84,9 +85,8 @@ class KafkaServer:
 
     def request_bytes_max(self, key: int) -> int:
         """Return how large a request of a key may be."""
-        bytes_max, api = self.door.settings.request_bytes_max, self._apis.get(key)
-        carries_records = api is not None and api.begins_in_order
-        return bytes_max if carries_records else min(bytes_max, PLAIN_REQUEST_BYTES_MAX)
+        bytes_max = self.door.settings.request_bytes_max
+        return bytes_max if key == PRODUCE else min(bytes_max, PLAIN_REQUEST_BYTES_MAX)
 
     def now_ms(self) -> int:
         """The node's monotonic time."""

@@ -114,6 +114,22 @@ def test_what_is_no_request_ends_its_connection_with_a_reason_and_no_other(
     assert line.startswith("kafka.connection_ended reason=invalid peer=")
 
 
+def test_clients_cannot_fill_the_journal(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with bare_server(runtime) as (server, addresses):
+            for _ in range(3):
+                for _ in range(30):
+                    async with connected(runtime, addresses["one"]) as bad:
+                        bad.send_raw(GARBAGE["TLS"])
+                        await bad.ended()
+                await asyncio.sleep(1)
+            assert server.figures.listeners["one"].ended == {"invalid": 90}
+
+    with caplog.at_level(logging.WARNING, "quorumlog.kafka"):
+        simulation.run(main)
+    assert 30 <= len(caplog.records) <= 60  # ten a second
+
+
 def test_a_frame_that_ends_with_its_connection_is_dropped(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with bare_server(runtime) as (server, addresses):
