@@ -271,7 +271,8 @@ KAFKA_ENDED: Final = Metric(
     "quorumlog_kafka_connections_ended",
     _C,
     "Such connections that ended: by the client, or here, since it was idle, slow with a request"
-    " that it had begun, or sent what is invalid, met a bug, or since the node stopped.",
+    " that it had begun, sent what is invalid, could be told of a failure by nothing else (acks=0),"
+    " met a bug, or since the node stopped.",
     ("listener", "reason"),
 )
 KAFKA_REQUESTS: Final = Metric(

@@ -21,7 +21,7 @@ from ...runtime import ByteConnection
 from . import messages
 from .api import Answer, Api, Call, Client, FileRange, Part
 from .charging import FETCH, Measured, charge
-from .figures import BROKEN, CLIENT, IDLE, INVALID, SLOW, STOPPED
+from .figures import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
 from .frames import SIZE, FrameReader
 from .headers import API_VERSIONS, RequestHeader, read_header, response_header, skip_tags
 from .memory import BYTES_AN_ELEMENT
@@ -429,7 +429,7 @@ class KafkaConnection:
                 failure = error
         self._leave(request, failure)
         if failure is not None:
-            self._end(INVALID if isinstance(failure, QuorumlogError) else BROKEN, failure)
+            self._end(_reason_of(failure), failure)
 
     def _answer(self, request: Request) -> None:
         """Send an answer, and have its client wait for what it cost."""
@@ -536,6 +536,13 @@ class KafkaConnection:
         if self._large_held:
             memory.give(self._large_held)
             self._large_held = 0
+
+
+def _reason_of(failure: Exception) -> str:
+    """Why a request that cannot be answered ends its connection."""
+    if isinstance(failure, InvalidRequest):
+        return INVALID
+    return FAILED if isinstance(failure, QuorumlogError) else BROKEN
 
 
 def _release(answer: Answer) -> None:

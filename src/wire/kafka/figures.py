@@ -31,10 +31,12 @@ class ListenerFigures:
     ended: dict[str, int] = field(default_factory=dict)  # by one of `ENDS`
 
 
-CLIENT, IDLE, SLOW, INVALID, BROKEN, STOPPED = "client", "idle", "slow", "invalid", "bug", "stopped"
-ENDS = (CLIENT, IDLE, SLOW, INVALID, BROKEN, STOPPED)
+CLIENT, IDLE, SLOW, INVALID = "client", "idle", "slow", "invalid"
+FAILED, BROKEN, STOPPED = "failed", "bug", "stopped"
+ENDS = (CLIENT, IDLE, SLOW, INVALID, FAILED, BROKEN, STOPPED)
 """Why connections end: by the client, or here, because it asked for nothing, did not go on with a
-request that it had begun, sent what is none, met a bug, or because the broker stops."""
+request that it had begun, sent what is none, could be told of a failure by nothing else (acks=0),
+met a bug, or because the broker stops."""
 
 ENDS_OF_BAD_INPUT = (INVALID, BROKEN)
 """Those that no client that does everything right meets."""

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from quorumlog import simulation
+from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.runtime import Runtime
+from quorumlog.wire.kafka.api import Answer, Api, Call, Door
 
 from ..served_node import Run
 from .bare_server import BROKEN_KEY, GATED_KEY, PLAIN_KEY, Gate, bare_server, topics
@@ -169,6 +171,27 @@ def test_a_bug_ends_the_connection_that_met_it_and_no_other(
         run(main)
     assert caplog.records[0].getMessage() == "kafka.handler_failed api=Broken"
     assert caplog.records[0].exc_info is not None
+
+
+def test_a_failure_that_no_answer_can_tell_ends_the_connection_behind_those_before() -> None:
+    async def fail(door: Door, call: Call) -> Answer:
+        raise NotLeaderOrFollower("another leads; look who")
+
+    async def main(runtime: Runtime) -> None:
+        failing = Api(key=GATED_KEY, name="Failing", low=1, high=6, flexible=4, handle=fail)
+        async with (
+            bare_server(runtime, failing) as (server, addresses),
+            connected(runtime, addresses["one"]) as client,
+        ):
+            client.send(PLAIN_KEY, 5, **topics("before"))
+            client.send(GATED_KEY, 4, topic_names=["t"], timeout=1)
+            client.send(PLAIN_KEY, 5, **topics("behind"))
+            await client.answer(PLAIN_KEY, 5)
+            with pytest.raises(ConnectionEnded):
+                await client.frame()
+            assert server.figures.listeners["one"].ended == {"failed": 1}
+
+    simulation.run(main)
 
 
 def test_who_goes_has_its_requests_cancelled_and_what_they_held_given_back(run: Run) -> None:
