@@ -21,7 +21,7 @@ from benchmarks.raft.processes import Refused, free_ports
 
 NAME = f"Apache Kafka {KAFKA_VERSION}"
 MISSING = f"Apache Kafka is not here: it needs java (17 or newer) and mvn; {GET}"
-START_S = 90.0
+START_S = 300.0  # three at once on a busy machine
 JVM = (
     *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),

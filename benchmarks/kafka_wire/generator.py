@@ -130,9 +130,11 @@ def run(
 
 
 def load_of(said: dict[str, Any]) -> Load:
-    """What the generator printed; raises Refused where answers had error codes."""
+    """What the generator printed; raises Refused where answers had error codes, or none came."""
     if errors := said.pop("errors"):
         raise Refused(f"answers had these error codes, so often: {errors}")
+    if not said["bytes"]:
+        raise Refused("no request was answered while it was measured")
     waits = (Latency(**said.pop(f"{name}_us")) for name in ("acknowledged", "delivered"))
     acknowledged, delivered = waits
     return Load(**said, acknowledged=acknowledged, delivered=delivered)
