@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
 def report(counting: Counting) -> list[str]:
     """The lines of the table and of what was left out."""
-    rows = [("suite", "client", "passed", "failed", "excluded")]
+    rows: list[tuple[str, ...]] = [("suite", "client", "passed", "failed", "excluded")]
     for name, suite in sorted(counting.suites.items()):
         counts = (str(suite.counts[what]) for what in ("passed", "failed", "excluded"))
         rows.append((name, suite.version or "not here", *counts))

@@ -10,13 +10,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
-CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 WITHIN_S: Final = 30.0
 """How long a client may take for anything that must come to an end."""
 
 Acks: TypeAlias = Literal["0", "1", "all"]
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+CODECS: Final[tuple[Codec, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
 Place: TypeAlias = int | Literal["beginning", "end"]
+Starts: TypeAlias = Mapping[int, Place]
+"""Where reading begins, by partition."""
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
@@ -194,6 +196,11 @@ ABILITIES: Final = {
     "times": "looking offsets up by time",
     "zstd": "zstd",
 }
+
+
+def beginnings(partitions: int) -> Starts:
+    """Partitions [0, partitions) from their beginning on."""
+    return {partition: "beginning" for partition in range(partitions)}
 
 
 def read(reader: Reader, count: int, *, within_s: float = WITHIN_S) -> list[Found]:

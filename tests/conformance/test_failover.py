@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from .cluster import Cluster, ThreeNodes, until
-from .driving import Driver, Refused, read
+from .driving import Driver, Refused, beginnings, read
 from .records import contents, numbered
 
 pytestmark = [
@@ -76,7 +76,7 @@ def test_a_reader_lives_through_the_death_of_the_leader(
 ) -> None:
     name = topic(partitions=3)
     leader = nodes.leader(name, 0)
-    starts = dict.fromkeys(range(3), "beginning")
+    starts = beginnings(3)
     with client.writer() as writer, client.reader(name, starts) as reader:
         writer.send(name, [one for at in range(3) for one in numbered(20, partition=at)])
         found = read(reader, 60)

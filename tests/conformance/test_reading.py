@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from .cluster import Cluster
-from .driving import Driver, Found, Refused, Sent, read
+from .driving import Driver, Found, Refused, Sent, beginnings, read
 from .records import T0, contents, numbered
 
 pytestmark = pytest.mark.slow
@@ -161,7 +161,7 @@ def test_partitions_of_every_broker_are_read_at_once(
     assert leaders == set(cluster.addresses)
     with client.writer() as writer:
         writer.send(name, [one for at in range(6) for one in numbered(50, partition=at)])
-    with client.reader(name, dict.fromkeys(range(6), "beginning")) as reader:
+    with client.reader(name, beginnings(6)) as reader:
         found = read(reader, 300)
     for partition in range(6):
         mine = [one for one in found if one.partition == partition]

@@ -9,7 +9,7 @@ from quorumlog.records import Codec as StoredCodec
 from quorumlog.records import partition_for_key
 
 from .cluster import Cluster
-from .driving import CODECS, Acks, Codec, Driver, Refused, Sent, read
+from .driving import CODECS, Acks, Codec, Driver, Refused, Sent, beginnings, read
 from .records import (
     LARGE_BYTES,
     T0,
@@ -132,7 +132,7 @@ def test_keys_go_to_the_partitions_to_which_the_fields_hash_sends_them(
     keys = [b"key-%d" % i for i in range(40)] + ["\u00fc\u2192".encode()]
     with client.writer() as writer:
         writer.send(name, [Sent(key=key, value=b"v", partition=None) for key in keys])
-    with client.reader(name, dict.fromkeys(range(3), "beginning")) as reader:
+    with client.reader(name, beginnings(3)) as reader:
         found = read(reader, len(keys))
     assert {one.key: one.partition for one in found} == {
         key: partition_for_key(key, 3) for key in keys
@@ -150,7 +150,7 @@ def test_many_records_keep_their_order_in_each_partition(client: Driver, topic: 
     ]
     with client.writer(codec="gzip") as writer:
         writer.send(name, records)
-    with client.reader(name, dict.fromkeys(range(3), "beginning")) as reader:
+    with client.reader(name, beginnings(3)) as reader:
         found = read(reader, 3 * each)
     for partition in range(3):
         ours = [one for one in found if one.partition == partition]

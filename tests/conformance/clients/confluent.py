@@ -244,9 +244,13 @@ def _found(message: Message) -> Found:
         offset=offset,
         value=message.value(),
         key=message.key(),
-        headers=tuple(message.headers() or ()),
+        headers=tuple(_header(*each) for each in message.headers() or ()),
         timestamp_ms=message.timestamp()[1],
     )
+
+
+def _header(name: str, value: str | bytes | None) -> tuple[str, bytes | None]:
+    return name, value.encode() if isinstance(value, str) else value
 
 
 class ConfluentAdmin:

@@ -4,7 +4,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -103,10 +103,8 @@ class Kcat:
         (found,) = re.findall(r"offset (-?\d+)", said)
         return int(found)
 
-    @contextmanager
-    def admin(self) -> Iterator[Admin]:
+    def admin(self) -> AbstractContextManager[Admin]:
         raise AssertionError("excluded")
-        yield
 
 
 class KcatWriter:
