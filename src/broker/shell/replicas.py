@@ -28,7 +28,7 @@ from ...errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ...ids import NO_NODE, ClusterId, NodeId, Offset, TopicId
+from ...ids import NO_NODE, ClusterId, Epoch, NodeId, Offset, TopicId
 from ...metadata import (
     EMPTY_IMAGE,
     ImageDelta,
@@ -41,7 +41,8 @@ from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
 from ...runtime import Buffer, Runtime, Scope
 from ...storage import LogConfig, Origin
-from ...storage.shell.channel import Appended
+from ...storage.shell.channel import Appended, Waiter
+from ...storage.shell.channel import PendingAppend as QueuedAppend
 from ...storage.shell.directory import Directory
 from ...storage.shell.housekeeping import ClosedLog
 from ..partition import Acks, BrokerFacts, Partition
@@ -62,6 +63,7 @@ from ..requests import (
 )
 from .appends import PendingAppend
 from .deletions import delete_records
+from .direct import DirectAppend, Settling
 from .epochs import epoch_ends
 from .figures import ProduceFigures
 from .producers import active_producers
@@ -110,6 +112,7 @@ class ReplicaManager:
         self._by_id: dict[tuple[TopicId, int], Replica] = {}  # the same
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
         self.producing = ProduceFigures()
+        self._settling = Settling()
         self._reads = Reads(runtime.clock, directory, self.replica_of, waits_max=fetch_waits_max)
         self._config = replication
         self._replication = Replication(
@@ -452,16 +455,30 @@ class ReplicaManager:
         """
         replica = self.replica_of(topic, partition, topic_id)
         await replica.opened()
-        return self._append(replica, records, acks=acks, leader_epoch=leader_epoch)
+        refuse_transactional(records)
+        state = replica.partition.admit(acks, leader_epoch, lapsed=self._has_lapsed(acks))
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_retrieve)
+        self._append(replica, records, acks, state.leader_epoch, future)
+        return PendingAppend(
+            self._runtime.clock, replica, future, acks, leader_epoch=state.leader_epoch
+        )
 
     def submit_nowait(
-        self, topic: str, partition: int, records: Buffer, *, acks: Acks, topic_id: bytes = b""
-    ) -> PendingAppend:
+        self, topic: str, partition: int, records: Buffer, acks: Acks, topic_id: bytes = b""
+    ) -> DirectAppend:
         """Do as `submit` does, for a log that is open: see `opening`. Raises what it raises, and
         why the log could not be opened."""
-        replica = self.replica_of(topic, partition, topic_id)
-        replica.check_open()
-        return self._append(replica, records, acks=acks, leader_epoch=None)
+        replica = self._replicas.get((topic, partition))
+        if replica is None or (topic_id and topic_id != replica.topic_id):
+            replica = self.replica_of(topic, partition, topic_id)
+        if not replica.is_open:
+            replica.check_open()
+        refuse_transactional(records)
+        state = replica.partition.admit(acks, None, lapsed=self._has_lapsed(acks))
+        append = DirectAppend(self._settling, replica, acks, state.leader_epoch)
+        self._append(replica, records, acks, state.leader_epoch, append)
+        return append
 
     def opening(self, topic: str, partition: int) -> Coroutine[Any, Any, None] | None:
         """Return what to wait for before `submit_nowait`, None: nothing. It raises nothing."""
@@ -472,22 +489,12 @@ class ReplicaManager:
         return _wait_open(replica)
 
     def _append(
-        self, replica: Replica, records: Buffer, *, acks: Acks, leader_epoch: int | None
-    ) -> PendingAppend:
+        self, replica: Replica, records: Buffer, acks: Acks, epoch: Epoch, waiter: Waiter
+    ) -> None:
         """Give batches their place in an open log."""
-        refuse_transactional(records)
-        state = replica.partition.admit(acks, leader_epoch, lapsed=self._has_lapsed(acks))
-        future = self._directory.append_nowait(
-            replica.log,
-            records,
-            leader_epoch=state.leader_epoch,
-            origin=Origin.CLIENT,
-            flush=replica.flushes and acks is not Acks.NONE,
-        )
-        future.add_done_callback(_retrieve)
-        return PendingAppend(
-            self._runtime.clock, replica, future, acks, leader_epoch=state.leader_epoch
-        )
+        flush = acks is not Acks.NONE and replica.flushes
+        item = QueuedAppend(records, epoch, Origin.CLIENT, flush, waiter)
+        self._directory.append_for(replica.log, item)
 
     def _has_lapsed(self, acks: Acks) -> bool:
         if acks is Acks.ALL or self._config.lapsed_accepts_acks_one:

@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ...errors import StorageError
 from ...ids import Offset
@@ -30,6 +30,14 @@ class Appended:
     log_start_offset: Offset
 
 
+class Waiter(Protocol):
+    """Who waits for an append's answer: a future, or what stands in for one on the hot path."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Appended, /) -> None: ...
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class PendingAppend:
     """An append on its way through its channel."""
@@ -38,7 +46,7 @@ class PendingAppend:
     leader_epoch: int
     origin: Origin
     waits_for_flush: bool
-    waiter: "asyncio.Future[Appended]"
+    waiter: Waiter
     held_bytes: int = 0  # what it counts for in the Writer's bound; 0: it left the queue
     is_ready: bool = True  # False until the cpu lane has admitted it
     is_postponed: bool = False  # it goes to the lane after the exclusive work before it
@@ -109,7 +117,7 @@ def barrier(waiter: "asyncio.Future[None]") -> Exclusive:
     )
 
 
-def answer(waiter: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+def answer(waiter: "Waiter | asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
     """Tell who waits, if anybody does."""
     if waiter.done():
         return  # its caller was cancelled
@@ -119,7 +127,7 @@ def answer(waiter: "asyncio.Future[Any]", result: Any, error: Exception | None) 
         waiter.set_exception(error)
 
 
-def fail(waiter: "asyncio.Future[Any]", error: Exception) -> None:
+def fail(waiter: "Waiter | asyncio.Future[Any]", error: Exception) -> None:
     """Tell who waits that it failed."""
     answer(waiter, None, error)
 

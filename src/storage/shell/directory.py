@@ -57,7 +57,7 @@ from ..segments.flushes import OUT_OF_SPACE, Flush, perform_flush
 from ..segments.index import IndexCache
 from ..segments.truncation import Cut
 from .asides import Asides
-from .channel import Appended, Channel, release_after
+from .channel import Appended, Channel, PendingAppend, release_after
 from .checkpointing import Checkpointing
 from .config_changes import ConfigChanges, unsynced_bytes_max
 from .figures import DirectoryFigures
@@ -335,9 +335,13 @@ class Directory:
         Raises Overloaded, Stopping, StorageError, and DiskFull where only the reserve is left; all
         else comes through the future.
         """
-        return self._writer.append_nowait(
-            self._channel(log), batches, leader_epoch=leader_epoch, origin=origin, flush=flush
-        )
+        waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self.append_for(log, PendingAppend(batches, leader_epoch, origin, flush, waiter))
+        return waiter
+
+    def append_for(self, log: Log, item: PendingAppend) -> None:
+        """Do as `append_nowait` does, for a waiter of the caller's own."""
+        self._writer.append(self._channel(log), item)
 
     def settle(self, log: Log) -> "asyncio.Future[None] | None":
         """Return what is done once all that was queued before has ended, None if it has; fails with

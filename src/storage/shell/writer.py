@@ -95,28 +95,23 @@ class Writer:
 
     # --- appends -------------------------------------------------------------------------------
 
-    def append_nowait(
-        self, channel: Channel, batches: Buffer, *, leader_epoch: int, origin: Origin, flush: bool
-    ) -> "asyncio.Future[Appended]":
+    def append(self, channel: Channel, item: PendingAppend) -> None:
         """Queue an append; what cannot even be queued is raised."""
         self._check(channel)
-        if origin is Origin.CLIENT and self._space.is_low:
-            raise self._space.reserve.refusal()
-        waiting_bytes = self._admission.held_bytes
-        is_full = waiting_bytes + len(batches) > self._config.queue_bytes_max
-        # What consensus and replication append they bound themselves; a flood of clients must not
-        # make the node fail on its own log.
-        if origin is Origin.CLIENT and waiting_bytes and is_full:
-            raise Overloaded(
-                f"{waiting_bytes} bytes wait to be written, the bound is "
-                f"{self._config.queue_bytes_max}"
-            )
-        waiter: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        item = PendingAppend(batches, leader_epoch, origin, flush, waiter)
+        if item.origin is Origin.CLIENT:
+            self._check_room(len(item.batches))
         self._admission.enter(channel, item)
         if not channel.is_gathering or channel.queued_bytes > self._config.inline_write_bytes_max:
             self._advance(channel)
-        return waiter
+
+    def _check_room(self, size: int) -> None:
+        """Raise what keeps a client's append out. What consensus and replication append they bound
+        themselves; a flood of clients must not make the node fail on its own log."""
+        if self._space.is_low:
+            raise self._space.reserve.refusal()
+        waiting_bytes, most = self._admission.held_bytes, self._config.queue_bytes_max
+        if waiting_bytes and waiting_bytes + size > most:
+            raise Overloaded(f"{waiting_bytes} bytes wait to be written, the bound is {most}")
 
     def _advance(self, channel: Channel) -> None:
         """Do what can be done for a log now: write small groups, queue a job for larger work."""

@@ -14,6 +14,7 @@ from ...metadata import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...runtime import Buffer, CallContext, File, Runtime
 from ..grpc import AdminService, QuorumService, TransactionsService
+from .deadlines import Deadlines
 from .settings import KafkaSettings
 
 ANONYMOUS: Final = "ANONYMOUS"
@@ -104,6 +105,7 @@ class Door:
     transactions: TransactionsService
     settings: KafkaSettings
     throttling: Throttling = field(default_factory=Throttling)  # what clients owe; see `charging`
+    deadlines: Deadlines = field(default_factory=Deadlines)  # of requests that wait
 
     @property
     def image(self) -> MetadataImage:

@@ -10,8 +10,8 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
-from ....broker import Acks, AppendResult
-from ....broker.shell.appends import PendingAppend, Settled
+from ....broker import Acks
+from ....broker.shell.direct import DirectAppend, Settled
 from ....errors import (
     CorruptionError,
     InvalidRequiredAcks,
@@ -21,6 +21,7 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....runtime import Buffer
+from ....storage.shell.channel import Appended
 from ..api import Answer, Api, Call, Done, Door
 from ..hot.codes import produce_code
 from ..hot.leaders import Endpoint
@@ -44,17 +45,20 @@ TIMEOUT_MS_MAX: Final = 600_000
 class ProduceAnswer:
     """An answer whose results are known."""
 
-    __slots__ = ("_endpoints", "_topics", "_version")
+    __slots__ = ("_endpoints", "_has_errors", "_topics", "_version")
 
     def __init__(
         self,
         version: int,
         topics: Sequence[tuple[ProduceTopic, Sequence[ProduceResult]]],
         endpoints: Sequence[Endpoint],
+        *,
+        has_errors: bool,
     ) -> None:
         self._version = version
         self._topics = topics
         self._endpoints = endpoints
+        self._has_errors = has_errors
 
     @property
     def size(self) -> int:
@@ -64,15 +68,17 @@ class ProduceAnswer:
     @property
     def error_codes(self) -> Sequence[int]:
         """The errors of partitions."""
+        if not self._has_errors:
+            return ()
         return [one.error_code for _, results in self._topics for one in results if one.error_code]
 
     def parts(self, throttle_ms: int) -> Sequence[Buffer]:
         """Return the body."""
-        return [
+        return (
             encode_produce(
                 self._version, self._topics, throttle_ms=throttle_ms, endpoints=self._endpoints
-            )
-        ]
+            ),
+        )
 
     def release(self) -> None:
         """Nothing is held."""
@@ -81,78 +87,78 @@ class ProduceAnswer:
 class _InFlight:
     """A request between its place in the logs and its answer."""
 
-    __slots__ = ("_call", "_done", "_door", "_left", "_outcomes", "_timer")
+    __slots__ = ("_call", "_done", "_door", "_left", "_outcomes", "_step")
 
     def __init__(self, door: Door, call: Call, done: Done) -> None:
         self._door = door
         self._call = call
         self._done = done
-        self._outcomes: list[PendingAppend | Settled] = []  # of the parts, in order
+        self._outcomes: list[DirectAppend | Settled] = []  # of the parts, in order
         self._left = 0  # parts whose outcome is not known
-        self._timer: asyncio.TimerHandle | None = None
+        self._step = 0  # of its deadline
 
     def begin(self) -> None:
         """Give every part its place, and answer at once if all is known by then."""
-        request: ProduceRequest = self._call.body
-        self._door.replicas.producing.waiting += 1
+        door, request, outcomes = self._door, self._call.body, self._outcomes
+        door.replicas.producing.waiting += 1
         for topic in request.topics:
             for part in topic.parts:
-                self._outcomes.append(_place(self._door, request, topic, part))
-        for at, append in enumerate(self._outcomes):
-            if not isinstance(append, PendingAppend):
+                outcomes.append(_place(door, request, topic, part))
+        for at, append in enumerate(outcomes):
+            if not isinstance(append, DirectAppend):
                 continue
             outcome = append.settled()
             if outcome is None:
                 self._left += 1
                 append.call_when_settled(partial(self._settled, at))
             else:
-                self._outcomes[at] = outcome
+                outcomes[at] = outcome
         if not self._left:
             self._answer()
-        else:
-            timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(timeout_ms / 1000, self._expire)
+            return
+        timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
+        clock = door.runtime.clock
+        self._step = door.deadlines.add(self._expire, clock.now_ms() + timeout_ms, clock)
 
     def _settled(self, at: int, outcome: Settled) -> None:
         self._outcomes[at] = outcome
         self._left -= 1
         if not self._left:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._door.deadlines.remove(self._expire, self._step)
             self._answer()
 
     def _expire(self) -> None:
         """The time is up: what is not known now is told to be so."""
         self._outcomes = [
-            one.expire() if isinstance(one, PendingAppend) else one for one in self._outcomes
+            one.expire() if isinstance(one, DirectAppend) else one for one in self._outcomes
         ]
         self._answer()
 
     def _answer(self) -> None:
-        request: ProduceRequest = self._call.body
-        self._count(request.acks)
-        outcomes = iter(self._outcomes)
+        door, call = self._door, self._call
+        request: ProduceRequest = call.body
         errors: list[QuorumlogError] = []
+        outcomes = iter(self._outcomes)
         topics = [
             (topic, [_result(part, next(outcomes), errors) for part in topic.parts])
             for topic in request.topics
         ]
+        self._count(request.acks, len(errors))
         if request.acks != 0:
-            endpoints = endpoints_of(self._door, self._call, errors) if errors else ()
-            self._done(ProduceAnswer(self._call.version, topics, endpoints))
+            endpoints = endpoints_of(door, call, errors) if errors else ()
+            has_errors = bool(errors)
+            self._done(ProduceAnswer(call.version, topics, endpoints, has_errors=has_errors))
         else:  # nobody reads an answer: where one fails the end of the connection tells
             self._done(errors[0] if errors else None)
 
-    def _count(self, acks: int) -> None:
+    def _count(self, acks: int, failures: int) -> None:
         """Note what came of the request."""
         figures = self._door.replicas.producing
         figures.waiting -= 1
+        figures.failures += failures
         for outcome in self._outcomes:
-            if isinstance(outcome, AppendResult):
-                figures.answered(outcome)
-            else:
-                figures.failures += 1
+            if isinstance(outcome, Appended):
+                figures.records += outcome.next_offset - outcome.base_offset
         if acks in _ACKS:
             took_ms = self._door.runtime.clock.now_ms() - self._call.began_ms
             figures.took_ms[_ACKS[acks]].observe(took_ms)
@@ -208,37 +214,38 @@ def _name(door: Door, topic: ProduceTopic) -> str:
 
 def _place(
     door: Door, request: ProduceRequest, topic: ProduceTopic, part: ProducePart
-) -> PendingAppend | QuorumlogError:
+) -> DirectAppend | QuorumlogError:
     """Give one partition's batches their place in the log."""
+    partition, records = part
     try:
         acks = _ACKS.get(request.acks)
         if acks is None:
             raise InvalidRequiredAcks(f"acks is {request.acks}; give -1, 0 or 1")
         if request.transactional_id is not None:
             raise InvalidTxnState("transactions are not offered yet: send without a transaction")
-        records = part.records
         if not records:
             raise CorruptionError("the request has no batch for this partition; send one")
-        if len(records) > _MAGIC_AT and records[_MAGIC_AT] < MAGIC:
+        size = len(records)
+        if size > _MAGIC_AT and records[_MAGIC_AT] < MAGIC:
             raise UnsupportedForMessageFormat(
                 f"the records have format {records[_MAGIC_AT]}; only {MAGIC} is taken"
             )
-        name = _name(door, topic)
-        if topic.topic_id and not name:
-            raise UnknownTopicId("no topic has this id here; look its name up again")
-        append = door.replicas.submit_nowait(
-            name, part.partition, records, acks=acks, topic_id=topic.topic_id
-        )
-        door.replicas.producing.bytes += len(records)
+        name, topic_id = topic.name, topic.topic_id
+        if topic_id:
+            name = _name(door, topic)
+            if not name:
+                raise UnknownTopicId("no topic has this id here; look its name up again")
+        append = door.replicas.submit_nowait(name, partition, records, acks, topic_id)
+        door.replicas.producing.bytes += size
         return append
     except QuorumlogError as error:
         return error
 
 
 def _result(
-    part: ProducePart, outcome: PendingAppend | Settled, errors: list[QuorumlogError]
+    part: ProducePart, outcome: DirectAppend | Settled, errors: list[QuorumlogError]
 ) -> ProduceResult:
-    if isinstance(outcome, AppendResult):
+    if isinstance(outcome, Appended):
         return ProduceResult(
             part.partition,
             0,

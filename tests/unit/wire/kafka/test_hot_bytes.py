@@ -20,6 +20,7 @@ from quorumlog.wire.kafka.hot.fetch import (
     read_fetch,
 )
 from quorumlog.wire.kafka.hot.leaders import Endpoint, Leader
+from quorumlog.wire.kafka.hot.primitives import string_of
 from quorumlog.wire.kafka.hot.produce import (
     ProducePart,
     ProduceResult,
@@ -108,13 +109,21 @@ def test_produce_requests_are_read_as_the_schemas_write_them(
     assert (request.transactional_id, request.acks) == (transactional_id, acks)
     assert request.timeout_ms == timeout
     assert request.topics == [
-        ProduceTopic(
-            name if version < 13 else "",
-            topic_id if version >= 13 else b"",
-            [ProducePart(index, records) for index, records in parts],  # type: ignore[arg-type]
-        )
-        for name, topic_id, parts in topics
+        produce_topic(version, name, topic_id, parts) for name, topic_id, parts in topics
     ]
+
+
+def produce_topic(
+    version: int, name: str, topic_id: bytes, parts: Sequence[tuple[int, bytes | None]] = ()
+) -> ProduceTopic:
+    """A topic as it is read."""
+    title = topic_id if version >= 13 else string_of(name, flexible=version >= 9)
+    return ProduceTopic(
+        name if version < 13 else "",
+        topic_id if version >= 13 else b"",
+        [ProducePart(index, records) for index, records in parts],  # type: ignore[arg-type]
+        memoryview(title),
+    )
 
 
 def test_a_produce_request_leaves_its_records_where_they_are() -> None:
@@ -188,7 +197,7 @@ def test_produce_answers_are_written_as_the_schemas_write_them(
     }
     ours = encode_produce(
         version,
-        [(ProduceTopic(name, topic_id, []), results) for name, topic_id, results in topics],
+        [(produce_topic(version, name, topic_id), results) for name, topic_id, results in topics],
         throttle_ms=throttle_ms,
         endpoints=endpoints,
     )
