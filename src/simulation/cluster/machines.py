@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from ...errors import CorruptionError, QuorumlogError
 from ...ids import ClusterId, DirectoryId, NodeId
@@ -92,6 +92,10 @@ class ClusterNode:
         return EMPTY_IMAGE if publisher is None else publisher.committed_image
 
 
+Identity: TypeAlias = tuple[str, DirectoryId]
+"""A machine's boot and disk: what a registration tells a loss by."""
+
+
 class Cluster:
     """All machines of a run."""
 
@@ -101,8 +105,9 @@ class Cluster:
         self.restarts = 0
         self.wiped = 0
         self.violations: list[Violation] = []  # found where raising them would be no use
-        # Machines that lost data the controller cannot know of yet -> broker epoch at that time.
-        self.damaged: dict[str, int] = {}
+        # Machines that lost data the controller cannot know of yet -> what it cannot tell the loss
+        # by; None: no registration of the machine's ends it.
+        self.damaged: dict[str, Identity | None] = {}
         self.recovering: set[str] = set()  # machines that lost data and are not in sync again
         self._entropy = entropy
         self._disks_made = 0
@@ -384,17 +389,18 @@ class Cluster:
 
     def note_damage(self, node: ClusterNode) -> None:
         """A machine has lost data that it held for others."""
-        broker = self.newest_image.broker(node.node_id)
-        self.damaged[node.name] = -1 if broker is None else broker.epoch
+        self.damaged[node.name] = _identity(node)
         self.recovering.add(node.name)
 
     def _forget_damage(self) -> None:
         """Who has registered anew is what the metadata say."""
         image = self.newest_image
         for node in self.nodes:
-            epoch = self.damaged.get(node.name)
-            broker = image.broker(node.node_id)
-            if epoch is not None and broker is not None and broker.epoch > epoch:
+            lost, broker = self.damaged.get(node.name), image.broker(node.node_id)
+            if lost is None or broker is None:
+                continue
+            told = (broker.boot_id, broker.directory_id)
+            if told == _identity(node) != lost:
                 del self.damaged[node.name]
 
     def _supervise(self, node: ClusterNode) -> None:
@@ -434,3 +440,7 @@ def nodes_up(nodes: list[ClusterNode]) -> Iterator[tuple[ClusterNode, Node]]:
     for node in nodes:
         if node.is_up and node.node is not None:
             yield node, node.node
+
+
+def _identity(node: ClusterNode) -> Identity:
+    return node.sim.device.boot_id, node.directory_id

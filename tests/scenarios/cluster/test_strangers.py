@@ -15,7 +15,7 @@ from quorumlog.server.forming import Forming
 from quorumlog.server.node import Node, format_directory
 from quorumlog.simulation import SimNode
 from quorumlog.simulation.cluster.machines import CLUSTER_ID
-from quorumlog.simulation.cluster.stage import NEVER_MS, Stage
+from quorumlog.simulation.cluster.stage import Stage
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +101,7 @@ def test_one_that_takes_a_dead_brokers_id_is_filled_and_the_dead_one_ends_when_i
         written = stage.produce(PLACE, 20)
         dead = stage.leader(PLACE)
         stage.take_down(dead)
-        stage.cluster.damaged[dead.name] = NEVER_MS  # its disk is not the one that counts any more
+        stage.cluster.damaged[dead.name] = None  # its disk is not the one that counts any more
         stage.until(lambda: is_fenced(stage, dead), "it is fenced")
         written += stage.produce(PLACE, 3)
         sim = stranger(stage, dead.config)

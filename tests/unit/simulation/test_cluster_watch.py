@@ -201,3 +201,17 @@ def test_a_machine_that_lost_its_disk_counts_until_it_is_in_sync_again() -> None
         running.until(lambda: not running.cluster.damaged, "it has registered anew")
         assert not may_wipe(running.cluster, other), "it is not in sync yet"
         running.until(lambda: may_wipe(running.cluster, other), "it is in sync again")
+
+
+@pytest.mark.slow
+def test_a_registration_from_before_the_loss_does_not_end_it() -> None:
+    with stage() as running:
+        one = running.cluster.nodes[0]
+        running.cluster.note_damage(one)  # the power goes in a moment
+        running.take_down(one)
+        running.bring_up(one)
+        running.until(lambda: one.is_ready, "it has registered anew, from the boot that lost")
+        assert one.name in running.cluster.damaged
+        running.take_down(one, power=True)
+        running.bring_up(one)
+        running.until(lambda: not running.cluster.damaged, "it has registered from the next boot")
