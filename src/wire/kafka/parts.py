@@ -2,7 +2,7 @@
 own result."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, KeysView, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -88,9 +88,10 @@ async def applied(door: Door, offset: int, context: CallContext) -> None:
     await outcome(door.metadata.wait_applied(offset, timeout_ms=timeout_ms))
 
 
-def repeated(names: Iterable[H]) -> list[H]:
-    """Return what comes more than once, each once, in order."""
-    return [name for name, count in Counter(names).items() if count > 1]
+def repeated(names: Iterable[H]) -> KeysView[H]:
+    """Return what comes more than once, each once, in order; looked up in one step, however much
+    it is."""
+    return {name: None for name, count in Counter(names).items() if count > 1}.keys()
 
 
 # --- partitions --------------------------------------------------------------------------------
