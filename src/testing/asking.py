@@ -5,7 +5,7 @@ some are parted, the newest word counts. And has topics made, without loading a 
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
 from ..proto import admin_pb2, quorum_pb2
@@ -82,10 +82,11 @@ def quorum_leader(addresses: Iterable[str]) -> int | None:
     """Return who leads the quorum in its newest epoch, None while nobody does, as the nodes at
     these addresses know."""
 
-    def ask(channel: SyncChannel) -> tuple[int, int]:
+    def ask(channel: SyncChannel) -> tuple[tuple[int, bool], int]:
         request = quorum_pb2.DescribeQuorumRequest(local=True)
         answer = channel.call(QUORUM_DESCRIBE, request, timeout_ms=ANSWER_MS)
-        return answer.leader_epoch, answer.leader_id
+        is_known = answer.leader_id >= 0  # another of the same epoch may know of nobody
+        return (answer.leader_epoch, is_known), answer.leader_id
 
     found = _newest(addresses, ask)
     return None if found is None or found < 0 else found
@@ -121,9 +122,9 @@ def _ailment(channel: SyncChannel, brokers: Sequence[int]) -> tuple[int, str]:
     return described.metadata_offset, ""
 
 
-def _newest(addresses: Iterable[str], ask: Callable[[SyncChannel], tuple[int, T]]) -> T | None:
-    """Return the answer with the highest number of those that come, None when none does."""
-    best: tuple[int, T] | None = None
+def _newest(addresses: Iterable[str], ask: Callable[[SyncChannel], tuple[Any, T]]) -> T | None:
+    """Return the answer with the highest rank of those that come, None when none does."""
+    best: tuple[Any, T] | None = None
     for address in addresses:
         try:
             with SyncChannel(address) as channel:

@@ -176,27 +176,27 @@ class Cluster:
         """What a node has written to its log, in all its lives."""
         return self._group.node(node).log()
 
-    def leader(self, topic: str, partition: int = 0) -> int:
+    def leader(self, topic: str, partition: int = 0, *, other_than: int | None = None) -> int:
         """Return the node that leads a partition; waits until one does that is neither down nor
-        paused. Where parted nodes differ, the newest word counts. Raises TimedOut, and
-        UnknownTopicOrPartition."""
+        paused, nor the one that is not meant. Where parted nodes differ, the newest word counts.
+        Raises TimedOut, and UnknownTopicOrPartition."""
         from .asking import leader_of
 
         found = self._wait(
-            lambda: self._running(leader_of(self._asked("grpc"), topic, partition)),
-            lambda: f"partition {partition} of {topic} has no leader that runs",
+            lambda: self._meant(leader_of(self._asked("grpc"), topic, partition), other_than),
+            lambda: f"partition {partition} of {topic} has no such leader",
         )
         assert found is not None, "waited for a leader"
         return found
 
-    def controller(self) -> int:
+    def controller(self, *, other_than: int | None = None) -> int:
         """Return the node that leads the quorum, and so decides for the cluster; waits until one
-        does that is neither down nor paused. Raises TimedOut."""
+        does that is neither down nor paused, nor the one that is not meant. Raises TimedOut."""
         from .asking import quorum_leader
 
         found = self._wait(
-            lambda: self._running(quorum_leader(self._asked("controller"))),
-            lambda: "the quorum has no leader that runs",
+            lambda: self._meant(quorum_leader(self._asked("controller")), other_than),
+            lambda: "the quorum has no such leader",
         )
         assert found is not None, "waited for a leader"
         return found
@@ -358,9 +358,9 @@ class Cluster:
         node = self._group.node(number)
         return node.is_up and not node.is_paused
 
-    def _running(self, number: int | None) -> int | None:
-        """Return the number of a node that runs, None for any other."""
-        if number is None or number not in self.nodes:
+    def _meant(self, number: int | None, other_than: int | None) -> int | None:
+        """Return the number of a node that runs and is not the other one, None for any other."""
+        if number is None or number not in self.nodes or number == other_than:
             return None
         return number if self._is_running(number) else None
 

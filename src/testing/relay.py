@@ -231,7 +231,8 @@ class Link:
                 self._pass_ending(piece, sink)
                 continue
             passed, is_cut = line.take(piece)
-            sink.write(passed)
+            if not sink.is_closing():  # else its end is on its way
+                sink.write(passed)
             if is_cut:
                 self._end()  # what was written before it leaves
         self._look_at_room(direction)

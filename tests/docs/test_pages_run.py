@@ -25,6 +25,7 @@ HELD_ELSEWHERE = {
     "docs/raft.md",
     "docs/storage_format.md",
     "docs/testing.md",
+    "docs/testing_with_quorumlog.md",
 }
 """Pages whose blocks have a test of their own, which reads the page."""
 

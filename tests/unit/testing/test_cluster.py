@@ -35,7 +35,7 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def log(cluster: Cluster) -> Iterator[quorumlog.Log]:
-    with cluster.connect() as connected:
+    with cluster.connect(request_timeout_ms=2_000) as connected:  # of a leader that is cut off
         yield connected
 
 
@@ -95,6 +95,7 @@ def test_a_leader_that_is_parted_from_the_others_is_replaced_and_acknowledges_no
         cluster.wait_healthy()
     assert send(log, topic, "meanwhile") == 1
     assert cluster.leader(topic) in NODES - {leader}
+    assert cluster.controller(other_than=leader) in NODES - {leader}
     address = cluster.nodes[leader].grpc
     with (
         quorumlog.connect(address, call_timeout_ms=1_500) as alone,
@@ -111,8 +112,8 @@ def test_a_paused_leader_is_replaced_and_comes_back(cluster: Cluster, log: quoru
     topic = cluster.create_topic()
     leader = cluster.leader(topic)
     cluster.pause(leader)
-    assert send(log, topic, "meanwhile") == 0
     assert cluster.leader(topic) in NODES - {leader}
+    assert send(log, topic, "meanwhile") == 0
     assert cluster.controller() in NODES - {leader}
     cluster.resume()
     cluster.wait_healthy()

@@ -103,7 +103,7 @@ def test_a_ten_line_test_with_librdkafka_and_its_broker_take_less_than_three_sec
 ) -> None:
     project.write("test_ten.py", TEN_LINES)
     busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # others have their share meanwhile
-    seconds = []
+    seconds: list[float] = []
     while len(seconds) < ROUNDS:
         began_s = time.monotonic()
         project.passes()
