@@ -54,6 +54,7 @@ async def open_kafka(
         try:
             addresses[name] = await server.listen(name, address)
         except AddressInUse as error:
+            await server.close(0)  # of what is open already
             raise AddressInUse(
                 f"{error.message}; it was to be the Kafka listener {name}: choose another port in "
                 "listeners.kafka (--kafka-port of `quorumlog dev`)"

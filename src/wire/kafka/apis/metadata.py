@@ -4,6 +4,7 @@ A topic that is asked for by name and unknown is created where the configuration
 allow it, and is usable when the answer comes. Fenced brokers are nobody's leaders and are left out.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +31,9 @@ from ..topic_fields import missing_code, no_topic, place_fields
 CREATION_MS_MAX: Final = 5_000
 """What a client waits for a topic to be created at most; it asks again then."""
 
+PARTITIONS_A_STEP: Final = 1_000
+"""Partitions that are described between two turns of others: a few milliseconds."""
+
 NO_ID: Final = bytes(16)
 
 _KNOWS_IDS: Final = 12  # from this version on; 10 and 11 have a field for them and no meaning
@@ -49,9 +53,9 @@ async def metadata(door: Door, call: Call) -> Answer:
     alive = endpoints(image, call.client, asked=door.replicas.node_id)
     view = _View(call=call, image=image, alive=alive, creations=creations)
     if wanted is None:
-        topics = [view.topic(topic) for topic in image.sorted_topics()]
+        topics = await _in_steps(map(view.topic, image.sorted_topics()))
     else:
-        topics = [view.wanted(name, topic_id) for name, topic_id in wanted]
+        topics = await _in_steps(view.wanted(*each) for each in wanted)
     answer: dict[str, Any] = {
         "brokers": _broker_fields(alive.values()),
         "cluster_id": cluster.cluster_id,
@@ -63,6 +67,18 @@ async def metadata(door: Door, call: Call) -> Answer:
         answer["cluster_authorized_operations"] = cluster_operations(is_asked=is_asked)
     partitions = sum(len(topic["partitions"]) for topic in topics)
     return await encoded(door, call, answer, elements=len(topics) + partitions)
+
+
+async def _in_steps(topics: Iterable[Fields]) -> list[Fields]:
+    """Return them all; others have their turn whenever many partitions were described."""
+    found, described = [], 0
+    for topic in topics:
+        found.append(topic)
+        described += 1 + len(topic["partitions"])
+        if described >= PARTITIONS_A_STEP:
+            described = 0
+            await asyncio.sleep(0)
+    return found
 
 
 def _broker_fields(brokers: Iterable[Endpoint]) -> list[Fields]:

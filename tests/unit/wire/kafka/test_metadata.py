@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
+from quorumlog.errors import AddressInUse
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime, real
 from quorumlog.services import ADMIN_CREATE_TOPIC
@@ -269,6 +270,32 @@ def test_a_listener_on_every_interface_is_told_by_the_host_that_was_dialled(fold
                     assert [(each.host, each.port) for each in answer.brokers] == [(host, port)]
 
     real.run(main)
+
+
+def test_a_listener_of_both_families_is_told_as_the_client_dials(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        try:
+            async with serving_kafka(runtime, folder, kafka_listeners=("[::]:0",)) as kafka:
+                port = int(kafka.address.rpartition(":")[2])
+                for dialled, host in (("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")):
+                    async with connected(runtime, f"{dialled}:{port}") as client:
+                        answer = await client.ask(METADATA, 1, topics=())
+                        assert [(each.host, each.port) for each in answer.brokers] == [(host, port)]
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+
+    real.run(main)
+
+
+def test_a_port_that_is_taken_is_named_and_what_was_open_closes(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, f"{folder}-1") as first:
+            listeners = ("127.0.0.1:0", f"OUT://{first.address}")
+            with pytest.raises(AddressInUse, match=r"Kafka listener OUT: choose another port"):
+                async with serving_kafka(runtime, f"{folder}-2", kafka_listeners=listeners):
+                    pass
+
+    run(main)
 
 
 def test_each_listener_tells_its_own_addresses(folder: str) -> None:
