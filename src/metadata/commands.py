@@ -1,15 +1,18 @@
-"""What the controller can be asked to decide, and what it answers. Frozen values."""
+"""What the controller can be asked to decide, and what it answers. Frozen values.
 
-from dataclasses import dataclass, field
+They are structs: three dozen dataclasses would hold up every start.
+"""
+
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ..errors import QuorumlogError
 from ..ids import DirectoryId, Epoch, NodeId, Offset, TopicId
 from .image import PartitionImage, TopicImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBroker:
+class RegisterBroker(Struct, frozen=True, kw_only=True):
     """A process announces itself; a repeat of the same incarnation changes nothing."""
 
     broker_id: NodeId
@@ -24,53 +27,47 @@ class RegisterBroker:
     kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and "host:port"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FenceBroker:
+class FenceBroker(Struct, frozen=True, kw_only=True):
     """A broker has been silent for too long, or ended."""
 
     broker_id: NodeId
     broker_epoch: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnfenceBroker:
+class UnfenceBroker(Struct, frozen=True, kw_only=True):
     """A broker has caught up with the metadata up to its own registration."""
 
     broker_id: NodeId
     broker_epoch: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerStopping:
+class BrokerStopping(Struct, frozen=True, kw_only=True):
     """A broker wants to stop: its leaderships move away."""
 
     broker_id: NodeId
     broker_epoch: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopic:
+class CreateTopic(Struct, frozen=True, kw_only=True):
     """Create one topic."""
 
     name: str
     topic_id: TopicId  # 16 bytes drawn by who asks: a repeat with the same id is a success
     partitions: int = 0  # 0: the default
     replication_factor: int = 0  # 0: the default
-    configs: tuple[tuple[str, str], ...] = field(default=())
+    configs: tuple[tuple[str, str], ...] = ()
     validate_only: bool = False
     assignments: tuple[tuple[NodeId, ...], ...] = ()  # by partition; empty: to be placed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopic:
+class DeleteTopic(Struct, frozen=True, kw_only=True):
     """Delete one topic, by name, by id, or by both if they belong together."""
 
     name: str = ""  # empty: by id alone
     topic_id: TopicId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListChange:
+class ListChange(Struct, frozen=True, kw_only=True):
     """What is added to a config that is a list, or taken out of it."""
 
     name: str
@@ -78,8 +75,7 @@ class ListChange:
     is_removal: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigs:
+class AlterConfigs(Struct, frozen=True, kw_only=True):
     """Set and delete configs of one topic, all of them or none; a repeat changes nothing."""
 
     topic: str
@@ -89,23 +85,20 @@ class AlterConfigs:
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocateProducerIds:
+class AllocateProducerIds(Struct, frozen=True, kw_only=True):
     """Give away the next block of producer ids; a repeat gets another one."""
 
     broker_id: NodeId  # NO_NODE: the asker is no broker
     broker_epoch: Offset  # of the asking broker's registration; without one it is not looked at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterBroker:
+class UnregisterBroker(Struct, frozen=True, kw_only=True):
     """A broker is gone for good: take it out of the cluster."""
 
     broker_id: NodeId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitions:
+class CreatePartitions(Struct, frozen=True, kw_only=True):
     """Give one topic more partitions; as many as it has already is a success."""
 
     topic: str
@@ -115,8 +108,7 @@ class CreatePartitions:
     topic_id: TopicId | None = None  # None: not checked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrChange:
+class IsrChange(Struct, frozen=True, kw_only=True):
     """The ISR that one partition's leader asks for (KIP-497, KIP-903)."""
 
     topic_id: TopicId
@@ -127,8 +119,7 @@ class IsrChange:
     recovered: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartitions:
+class AlterPartitions(Struct, frozen=True, kw_only=True):
     """A leader asks for other in-sync replicas; each partition stands for itself."""
 
     broker_id: NodeId
@@ -136,8 +127,7 @@ class AlterPartitions:
     changes: tuple[IsrChange, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reassignment:
+class Reassignment(Struct, frozen=True, kw_only=True):
     """Where one partition's replicas shall be."""
 
     topic: str
@@ -145,30 +135,26 @@ class Reassignment:
     replicas: tuple[NodeId, ...] | None  # the preferred leader first; None: cancel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterReassignments:
+class AlterReassignments(Struct, frozen=True, kw_only=True):
     """Begin or cancel moves of partitions; each stands for itself."""
 
     reassignments: tuple[Reassignment, ...]
     keep_replication_factor: bool = False  # other numbers of replicas are refused (KIP-860)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectLeaders:
+class ElectLeaders(Struct, frozen=True, kw_only=True):
     """Make preferred replicas lead, or (unclean) whoever is alive where nobody can lead."""
 
     unclean: bool = False
     partitions: tuple[tuple[str, int], ...] = ()  # empty: all that need it (preferred only)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BalanceLeaders:
+class BalanceLeaders(Struct, frozen=True, kw_only=True):
     """The controller's own round: leaderships go back to preferred replicas where the share of
     others is above the bound (leader.imbalance.per.broker.percentage)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterClusterConfigs:
+class AlterClusterConfigs(Struct, frozen=True, kw_only=True):
     """Set and delete configs of the cluster, all of them or none."""
 
     changes: tuple[tuple[str, str | None], ...]
@@ -177,8 +163,7 @@ class AlterClusterConfigs:
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureUpdate:
+class FeatureUpdate(Struct, frozen=True, kw_only=True):
     """The level that one feature shall have."""
 
     name: str
@@ -186,24 +171,21 @@ class FeatureUpdate:
     allow_downgrade: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateFeatures:
+class UpdateFeatures(Struct, frozen=True, kw_only=True):
     """Change finalized levels, all of them or none."""
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaAlteration:
+class QuotaAlteration(Struct, frozen=True, kw_only=True):
     """What one entity's quotas shall be; parts and keys as they were asked for, in any order."""
 
     entity: tuple[tuple[str, str | None], ...]
     changes: tuple[tuple[str, float | None], ...]  # key, new value; None: no quota
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterClientQuotas:
+class AlterClientQuotas(Struct, frozen=True, kw_only=True):
     """Set and clear quotas of clients; each alteration stands for itself, a repeat changes
     nothing."""
 
@@ -232,56 +214,48 @@ Command: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Struct, frozen=True, kw_only=True):
     """Nothing more to say."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicCreated:
+class TopicCreated(Struct, frozen=True, kw_only=True):
     """The topic as it is now (or would be)."""
 
     topic: TopicImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDeleted:
+class TopicDeleted(Struct, frozen=True, kw_only=True):
     """The topic as it was."""
 
     topic: TopicImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsCreated:
+class PartitionsCreated(Struct, frozen=True, kw_only=True):
     """The topic as it is now (or would be)."""
 
     topic: TopicImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigsAltered:
+class ConfigsAltered(Struct, frozen=True, kw_only=True):
     """The topic as it is now (or would be)."""
 
     topic: TopicImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterConfigsAltered:
+class ClusterConfigsAltered(Struct, frozen=True, kw_only=True):
     """What is set now (or would be), by ascending name."""
 
     configs: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsAltered:
+class PartitionsAltered(Struct, frozen=True, kw_only=True):
     """What became of each change, in the order of the command: the partition as it is now, or why
     it was refused."""
 
     results: tuple[PartitionImage | QuorumlogError, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOutcome:
+class PartitionOutcome(Struct, frozen=True, kw_only=True):
     """What became of one partition's reassignment or election."""
 
     topic: str
@@ -289,30 +263,26 @@ class PartitionOutcome:
     error: QuorumlogError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOutcomes:
+class PartitionOutcomes(Struct, frozen=True, kw_only=True):
     """One outcome a partition, in the order of the command, or of those that changed."""
 
     outcomes: tuple[PartitionOutcome, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeaturesUpdated:
+class FeaturesUpdated(Struct, frozen=True, kw_only=True):
     """Levels as they are now (or would be), by ascending name: the one in force, the lowest and the
     highest that every broker works with."""
 
     levels: tuple[tuple[str, int, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientQuotasAltered:
+class ClientQuotasAltered(Struct, frozen=True, kw_only=True):
     """Why each alteration was refused, in the order of the command; None: it was not."""
 
     errors: tuple[QuorumlogError | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdsAllocated:
+class ProducerIdsAllocated(Struct, frozen=True, kw_only=True):
     """The ids [start, start + count) belong to the asker alone."""
 
     start: int

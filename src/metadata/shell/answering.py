@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 from immutables import Map
-from msgspec import structs
+from msgspec.structs import replace
 
 from ...ids import Offset
 from ...proto import controller_pb2 as pb
@@ -28,7 +27,7 @@ async def answer(
     told = partial(response_of, request=request, offset=offset, applied=applied)
     match reply:
         case TopicCreated(topic=topic) | PartitionsCreated(topic=topic):
-            response = told(replace(reply, topic=structs.replace(topic, partitions=Map())))
+            response = told(replace(reply, topic=replace(topic, partitions=Map())))
             created = isinstance(reply, TopicCreated)
             described = response.create_topic.topic if created else response.create_partitions.topic
             entries = topic.sorted_partitions()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from quorumlog.errors import (
     FencedLeaderEpoch,
@@ -50,13 +51,13 @@ Bend = Callable[[Cluster, IsrChange], IsrChange]
 
 def with_isr(*members: tuple[int, int]) -> Bend:
     """An ISR of (node, what is added to its epoch)."""
-    return lambda cluster, change: replace(
+    return lambda cluster, change: structs.replace(
         change, isr=tuple((NodeId(n), Offset(cluster.epoch(n) + off)) for n, off in members)
     )
 
 
 def because(**fields: object) -> Bend:
-    return lambda _, change: replace(change, **fields)  # type: ignore[arg-type]
+    return lambda _, change: structs.replace(change, **fields)  # type: ignore[arg-type]
 
 
 def fenced(node: int) -> Bend:
@@ -149,7 +150,7 @@ def test_a_past_life_of_the_asker_is_refused_as_a_whole(led: Cluster) -> None:
 
 
 def test_refusals_name_the_partition(led: Cluster) -> None:
-    [result] = led.ask(2, replace(led.change("a", (1, 2, 3)), partition_epoch=0))
+    [result] = led.ask(2, structs.replace(led.change("a", (1, 2, 3)), partition_epoch=0))
     assert isinstance(result, InvalidUpdateVersion)
     assert (result.topic, result.partition) == ("a", 0)
 
@@ -185,7 +186,7 @@ def test_each_change_of_a_request_stands_for_itself(led: Cluster) -> None:
     for index in range(3):
         led.set_isr("b", 2, index=index)
     changes = [led.change("b", (2, 3), index=index) for index in range(3)]
-    changes[1] = replace(changes[1], partition_epoch=0)
+    changes[1] = structs.replace(changes[1], partition_epoch=0)
     results = led.ask(2, *changes, changes[0])
     assert [type(result) for result in results] == [
         PartitionImage,
@@ -201,7 +202,7 @@ def test_many_changes_are_made_in_steps_and_answered_in_order(cluster: Cluster) 
     cluster.start(1, 2)
     cluster.assign("a", *[(1, 2)] * 450)
     changes = [cluster.change("a", (1,), index=index) for index in reversed(range(450))]
-    changes[7] = replace(changes[7], partition_epoch=1)
+    changes[7] = structs.replace(changes[7], partition_epoch=1)
     results = cluster.ask(1, *changes)
     assert cluster.slices == 3
     assert isinstance(results.pop(7), NotController)
@@ -228,7 +229,7 @@ def recovering(cluster: Cluster) -> Cluster:
 
 def test_nobody_joins_a_leader_that_is_recovering(cluster: Cluster) -> None:
     recovering(cluster)
-    [result] = cluster.ask(3, replace(cluster.change("a", (3, 4)), recovered=False))
+    [result] = cluster.ask(3, structs.replace(cluster.change("a", (3, 4)), recovered=False))
     assert isinstance(result, InvalidRequest)
     assert "recovering" in str(result)
     cluster.set_isr("a", 3, 4)
