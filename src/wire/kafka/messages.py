@@ -6,14 +6,13 @@ fields, from which the message of the caller's version takes what it has.
 """
 
 from functools import cache
-from io import BytesIO
 from typing import Any, Final
 
 from ...errors import InvalidRequest, QuorumlogError
 from .api import Api, Fields
 from .claims import Step, Walk, step_over, walked, without_cuts
 from .schemas import Reader, reader_of, request_schema, response_schema
-from .shapes import MessageShape
+from .writing import PartWriter
 
 _THROTTLE: Final = "throttle_time"
 
@@ -54,18 +53,18 @@ def encode(
     and times are whole milliseconds, ids 16 bytes, error codes numbers. `throttle_ms` stands where
     the answer can say for how long a client has to wait; `errors` gets the codes other than 0.
     """
-    newest, shape = _response(api.key, api.high), _response(api.key, version)
-    if throttle_ms and _THROTTLE in newest.slots:
+    writer = _writer(api.key, version, api.high)
+    if throttle_ms and _THROTTLE in writer.names:
         answer = {**answer, _THROTTLE: throttle_ms}
-    out = BytesIO()
-    shape.write(out, shape.build(answer, newest, errors))
-    return out.getvalue()
+    out = bytearray()
+    writer.put(out, answer, [] if errors is None else errors)
+    return bytes(out)
 
 
 def begins_with_throttle_time(api: Api, version: int) -> bool:
     """Whether four bytes at the start of an answer of this version say how long a client has to
     wait."""
-    return next(iter(_response(api.key, version).slots)) == _THROTTLE
+    return _writer(api.key, version, api.high).names[0] == _THROTTLE
 
 
 def _invalid(api: Api, version: int, reason: object) -> InvalidRequest:
@@ -99,5 +98,5 @@ def _reader(key: int, version: int) -> Reader:
 
 
 @cache
-def _response(key: int, version: int) -> MessageShape:
-    return MessageShape(response_schema(key, version))
+def _writer(key: int, version: int, newest: int) -> PartWriter:
+    return PartWriter(response_schema(key, version), response_schema(key, newest))

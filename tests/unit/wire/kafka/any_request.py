@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from quorumlog.wire.kafka.apis import APIS
+from quorumlog.wire.kafka.schemas import error_code
 from quorumlog.wire.kafka.shapes import without_none
 
 OFFERED = [(api.key, version) for api in APIS for version in range(api.low, api.high + 1)]
@@ -88,6 +89,7 @@ _VALUES: dict[str, Callable[[Random], Any]] = {
     "string": _text,
     "bytes": _octets,
     "records": _octets,
+    "error_code": lambda random: error_code(random.choice((0, 3, -1, 42))),
     "uuid": lambda random: UUID(bytes=random.randbytes(16)),
     "timedelta_i32": _span,
     "timedelta_i64": _span,
