@@ -17,14 +17,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import InvalidRequest, QuorumlogError
-from ...runtime import ByteConnection
+from ...runtime import Buffer, ByteConnection
 from . import messages
-from .api import Answer, Api, Call, Client, FileRange, Part
+from .api import Answer, Client, FileRange, Part, Prepared
 from .charging import FETCH, Measured, charge
 from .figures import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
-from .frames import SIZE, FrameReader
-from .headers import API_VERSIONS, RequestHeader, read_header, response_header, skip_tags
+from .frames import FrameReader
+from .headers import API_VERSIONS, answer_head
 from .memory import BYTES_AN_ELEMENT
+from .request import Request, read_request
 
 if TYPE_CHECKING:
     from .server import KafkaServer
@@ -36,32 +37,6 @@ FRAME_BYTES_PER_MS_MIN: Final = 64
 
 ELEMENTS_ON_THE_LOOP_MAX: Final = 1_000
 """A request with more of them is decoded in a thread: 1,000 take some milliseconds."""
-
-
-class Request:
-    """A frame on its way to its answer."""
-
-    __slots__ = (
-        *("answer", "api", "begin", "call", "failure", "frame", "header", "held", "is_done"),
-        *("is_placed", "task", "taken_ms", "version", "work_began_us", "work_us"),
-    )
-
-    def __init__(self, frame: memoryview, header: RequestHeader, api: Api) -> None:
-        self.frame = frame
-        self.header = header
-        self.api = api
-        self.version = header.version  # of the answer too
-        self.begin = header.size  # of the body
-        self.held = len(frame)  # bytes of the server's memory
-        self.taken_ms = 0  # Clock.now_ms() when it was cut out
-        self.work_us = 0  # for which it kept the loop
-        self.work_began_us: int | None = None  # it keeps the loop since then
-        self.task: asyncio.Task[None] | None = None
-        self.call: Call | None = None  # once it is decoded
-        self.is_placed = False  # the next one of its kind may begin
-        self.is_done = False  # one of the next two says how
-        self.answer: Answer = None
-        self.failure: Exception | None = None
 
 
 class KafkaConnection:
@@ -78,7 +53,7 @@ class KafkaConnection:
             "_quiet_since_ms",
             "_reads",
         ),
-        *("_server", "_slow_since_ms", "_taken", "_taken_seen", "_under_way", "_waiting"),
+        *("_out", "_server", "_slow_since_ms", "_taken", "_taken_seen", "_under_way", "_waiting"),
         "client",
     )
 
@@ -88,6 +63,7 @@ class KafkaConnection:
         self._frames = FrameReader(server.scratch, server.request_bytes_max)
         self._waiting: deque[Request] = deque()  # requests that have not begun
         self._under_way: deque[Request] = deque()  # begun, in order
+        self._out: list[Buffer] = []  # answers that leave when this turn is over
         self._invalid: QuorumlogError | None = None  # what stands behind the last request
         self._reads = True
         self._mute: asyncio.TimerHandle | None = None  # its client has to wait until it fires
@@ -175,6 +151,7 @@ class KafkaConnection:
             self._go_through()
         finally:
             self._is_going = False
+            self._write_out()
         self._read_or_not()
 
     def _read_or_not(self) -> None:
@@ -192,13 +169,14 @@ class KafkaConnection:
                 self._connection.pause_reading()
 
     def _go_through(self) -> None:
+        waiting, under_way = self._waiting, self._under_way
         while True:
-            while self._under_way and self._under_way[0].is_done:
-                self._send_next()
+            while under_way and under_way[0].is_done:
+                self._send_next(under_way.popleft())
                 if self._is_over:
                     return
-            if self._waiting and self._may_begin(self._waiting[0]):
-                self._begin(self._waiting.popleft())
+            if waiting and self._may_begin(waiting[0]):
+                self._begin(waiting.popleft())
                 continue
             if not self._is_roomy():
                 return
@@ -211,13 +189,13 @@ class KafkaConnection:
         """Whether one more request may come."""
         if self._mute is not None or self._is_closing or self._invalid is not None:
             return False
-        settings, memory = self._server.door.settings, self._server.memory
-        if memory.is_full and not self._large_held:  # which has its memory, and goes on
-            memory.wait(self, self._go_on)
+        server = self._server
+        if server.memory.is_full and not self._large_held:  # which has its memory, and goes on
+            server.memory.wait(self, self._go_on)
             return False
         return (
-            len(self._waiting) + len(self._under_way) < settings.inflight_max
-            and self._connection.unsent_bytes() < settings.unsent_bytes_max
+            len(self._waiting) + len(self._under_way) < server.inflight_max
+            and self._connection.unsent_bytes() < server.unsent_bytes_max
         )
 
     def _ends_here(self) -> bool:
@@ -250,44 +228,22 @@ class KafkaConnection:
         else:
             self._server.memory.take(len(frame))
         try:
-            request = self._request(frame)
+            server = self._server
+            request = read_request(frame, self.client, server.api, server.now_ms())
         except QuorumlogError as error:
             self._server.memory.give(len(frame))
             self._invalid = error
             return
-        self._server.figures.open += 1
+        server.figures.open += 1
         self._waiting.append(request)
 
-    def _request(self, frame: memoryview) -> Request:
-        header = read_header(frame)
-        api = self._server.api(header.key)
-        if api is None:
-            raise InvalidRequest(
-                f"request {header.key} of version {header.version} is not offered here; ask which "
-                "are, with ApiVersions"
-            )
-        request = Request(frame, header, api)
-        request.taken_ms = self._server.now_ms()
-        if api.low <= header.version <= api.high:
-            if header.version >= api.flexible:
-                request.begin = skip_tags(frame, header.size)
-        elif api.key == API_VERSIONS:
-            request.version = 0  # nobody here can read it; it is told so as all can read
-        else:
-            raise InvalidRequest(
-                f"{api.name} is offered in versions {api.low} to {api.high}, not {header.version}"
-            )
-        return request
-
     def _may_begin(self, request: Request) -> bool:
-        settings = self._server.door.settings
         if self._mute is not None or self._is_closing:
             return False
-        if self._connection.unsent_bytes() >= settings.unsent_bytes_max:
+        under_way = self._under_way
+        if under_way and not (request.api.begins_in_order and under_way[-1].is_placed):
             return False
-        if not self._under_way:
-            return True
-        return request.api.begins_in_order and self._under_way[-1].is_placed
+        return self._connection.unsent_bytes() < self._server.unsent_bytes_max
 
     def _begin(self, request: Request) -> None:
         self._under_way.append(request)
@@ -296,23 +252,23 @@ class KafkaConnection:
             return
         api, door = request.api, self._server.door
         try:
-            call = request.call = self._call(request, self._read(request))
-            waits = None if api.opening is None else api.opening(door, call)
+            request.body = self._read(request)
+            waits = None if api.opening is None else api.opening(door, request)
         except Exception as error:
             self._fail(request, error)
             return
         if waits is None:
-            self._place(request, call)
+            self._place(request)
         else:
-            request.task = self._server.spawn(self._open(request, call, waits))
+            request.task = self._server.spawn(self._open(request, waits))
 
-    async def _open(self, request: Request, call: Call, waits: Awaitable[None]) -> None:
+    async def _open(self, request: Request, waits: Awaitable[None]) -> None:
         """Begin a request of the hot path when it can; those behind it wait for that."""
         await waits
-        self._place(request, call)
+        self._place(request)
         self._go_on()
 
-    def _place(self, request: Request, call: Call) -> None:
+    def _place(self, request: Request) -> None:
         """Begin a request of the hot path."""
         begin = request.api.begin
         assert begin is not None, f"{request.api.name} has a hot path"
@@ -320,7 +276,7 @@ class KafkaConnection:
         if door.throttling.counts_work:
             request.work_began_us = door.runtime.clock.busy_us()
         try:
-            if not begin(door, call, partial(self._done, request)):
+            if not begin(door, request, partial(self._done, request)):
                 request.task = self._server.spawn(self._work_on(request))
         except Exception as error:
             self._fail(request, error)
@@ -373,23 +329,9 @@ class KafkaConnection:
             self._go_on()
 
     async def _answer_of(self, request: Request) -> Answer:
-        call = request.call  # the hot path has made it
-        if call is None:
-            call = request.call = self._call(request, await self._body(request))
-        return await request.api.handle(self._server.door, call)
-
-    def _call(self, request: Request, body: Any) -> Call:
-        header = request.header
-        return Call(
-            api=request.api,
-            version=request.version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            body=body,
-            client=self.client,
-            size=len(request.frame),
-            began_ms=request.taken_ms,
-        )
+        if request.body is None and not request.is_unreadable:  # the hot path has not read it
+            request.body = await self._body(request)
+        return await request.api.handle(self._server.door, request)
 
     def _read(self, request: Request) -> Any:
         read = request.api.read
@@ -399,8 +341,6 @@ class KafkaConnection:
     async def _body(self, request: Request) -> Any:
         """Decode what a request says."""
         api, version, frame = request.api, request.version, request.frame
-        if version != request.header.version:
-            return None
         if api.read is not None:
             return self._read(request)
         walk = messages.judged(api, version, frame, request.begin)
@@ -415,9 +355,8 @@ class KafkaConnection:
 
     # --- answers -------------------------------------------------------------------------------
 
-    def _send_next(self) -> None:
+    def _send_next(self, request: Request) -> None:
         """Send the next answer in order, which is known."""
-        request = self._under_way.popleft()
         failure = request.failure
         if failure is None:
             try:
@@ -433,49 +372,62 @@ class KafkaConnection:
 
     def _answer(self, request: Request) -> None:
         """Send an answer, and have its client wait for what it cost."""
-        server, answer = self._server, request.answer
-        assert request.call is not None, "answered before it was read"
+        server, answer, throttle_ms = self._server, request.answer, 0
+        throttling, clock = server.door.throttling, server.door.runtime.clock
         try:
-            work_us, self._encoding_us = request.work_us + self._encoding_us, 0
-            throttle_ms = charge(server.door, request.call, answer, work_us=work_us)
-            if answer is not None:
-                clock = server.door.runtime.clock
+            if not throttling.is_idle:
+                work_us, self._encoding_us = request.work_us + self._encoding_us, 0
+                throttle_ms = charge(server.door, request, answer, work_us=work_us)
+            if answer is None:
+                pass
+            elif throttling.counts_work:
                 began_us = clock.busy_us()
                 self._send(request, answer, throttle_ms)
                 self._encoding_us = clock.busy_us() - began_us
+            else:
+                self._send(request, answer, throttle_ms)
         finally:
             _release(answer)
         figures = server.figures.api(request.api.name)
         figures.answered += 1
-        figures.took_ms.observe(server.now_ms() - request.taken_ms)
+        figures.took_ms.observe(server.now_ms() - request.began_ms)
         if throttle_ms:
             self._keep_still(throttle_ms)
 
-    def _send(self, request: Request, answer: Answer, throttle_ms: int) -> None:
-        api, version = request.api, request.version
+    def _send(
+        self, request: Request, answer: Mapping[str, Any] | Prepared, throttle_ms: int
+    ) -> None:
+        api, version, server = request.api, request.version, self._server
         parts: Sequence[Part]
         errors: Sequence[int]
         if isinstance(answer, Mapping):
             found: list[int] = []
-            parts = [messages.encode(api, version, answer, throttle_ms=throttle_ms, errors=found)]
             errors = found
+            parts = [messages.encode(api, version, answer, throttle_ms=throttle_ms, errors=found)]
         else:
-            assert answer is not None, "there is nothing to send"
             parts, errors = answer.parts(throttle_ms), answer.error_codes
         if errors:
-            self._server.figures.api(api.name).count_errors(errors)
-        flexible = version >= api.flexible and api.key != API_VERSIONS
-        header = response_header(request.header.correlation_id, flexible=flexible)
-        size = len(header)
+            server.figures.api(api.name).count_errors(errors)
+        size = 0
         for part in parts:
-            size += part.size if isinstance(part, FileRange) else memoryview(part).nbytes
-        self._server.figures.sent_bytes += SIZE.size + size
-        self._connection.write([SIZE.pack(size) + header])
+            size += part.size if isinstance(part, FileRange) else len(part)
+        flexible = version >= api.flexible and api.key != API_VERSIONS
+        head = answer_head(request.correlation_id, size, flexible=flexible)
+        server.figures.sent_bytes += len(head) + size
+        self._out.append(head)
         for part in parts:
             if isinstance(part, FileRange):
+                self._write_out()
                 self._connection.send_range(part.file, part.position, part.size)
             else:
-                self._connection.write([part])
+                self._out.append(part)
+
+    def _write_out(self) -> None:
+        """Queue the answers that have gathered."""
+        out = self._out
+        if out:
+            self._out = []
+            self._connection.write(out)
 
     def _keep_still(self, throttle_ms: int) -> None:
         """Read no more for a while: the client was told to wait, and may not do it."""
@@ -509,6 +461,7 @@ class KafkaConnection:
         if why is not None:
             self._server.tell(reason, self.client, why)
         self._drop()
+        self._write_out()
         self._has_moved = True
         if reason in (IDLE, SLOW):  # it does not read either
             self._connection.abort()

@@ -4,9 +4,8 @@ The client id keeps its two-byte length in flexible headers too. The response he
 never has tagged fields, since whoever reads it may not know the broker's version yet.
 """
 
-from dataclasses import dataclass
 from struct import Struct, error
-from typing import Final
+from typing import Final, TypeAlias
 
 from ...errors import InvalidRequest
 
@@ -15,21 +14,15 @@ TAGS_MAX: Final = 10_000  # tagged fields of one header
 CLIENT_ID_BYTES_MAX: Final = 1_024
 
 _START: Final = Struct(">hhih")  # key, version, correlation id, length of the client id
-_CORRELATION: Final = Struct(">i")
+_START_SIZE: Final = _START.size
+_SIZE_AND_ID: Final = Struct(">ii")
 
 
-@dataclass(slots=True)
-class RequestHeader:
-    """The start of a request."""
-
-    key: int
-    version: int
-    correlation_id: int
-    client_id: str  # empty: none
-    size: int  # bytes of the header without its tagged fields
+Header: TypeAlias = tuple[int, int, int, str, int]
+"""Key, version, correlation id, client id (empty: none), bytes of it without its tagged fields."""
 
 
-def read_header(frame: memoryview) -> RequestHeader:
+def read_header(frame: memoryview) -> Header:
     """Read what every request begins with; raises InvalidRequest."""
     try:
         key, version, correlation_id, length = _START.unpack_from(frame)
@@ -37,21 +30,23 @@ def read_header(frame: memoryview) -> RequestHeader:
         raise InvalidRequest(
             f"a request of {len(frame)} bytes is shorter than its header"
         ) from None
-    end = _START.size + max(length, 0)
+    end = _START_SIZE + length if length > 0 else _START_SIZE
     if length > CLIENT_ID_BYTES_MAX or end > len(frame):
         raise InvalidRequest(
             f"the client id has {length} bytes, the frame {len(frame)}; give at most "
             f"{CLIENT_ID_BYTES_MAX}"
         )
     try:
-        client_id = str(frame[_START.size : end], "utf-8")
+        client_id = str(frame[_START_SIZE:end], "utf-8")
     except UnicodeDecodeError:
         raise InvalidRequest("the client id is not UTF-8") from None
-    return RequestHeader(key, version, correlation_id, client_id, end)
+    return key, version, correlation_id, client_id, end
 
 
 def skip_tags(frame: memoryview, at: int) -> int:
     """Return where the tagged fields at a position end; raises InvalidRequest."""
+    if at < len(frame) and not frame[at]:
+        return at + 1  # there is none
     count, at = _read_varint(frame, at)
     if count > TAGS_MAX:
         raise InvalidRequest(f"the header has {count} tagged fields; give at most {TAGS_MAX}")
@@ -64,9 +59,12 @@ def skip_tags(frame: memoryview, at: int) -> int:
     return at
 
 
-def response_header(correlation_id: int, *, flexible: bool) -> bytes:
-    """Return a response header; `flexible`: with an empty list of tagged fields."""
-    return _CORRELATION.pack(correlation_id) + (b"\x00" if flexible else b"")
+def answer_head(correlation_id: int, body_size: int, *, flexible: bool) -> bytes:
+    """Return what goes in front of an answer's body: size and response header; `flexible`: with an
+    empty list of tagged fields."""
+    if flexible:
+        return _SIZE_AND_ID.pack(body_size + 5, correlation_id) + b"\x00"
+    return _SIZE_AND_ID.pack(body_size + 4, correlation_id)
 
 
 def _read_varint(frame: memoryview, at: int) -> tuple[int, int]:

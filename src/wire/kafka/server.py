@@ -36,6 +36,9 @@ class KafkaServer:
         self.door = door
         self.figures = KafkaFigures()
         self.memory = RequestMemory(door.settings.requests_bytes_max)
+        self.inflight_max = door.settings.inflight_max
+        self.unsent_bytes_max = door.settings.unsent_bytes_max
+        self.now_ms = door.runtime.clock.now_ms  # the node's monotonic time
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))  # into which all connections read
         self._scope = scope
         self._apis: Mapping[int, Api] = {api.key: api for api in apis}
@@ -87,10 +90,6 @@ class KafkaServer:
         """Return how large a request of a key may be."""
         bytes_max = self.door.settings.request_bytes_max
         return bytes_max if key == PRODUCE else min(bytes_max, PLAIN_REQUEST_BYTES_MAX)
-
-    def now_ms(self) -> int:
-        """The node's monotonic time."""
-        return self.door.runtime.clock.now_ms()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run what a connection has to do."""
