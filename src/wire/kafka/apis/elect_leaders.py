@@ -1,7 +1,8 @@
 """ElectLeaders: preferred replicas lead again, or whoever is alive where nobody can lead.
 
-Version 0 knows preferred elections alone (KIP-460). Without partitions, all are meant: of a
-preferred election those where it changes something, of an unclean one those without a leader.
+Version 0 knows preferred elections alone (KIP-460), and no error of the whole: so that stands in
+each result too. Without partitions, all are meant: of a preferred election those where it changes
+something, of an unclean one those without a leader.
 """
 
 import asyncio
@@ -24,15 +25,18 @@ TOPICS_A_STEP: Final = 100  # looked at in one step of the loop
 
 async def elect_leaders(door: Door, call: Call) -> Answer:
     """Have the controller elect, and tell what came of each partition."""
-    answer = await outcome(_elected(door, call))
+    named = _named(call.body)
+    answer = await outcome(_elected(door, call, named))
+    code = 0
     if isinstance(answer, QuorumlogError):
-        return {"error_code": code_of(answer)}
+        code = code_of(answer)
+        answer = dict.fromkeys(map(place, named), answer)
     results = [
         (topic, {"partition_id": index, **error_fields(error)})
         for (topic, index), error in answer.items()
     ]
     told = {
-        "error_code": 0,
+        "error_code": code,
         "replica_election_results": by_topic(
             results, topic_as="topic", partitions_as="partition_result"
         ),
@@ -40,7 +44,9 @@ async def elect_leaders(door: Door, call: Call) -> Answer:
     return await encoded(door, call, told, elements=len(results))
 
 
-async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:
+async def _elected(
+    door: Door, call: Call, named: list[pb.TopicPartition]
+) -> dict[Place, QuorumlogError | None]:
     body = call.body
     number = getattr(body, "election_type", PREFERRED)
     kind = _KINDS.get(number)
@@ -49,7 +55,7 @@ async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]
     results: dict[Place, QuorumlogError | None] = {}
     request = pb.ElectLeadersRequest(kind=kind)
     if body.topic_partitions is not None:
-        good, refused = sorted_out(_named(body), lambda part: check_partition(*place(part)))
+        good, refused = sorted_out(named, lambda part: check_partition(*place(part)))
         results.update(refused)
         request.partitions.extend(good)
     elif kind == pb.ELECTION_KIND_UNCLEAN:
@@ -65,7 +71,7 @@ async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]
 def _named(body: Any) -> list[pb.TopicPartition]:
     return [
         pb.TopicPartition(topic=each.topic, partition=index)
-        for each in body.topic_partitions
+        for each in body.topic_partitions or ()
         for index in each.partitions
     ]
 

@@ -6,6 +6,7 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
+from quorumlog.wire.grpc.validation import PARTITIONS_MAX
 
 from .admin_calls import create_topic, timed
 from .kafka_node import KafkaNode, serving_kafka
@@ -13,6 +14,7 @@ from .kafka_node import KafkaNode, serving_kafka
 ELECT_LEADERS = 43
 PREFERRED, UNCLEAN = 0, 1
 NOT_NEEDED = 84
+INVALID_REQUEST = 42
 
 
 async def elected(
@@ -87,5 +89,25 @@ def test_no_partition_is_not_all_partitions(folder: str) -> None:
             fields = {"election_type": PREFERRED, "topic_partitions": ()}
             answer = await timed(kafka.client, ELECT_LEADERS, 2, **fields)
             assert (answer.error_code, answer.replica_election_results) == (0, ())
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_what_is_wrong_with_the_whole_is_told_of_each_partition_too(
+    folder: str, version: int
+) -> None:
+    """Version 0 has no other place for it: its answer would look like a success."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            too_many = ({"topic": "t", "partitions": range(PARTITIONS_MAX + 1)},)
+            fields = {"election_type": PREFERRED, "topic_partitions": too_many}
+            answer = await timed(kafka.client, ELECT_LEADERS, version, **fields)
+            if version >= 1:
+                assert answer.error_code == INVALID_REQUEST
+            (topic,) = answer.replica_election_results
+            assert len(topic.partition_result) == PARTITIONS_MAX + 1
+            assert {part.error_code for part in topic.partition_result} == {INVALID_REQUEST}
 
     simulation.run(main)
