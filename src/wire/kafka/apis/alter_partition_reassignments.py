@@ -17,14 +17,16 @@ from ..parts import Place, applied, by_topic, error_of, outcome, place, sorted_o
 
 async def alter_partition_reassignments(door: Door, call: Call) -> Answer:
     """Have the controller move what can be, and tell what came of each partition."""
+    asked = {"allow_replication_factor_change": _may_change_number(call.body)}
     results = await outcome(_altered(door, call))
     if isinstance(results, QuorumlogError):
-        return error_fields(results)
+        return {**asked, **error_fields(results)}
     responses = (
         (topic, {"partition_index": index, **error_fields(error)})
         for (topic, index), error in results.items()
     )
     told = {
+        **asked,
         **error_fields(None),
         "responses": by_topic(responses, topic_as="name", partitions_as="partitions"),
     }
@@ -38,13 +40,19 @@ async def _altered(door: Door, call: Call) -> dict[Place, QuorumlogError | None]
     if good:
         request = pb.AlterReassignmentsRequest(
             partitions=good,
-            keep_replication_factor=not getattr(body, "allow_replication_factor_change", True),
+            keep_replication_factor=not _may_change_number(body),
         )
         context = within(call, body.timeout)
         answer = await door.admin.partitions.alter_reassignments(request, context)
         await applied(door, answer.metadata_offset, context)
         results.update((place(each), error_of(each)) for each in answer.results)
     return results
+
+
+def _may_change_number(body: Any) -> bool:
+    """Whether a move may leave a partition with more or fewer replicas; the answer repeats it."""
+    may: bool = getattr(body, "allow_replication_factor_change", True)
+    return may
 
 
 def _named(body: Any) -> list[pb.PartitionReassignment]:

@@ -1,4 +1,4 @@
-"""UpdateFeatures, UnregisterBroker and ListPartitionReassignments on one node."""
+"""UpdateFeatures, UnregisterBroker and partition reassignments on one node."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from quorumlog.runtime import Runtime
 from .admin_calls import NODE, create_topic, timed
 from .kafka_node import KafkaNode, serving_kafka
 
-LIST_REASSIGNMENTS, UPDATE_FEATURES, UNREGISTER_BROKER = 46, 57, 64
+ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, UPDATE_FEATURES, UNREGISTER_BROKER = 45, 46, 57, 64
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
@@ -113,5 +113,25 @@ def test_nothing_is_moving_in_a_quiet_cluster(folder: str, topics: Any) -> None:
             await create_topic(kafka.channel, "t")
             answer = await timed(kafka.client, LIST_REASSIGNMENTS, 0, topics=topics)
             assert (answer.error_code, answer.error_message, answer.topics) == (0, None, ())
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize("may_change", [False, True])
+def test_the_answer_to_moves_repeats_whether_they_may_change_the_number_of_replicas(
+    folder: str, may_change: bool
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            moves = [{"partition_index": 0, "replicas": (NODE,)}]
+            answer = await timed(
+                kafka.client,
+                ALTER_REASSIGNMENTS,
+                1,
+                allow_replication_factor_change=may_change,
+                topics=[{"name": "nope", "partitions": moves}],
+            )
+            assert answer.error_code == 0
+            assert answer.allow_replication_factor_change is may_change
 
     simulation.run(main)
