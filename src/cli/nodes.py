@@ -30,6 +30,28 @@ ConfigOption = Annotated[
     str | None,
     typer.Option("--config", metavar="FILE", help="The node's configuration, TOML."),
 ]
+KafkaPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--kafka-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Port of clients of the Kafka protocol; 0 picks one.  [default: 9092; any free "
+        "one where --grpc-port is not the usual one]",
+    ),
+]
+HttpPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--http-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Port of metrics and health; 0 picks one.  [default: 9095; any free one where "
+        "--grpc-port is not the usual one]",
+    ),
+]
 
 
 def dev(
@@ -58,17 +80,7 @@ def dev(
             help="Port of our own clients; 0 picks one.  [default: 9094]",
         ),
     ] = None,
-    kafka_port: Annotated[
-        int | None,
-        typer.Option(
-            "--kafka-port",
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="Port of clients of the Kafka protocol; 0 picks one.  [default: 9092; any free "
-            "one where --grpc-port is not the usual one]",
-        ),
-    ] = None,
+    kafka_port: KafkaPortOption = None,
     controller_port: Annotated[
         int | None,
         typer.Option(
@@ -79,17 +91,7 @@ def dev(
             help="Nodes' port; 0 picks one.  [default: 9093]",
         ),
     ] = None,
-    http_port: Annotated[
-        int | None,
-        typer.Option(
-            "--http-port",
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="Port of metrics and health; 0 picks one.  [default: 9095; any free one where "
-            "--grpc-port is not the usual one]",
-        ),
-    ] = None,
+    http_port: HttpPortOption = None,
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
