@@ -11,9 +11,20 @@ MINUTES ?= 10
 FUZZ_SECONDS ?= 30
 CORE_COVERAGE ?= 97
 
-# Run once more on the codec in plain Python: all tests of the codec, and the quick ones of those who use it.
+# Hundreds of processes are started here. Where no byte code is kept, each compiles every module anew: a second for a node.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Run once more on the codec in plain Python: all tests of the codec, and the quick ones of those who use it. Of the wire
+# those in which clients' records are taken or handed out: the others only start a node.
 CODEC_TESTS := tests/unit/records tests/property/records
-PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/wire tests/unit/clients tests/unit/spark
+PLAIN_WIRE := log_service plain_records publish idempotent_produce topic_ids
+PLAIN_KAFKA := produce fetch hot_path other_leaders throttling delete_records
+PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/clients tests/unit/spark \
+  $(PLAIN_WIRE:%=tests/unit/wire/test_%.py) $(PLAIN_KAFKA:%=tests/unit/wire/kafka/test_%.py)
+
+# A file's tests stay together; tests/conftest.py puts the files that take long first, so that the workers end together.
+# Three for two cores: at any time some test waits for a process or a time-out.
+WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # What is written against the consensus core alone.
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
@@ -36,7 +47,7 @@ demo: setup ## 336,776 flights into a broker and into Spark, kill -9; the same w
 	$(BIN)/python examples/flights.py
 
 test: setup ## every test but the long ones: what decides a landing
-	$(BIN)/pytest -m "not long and not spark" --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m "not long and not spark" $(WORKERS)
 	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
 	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=60 TWICE=10
 	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=40 TWICE=8
@@ -49,11 +60,11 @@ test: setup ## every test but the long ones: what decides a landing
 	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=2 TWICE=0
 
 test-plain: setup ## the tests of the record codec, and the quick ones of what uses it, on the one in plain Python
-	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long" --numprocesses 2 --dist loadfile $(CODEC_TESTS)
-	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not slow and not long and not spark" --numprocesses 2 --dist loadfile $(PLAIN_TESTS)
+	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long" $(WORKERS) $(CODEC_TESTS)
+	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not slow and not long and not spark" $(WORKERS) $(PLAIN_TESTS)
 
 test-all: setup ## every test there is, and long simulation
-	$(BIN)/pytest -m "not spark" --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m "not spark" $(WORKERS)
 	$(BIN)/pytest -m spark tests/spark
 	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=2000
 	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=2000

@@ -207,6 +207,19 @@ def test_every_module_is_used() -> None:
     assert not dead
 
 
+def test_the_files_that_are_tested_first_exist() -> None:
+    """`LONGEST_FILES` of tests/conftest.py: one that is renamed would end a run by itself."""
+    (assigned,) = (
+        node.value
+        for node in parse(ROOT / "tests/conftest.py").body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "LONGEST_FILES"
+    )
+    assert assigned is not None
+    names = ast.literal_eval(assigned)
+    assert [name for name in names if not (ROOT / "tests" / name).is_file()] == []
+    assert len(names) == len(set(names)) > 5
+
+
 def test_no_large_files() -> None:
     large = {
         name_of(path): size for path in tracked() if (size := path.stat().st_size) > BLOB_BYTES_MAX
