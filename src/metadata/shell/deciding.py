@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from ...errors import NotController, Overloaded, Stopping
+from ...errors import Lost, NotController, Overloaded, QuorumlogError, Stopping
 from ...ids import NO_NODE, NodeId, Offset
 from ...proto import metadata_records_pb2 as pb
 from ...raftlog.shell import Proposal, RaftNode
@@ -48,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    outcome: Outcome
+    outcome: Outcome | QuorumlogError  # an error: it was refused
     proposal: Proposal | None  # the newest one, on whose commit the outcome hangs
 
 
@@ -164,8 +164,9 @@ class Deciding:
     async def submit(self, command: Command) -> Outcome:
         """Decide, append and wait for the commit.
 
-        Raises what `decide` raises; NotController, Overloaded, Stopping: nothing of it counts;
-        Lost: the leadership or the node ended with the outcome unknown.
+        Raises what `decide` raises, once that is committed on which it was decided; NotController,
+        Overloaded, Stopping: nothing of it counts; Lost: the leadership or the node ended with the
+        outcome unknown.
         """
         self.check_active()
         if self._is_busy or self._jobs:
@@ -173,9 +174,21 @@ class Deciding:
         else:
             result = self._decide(command)
             decided = await self._queue(result) if isinstance(result, LongDecision) else result
-        if decided.proposal is not None:
-            await decided.proposal.wait_committed()
+        await self._committed(decided)
+        if isinstance(decided.outcome, QuorumlogError):
+            raise decided.outcome
         return decided.outcome
+
+    async def _committed(self, decided: _Decided) -> None:
+        """Return once that is committed on which an outcome hangs."""
+        if decided.proposal is None:
+            return
+        try:
+            await decided.proposal.wait_committed()
+        except Lost:
+            if isinstance(decided.outcome, QuorumlogError):  # and so nothing of it was appended
+                raise self.not_active() from None
+            raise
 
     async def _queue(self, work: Command | LongDecision) -> _Decided:
         if len(self._jobs) >= COMMANDS_WAITING_MAX:
@@ -190,7 +203,10 @@ class Deciding:
 
     def _decide(self, command: Command) -> _Decided | LongDecision:
         """Decide on the newest image; append unless that is long. One step of the loop."""
-        decision = self._decide_on(self._image, command, self._config)
+        try:
+            decision = self._decide_on(self._image, command, self._config)
+        except QuorumlogError as refusal:
+            return _Decided(refusal, self._last)
         if isinstance(decision, LongDecision):
             return decision
         if len(decision.records) > RECORDS_AT_ONCE:

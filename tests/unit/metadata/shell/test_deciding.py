@@ -12,6 +12,7 @@ from tests.unit.metadata.shell.stack import CALL_MS, ONE, Run, Stack, create, st
 from quorumlog.errors import (
     CorruptionError,
     InvalidRequest,
+    Lost,
     NotController,
     Stopping,
     TopicAlreadyExists,
@@ -187,6 +188,60 @@ def test_an_error_in_the_middle_aborts_it_and_the_next_command_finds_the_image_b
             assert set(counts) <= {0, 1, 2}
             assert decider.seen == [("t1", 0), ("long", 1), ("t2", 1)]
             assert stack.publisher.image == deciding.image
+
+    run(main)
+
+
+class Refuser(Decider):
+    """Refuses what is there already, as it stands in the newest image."""
+
+    def __call__(
+        self, image: MetadataImage, command: Command, config: ControllerConfig
+    ) -> AnyDecision:
+        assert isinstance(command, CreateTopic | DeleteTopic)
+        if command.name in image.topics_by_name:
+            raise TopicAlreadyExists("the topic exists", topic=command.name)
+        return super().__call__(image, command, config)
+
+
+def test_a_refusal_waits_until_what_it_rests_on_is_committed(run: Run) -> None:
+    """Else a topic "exists" that will not when the leadership ends before the commit."""
+
+    async def main(runtime: Runtime, path: str) -> None:
+        decider = Refuser(long=slices_of(MANY))
+        async with deciding_on(runtime, path, decider) as (stack, deciding):
+
+            async def exists(number: int) -> list[str]:
+                with pytest.raises(TopicAlreadyExists):
+                    await deciding.submit(command(number))
+                return list(stack.publisher.committed_image.topics_by_name)
+
+            created = asyncio.ensure_future(deciding.submit(command(1)))
+            await asyncio.sleep(0)
+            assert await exists(1) == ["t1"]
+            await created
+            long = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
+            await asyncio.sleep(0)
+            assert "t1000" in await exists(1000), "one that waited for its turn too"
+            await long
+            assert "t1" in await exists(1), "and at once when nothing is on its way"
+
+    run(main)
+
+
+def test_a_refusal_that_rests_on_what_was_lost_sends_its_caller_on(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with deciding_on(runtime, path, Refuser()) as (stack, deciding):
+            created = asyncio.ensure_future(deciding.submit(command(1)))
+            await asyncio.sleep(0)
+            twin = asyncio.ensure_future(deciding.submit(command(1)))
+            await asyncio.sleep(0)
+            closing = asyncio.ensure_future(stack.raft.close())
+            with pytest.raises(Lost):
+                await created
+            with pytest.raises(NotController):
+                await twin
+            await closing
 
     run(main)
 
