@@ -51,9 +51,17 @@ class Cluster(Protocol):
 class ThreeNodes:
     """Nodes 1, 2 and 3, controllers and brokers all; up while it is entered."""
 
-    def __init__(self, folder: Path, *, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        listeners: Mapping[int, str] | None = None,
+        advertised: Mapping[int, str] | None = None,
+    ) -> None:
+        """Kafka listeners are at free ports, and are told to clients, unless others are given."""
         controllers = {number: f"127.0.0.1:{free_port()}" for number in NUMBERS}
-        self._kafka = {number: f"127.0.0.1:{free_port()}" for number in NUMBERS}
+        listeners = listeners or {number: f"127.0.0.1:{free_port()}" for number in NUMBERS}
+        self._kafka = advertised or listeners
         cluster_id = id_text(os.urandom(16))
         voters = [f"{n}@{at}:{id_text(os.urandom(16))}" for n, at in controllers.items()]
         self.nodes = {
@@ -70,8 +78,8 @@ class ThreeNodes:
                     "data.dir": str(folder / f"node-{number}" / "data"),
                     "listeners.grpc": f"127.0.0.1:{free_port()}",
                     "listeners.controller": controllers[number],
-                    "listeners.kafka": [self._kafka[number]],
-                    **(settings or {}),
+                    "listeners.kafka": [listeners[number]],
+                    **({"advertised.kafka": [advertised[number]]} if advertised else {}),
                 },
             )
             for number in NUMBERS

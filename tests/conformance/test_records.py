@@ -8,7 +8,7 @@ import pytest
 from quorumlog.records import Codec as StoredCodec
 from quorumlog.records import partition_for_key
 
-from .cluster import Cluster
+from .cluster import Cluster, ThreeNodes
 from .driving import CODECS, Acks, Codec, Driver, Refused, Sent, beginnings, read
 from .records import (
     LARGE_BYTES,
@@ -156,3 +156,14 @@ def test_many_records_keep_their_order_in_each_partition(client: Driver, topic: 
         ours = [one for one in found if one.partition == partition]
         assert contents(ours) == contents(numbered(each))
         assert_dense(ours)
+
+
+def test_a_producer_makes_the_topic_that_it_names(client: Driver, cluster: Cluster) -> None:
+    """Where `auto.create.topics.enable` is left as it is."""
+    if not isinstance(cluster, ThreeNodes):
+        pytest.skip("excluded: it was told not to")
+    name = f"made.by.writing.{client.name}"
+    with client.writer() as writer:
+        writer.send(name, numbered(10))
+    with client.reader(name, {0: "beginning"}) as reader:
+        assert contents(read(reader, 10)) == contents(numbered(10))
