@@ -62,6 +62,9 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
         ]
         addresses = operator.cluster("bootstrap")["bootstrap"]
         assert addresses == ",".join(node["grpc"] for node in up["nodes"][1:])
+        assert up["nodes"][0]["kafka"] is None
+        kafka = operator.cluster("bootstrap", "--kafka")["bootstrap"]
+        assert kafka == ",".join(node["kafka"] for node in up["nodes"][1:])
         operator.environment["QUORUMLOG_BOOTSTRAP"] = addresses
         yield operator
     finally:
@@ -72,6 +75,8 @@ def test_a_cluster_is_looked_at_moved_and_mended_by_commands(operator: Operator)
     made = operator.run("topics", "create", "t", "-p", "3")
     assert [sorted(each["replicas"]) for each in made["partitions"]] == [[2, 3, 4]] * 3
     listed = operator.run("brokers", "list")
+    listening = [row["kafka"]["PLAINTEXT"] for row in listed]
+    assert ",".join(listening) == operator.cluster("bootstrap", "--kafka")["bootstrap"]
     assert [(row["id"], row["rack"], row["state"]) for row in listed] == [
         (2, "a", "active"),
         (3, "b", "active"),

@@ -161,3 +161,12 @@ def test_explanations_are_one_object_each_for_programs(address: str) -> None:
     assert "registered are: 1" in told["why"]
     assert invoke("explain", "not-isr", "none-such", address=address).exit_code == 1
     assert invoke("explain", "not-isr", "-p", "0", address=address).exit_code == 2
+
+
+def test_brokers_tell_where_kafka_clients_connect(address: str) -> None:
+    (listed,) = json.loads(succeed("brokers", "list", "-o", "json", address=address))
+    told = listed["kafka"]["PLAINTEXT"]
+    assert told.startswith("127.0.0.1:")
+    assert told in succeed("brokers", "list", address=address)
+    described = succeed("brokers", "describe", "1", address=address)
+    assert f"for Kafka clients: {told}\n" in described

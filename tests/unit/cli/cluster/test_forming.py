@@ -53,20 +53,28 @@ def test_a_cluster_that_was_made_before_nodes_told_of_themselves_goes_on(tmp_pat
     path = tmp_path / "cluster.json"
     row = json.loads(path.read_text())
     del row["nodes"][0]["http"], row["nodes"][0]["rack"], row["racks"], row["replication"]
+    del row["nodes"][0]["kafka"]
     path.write_text(json.dumps(row))
     cluster = form(load(str(tmp_path)))
-    assert cluster.nodes[0].http is None
+    assert (cluster.nodes[0].http, cluster.nodes[0].kafka) == (None, None)
     assert load_config(cluster.config_file(1)).http_listener == ""
+    assert load_config(cluster.config_file(1)).kafka_listeners == ()
 
 
 def test_the_nodes_of_a_new_cluster_vote_and_have_ports_of_their_own(tmp_path: Path) -> None:
     cluster = form(new_cluster(str(tmp_path), Shape(nodes=3)))
     assert cluster.is_formed
     assert [node.id for node in cluster.nodes] == [1, 2, 3]
-    addresses = [a for node in cluster.nodes for a in (node.grpc, node.controller, node.http) if a]
-    assert len({port_of(address) for address in addresses}) == 9
+    addresses = [
+        address
+        for node in cluster.nodes
+        for address in (node.grpc, node.kafka, node.controller, node.http)
+        if address
+    ]
+    assert len({port_of(address) for address in addresses}) == 12
     for node in cluster.nodes:
         assert load_config(cluster.config_file(node.id)).http_listener == node.http
+        assert load_config(cluster.config_file(node.id)).kafka_listeners == (node.kafka,)
         assert voting(cluster, node.id) == cluster.voters
         assert cluster.voters[node.id - 1].endswith(disk(cluster, node.id))
 
