@@ -11,6 +11,7 @@ from ...proto import admin_pb2 as pb
 from ...runtime.error_detail import decode_error
 from .api import Answer, Call, Door
 from .config_resources import key_of, resource_of, result_of
+from .large_answers import encoded
 from .parts import applied, outcomes, repeated
 
 ChangesOf: TypeAlias = Callable[[Any], Sequence[pb.ConfigChange]]
@@ -30,8 +31,9 @@ async def alter(door: Door, call: Call, changes_of: ChangesOf, *, replace: bool)
             raise InvalidRequest(f"{name} is given twice; give each config once")
         await _alter(door, call, resource_of(resource), changes_of(resource), replace=replace)
 
-    results = await outcomes(door, resources, change)
-    return {"responses": [result_of(*each) for each in zip(resources, results, strict=True)]}
+    results = await outcomes(door, resources, change, context=call.context)
+    told = (result_of(*each) for each in zip(resources, results, strict=True))
+    return await encoded(door, call, {"responses": told}, elements=len(resources))
 
 
 async def _alter(

@@ -39,7 +39,10 @@ class Encoded:
 
 async def encoded(door: Door, call: Call, answer: Fields, *, elements: int) -> Answer:
     """Return an answer as it is or, where `elements` (structures in it, at least roughly) are many,
-    as bytes. Only the start of an answer has room for a throttle time then."""
+    as bytes. Only the start of an answer has room for a throttle time then.
+
+    What makes its parts as they are asked for (a generator) makes them in the thread too.
+    """
     if elements <= ELEMENTS_ON_THE_LOOP_MAX:
         return answer
     api, version = call.api, call.version

@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, KeysView, M
 from datetime import timedelta
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from ...errors import InvalidRequest, QuorumlogError
+from ...errors import InvalidRequest, QuorumlogError, TimedOut
 from ...proto import errors_pb2
 from ...runtime import CallContext
 from ...runtime.error_detail import decode_error
 from .api import Call, Door, Fields
 
+PARTS_MAX: Final = 10_000
+"""Parts of one request that are carried out; of a request with more, each is refused."""
 PARTS_AT_ONCE: Final = 100
 """Parts of one request that are under way together; the others wait for their turn."""
 APPLIED_MS_MAX: Final = 1_000
@@ -46,24 +48,46 @@ Result = TypeVar("Result", bound=HasError)
 
 
 async def outcomes(
-    door: Door, parts: Sequence[P], carry_out: Callable[[P], Awaitable[R]]
+    door: Door,
+    parts: Sequence[P],
+    carry_out: Callable[[P], Awaitable[R]],
+    *,
+    context: CallContext,
 ) -> list[R | QuorumlogError]:
     """Carry out every part; returns what came of each, in their order.
 
     They begin in their order, and many are under way at once: the controller's commits are waited
-    for together.
+    for together. What has not begun at the caller's deadline never does.
     """
+    try:
+        check_count(len(parts))
+    except InvalidRequest as too_many:
+        return [too_many] * len(parts)
     found: dict[int, R | QuorumlogError] = {}
     waiting = iter(enumerate(parts))
 
     async def work() -> None:
         for index, part in waiting:
-            found[index] = await outcome(carry_out(part))
+            if door.runtime.clock.now_ms() < context.deadline_ms:
+                found[index] = await outcome(carry_out(part))
+            else:
+                found[index] = TimedOut(
+                    "the time was over before its turn came, so nothing was done: repeat, with"
+                    " fewer at once or with a longer timeout"
+                )
 
     async with door.runtime.tasks.scope("kafka.parts") as scope:
         for _ in range(min(len(parts), PARTS_AT_ONCE)):
             scope.spawn(work(), name="kafka.part")
     return [found[index] for index in range(len(parts))]
+
+
+def check_count(count: int) -> None:
+    """Raise InvalidRequest for a request of too many parts."""
+    if count > PARTS_MAX:
+        raise InvalidRequest(
+            f"the request has {count} parts; give at most {PARTS_MAX}, the others in another one"
+        )
 
 
 async def outcome(result: Awaitable[R]) -> R | QuorumlogError:

@@ -4,11 +4,13 @@ No assignments mean that the controller places the new partitions. A topic that 
 is refused, as this protocol has it.
 """
 
+from itertools import chain
 from typing import Any, Final
 
 from ....errors import InvalidPartitions, InvalidReplicaAssignment, InvalidRequest, QuorumlogError
 from ....proto import admin_pb2 as pb
 from ..api import Answer, Api, Call, Door, Fields
+from ..large_answers import encoded
 from ..messages import error_fields
 from ..parts import applied, outcomes, repeated, within
 
@@ -25,14 +27,13 @@ async def create_partitions(door: Door, call: Call) -> Answer:
         response = await door.admin.partitions.create_partitions(request, context)
         await applied(door, response.metadata_offset, context)
 
-    results = await outcomes(door, topics, grow)
+    results = await outcomes(door, topics, grow, context=context)
     refusal = InvalidRequest("the request names this topic twice; name each once")
-    return {
-        "results": [
-            *(_result(topic.name, of) for topic, of in zip(topics, results, strict=True)),
-            *(_result(name, refusal) for name in twice),
-        ]
-    }
+    told = chain(
+        (_result(topic.name, of) for topic, of in zip(topics, results, strict=True)),
+        (_result(name, refusal) for name in twice),
+    )
+    return await encoded(door, call, {"results": told}, elements=len(topics) + len(twice))
 
 
 def _request(door: Door, topic: Any, *, validate_only: bool) -> pb.CreatePartitionsRequest:

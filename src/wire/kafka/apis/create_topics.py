@@ -4,7 +4,7 @@
 it is made, since 7 its id (KIP-525, KIP-516).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ....errors import (
@@ -15,6 +15,7 @@ from ....errors import (
     InvalidRequest,
     QuorumlogError,
 )
+from ....metadata import TOPIC_CONFIGS, MetadataImage
 from ....proto import admin_pb2 as pb
 from ...grpc.configs import describe_topic_configs
 from ..api import Answer, Api, Call, Door, Fields
@@ -24,6 +25,7 @@ from ..messages import error_fields
 from ..parts import applied, outcomes, repeated, within
 
 DEFAULT: Final = -1
+FIRST_WITH_CONFIGS: Final = 5
 
 
 async def create_topics(door: Door, call: Call) -> Answer:
@@ -39,17 +41,23 @@ async def create_topics(door: Door, call: Call) -> Answer:
         await applied(door, response.metadata_offset, context)
         return response
 
-    results = await outcomes(door, topics, create)
+    results = await outcomes(door, topics, create, context=context)
     refusal = InvalidRequest("the request names this topic twice; name each once")
-    told = [
-        *(
-            _result(door, topic.name, of, is_there=not body.validate_only)
-            for topic, of in zip(topics, results, strict=True)
-        ),
-        *({"name": name, **error_fields(refusal)} for name in twice),
-    ]
-    configs = sum(len(result.get("configs", ())) for result in told)
-    return await encoded(door, call, {"topics": told}, elements=len(told) + configs)
+    image = door.image
+    with_configs = call.version >= FIRST_WITH_CONFIGS
+
+    def told() -> Iterator[Fields]:
+        for topic, made in zip(topics, results, strict=True):
+            if isinstance(made, QuorumlogError):
+                yield _refused(topic.name, made)
+            else:
+                configs = _configs(image, made.topic) if with_configs else ()
+                yield _created(made.topic, configs, is_there=not body.validate_only)
+        for name in twice:
+            yield _refused(name, refusal)
+
+    each = 1 + (len(TOPIC_CONFIGS) if with_configs else 0)
+    return await encoded(door, call, {"topics": told()}, elements=(len(topics) + len(twice)) * each)
 
 
 def _request(topic: Any, *, validate_only: bool) -> pb.CreateTopicRequest:
@@ -87,26 +95,28 @@ def _number(value: int) -> int:
     return 0 if value == DEFAULT else value
 
 
-def _result(
-    door: Door, name: str, outcome: pb.CreateTopicResponse | QuorumlogError, *, is_there: bool
-) -> Fields:
-    if isinstance(outcome, QuorumlogError):
-        return {"name": name, **error_fields(outcome), "configs": ()}
-    topic = outcome.topic
+def _refused(name: str, error: QuorumlogError) -> Fields:
+    return {"name": name, **error_fields(error), "configs": ()}
+
+
+def _created(topic: pb.TopicDescription, configs: Sequence[Fields], *, is_there: bool) -> Fields:
     return {
-        "name": name,
+        "name": topic.name,
         "topic_id": topic.topic_id if is_there else b"",
         **error_fields(None),
         "num_partitions": len(topic.partitions),
         "replication_factor": _replication_factor(topic.partitions),
-        "configs": created_configs(
-            describe_topic_configs(
-                {config.name: config.value for config in topic.configs},
-                door.image.cluster_configs,
-                replication_factor=_replication_factor(topic.partitions),
-            )
-        ),
+        "configs": configs,
     }
+
+
+def _configs(image: MetadataImage, topic: pb.TopicDescription) -> list[Fields]:
+    described = describe_topic_configs(
+        {config.name: config.value for config in topic.configs},
+        image.cluster_configs,
+        replication_factor=_replication_factor(topic.partitions),
+    )
+    return created_configs(described)
 
 
 def _replication_factor(partitions: Sequence[pb.PartitionDescription]) -> int:

@@ -11,6 +11,7 @@ from ....errors import InvalidRequest, QuorumlogError
 from ....metadata import MetadataImage
 from ....proto import admin_pb2 as pb
 from ..api import Answer, Api, Call, Door, Fields
+from ..large_answers import encoded
 from ..messages import error_fields
 from ..parts import applied, outcomes, repeated, within
 
@@ -49,8 +50,9 @@ async def delete_topics(door: Door, call: Call) -> Answer:
         return {"name": name, "topic_id": response.topic_id}
 
     named = list(dict.fromkeys(wanted))
-    results = await outcomes(door, named, delete)
-    return {"responses": [_result(*each) for each in zip(named, results, strict=True)]}
+    results = await outcomes(door, named, delete, context=context)
+    told = (_result(*each) for each in zip(named, results, strict=True))
+    return await encoded(door, call, {"responses": told}, elements=len(named))
 
 
 def _read(body: Any) -> Sequence[Named]:

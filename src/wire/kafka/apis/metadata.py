@@ -118,7 +118,7 @@ async def _create_unknown(door: Door, call: Call, names: Sequence[str]) -> dict[
     async def create(name: str) -> None:
         await door.admin.create_topic(admin_pb2.CreateTopicRequest(name=name), context)
 
-    results = await outcomes(door, unknown, create)
+    results = await outcomes(door, unknown, create, context=context)
     return dict(zip(unknown, map(_outcome_code, results), strict=True))
 
 

@@ -1,11 +1,14 @@
 """CreateTopics: what each topic of a request becomes, in every version."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
+from quorumlog.wire.kafka.large_answers import ELEMENTS_ON_THE_LOOP_MAX
+from quorumlog.wire.kafka.parts import PARTS_AT_ONCE, PARTS_MAX
 
 from ..served_node import Run
 from .admin_calls import NODE, described, timed
@@ -189,5 +192,50 @@ def test_a_timeout_that_nobody_can_keep_is_answered_at_once(folder: str, timeout
             )
             assert answer.topics[0].error_code == (7 if timeout_ms <= 0 else 0)
             assert runtime.clock.now_ms() - began_ms < 1_000
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize("version", [4, 7])
+def test_many_topics_are_told_as_few_are(folder: str, version: int) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            topics = [wanted(f"t{index}") for index in range(ELEMENTS_ON_THE_LOOP_MAX // 20)]
+            (one,) = await created(kafka, wanted("t"), version=version, validate_only=True)
+            many = await created(kafka, *topics, wanted("t/"), version=version, validate_only=True)
+            assert [replace(each, name="t") for each in many[:-1]] == [one] * len(topics)
+            assert many[-1].error_code == 17
+
+    simulation.run(main)
+
+
+@pytest.mark.slow
+def test_of_too_many_topics_none_is_created_and_each_is_told_why(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            topics = [wanted(f"t{index}") for index in range(PARTS_MAX + 1)]
+            results = await created(kafka, *topics)
+            assert len(results) == len(topics)
+            assert {each.error_code for each in results} == {42}
+            assert f"at most {PARTS_MAX}" in results[-1].error_message
+            assert (await described(kafka.channel, "t0")).HasField("error")
+
+    simulation.run(main)
+
+
+def test_what_has_not_begun_when_the_time_is_over_never_does(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            topics = [wanted(f"t{index}") for index in range(2 * PARTS_AT_ONCE)]
+            answer = await kafka.client.ask(
+                CREATE_TOPICS, 4, topics=topics, timeout=1, validate_only=False
+            )
+            late = [each.name for each in answer.topics if "its turn" in (each.error_message or "")]
+            assert "t0" not in late
+            assert f"t{2 * PARTS_AT_ONCE - 1}" in late
+            assert all(each.error_code == 7 for each in answer.topics if each.name in late)
+            await created(kafka, wanted("another"))  # behind whatever is still on its way
+            for name in late:
+                assert (await described(kafka.channel, name)).HasField("error")
 
     simulation.run(main)
