@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from .leaders import Endpoint, Leader, encode_endpoints, encode_leader
 from .primitives import (
     I32,
+    check_entries,
     count_of,
     cut_short,
     read_count,
@@ -119,10 +120,12 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
     except StructError:
         raise cut_short() from None
     count, at = read_count(body, at, flexible=flexible, size_min=3)
-    topics = []
+    topics, entries = [], count
     for _ in range(count):
         topic, at = _read_topic(version, body, at)
         topics.append(topic)
+        entries += len(topic.parts)
+        check_entries(entries)
     forgotten: list[tuple[str | bytes, list[int]]] = []
     if version >= 7:
         forgotten, at = _read_forgotten(version, body, at)
@@ -185,9 +188,12 @@ def _read_forgotten(
     flexible = version >= FLEXIBLE
     count, at = read_count(body, at, flexible=flexible, size_min=3)
     forgotten: list[tuple[str | bytes, list[int]]] = []
+    entries = count
     for _ in range(count):
         name, topic_id, at = _read_name(version, body, at)
         indexes, at = read_count(body, at, flexible=flexible, size_min=4)
+        entries += indexes
+        check_entries(entries)
         if indexes:
             forgotten.append((topic_id or name, list(Struct(f">{indexes}i").unpack_from(body, at))))
             at += 4 * indexes

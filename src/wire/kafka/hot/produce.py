@@ -19,6 +19,7 @@ from .leaders import Endpoint, Leader, encode_endpoints, encode_leader
 from .primitives import (
     I32,
     ID_SIZE,
+    check_entries,
     count_of,
     cut_short,
     read_bytes,
@@ -100,10 +101,12 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
     except StructError:
         raise cut_short() from None
     count, at = read_count(body, at + _ACKS_TIMEOUT.size, flexible=flexible, size_min=3)
-    topics = []
+    topics, entries = [], count
     for _ in range(count):
         topic, at = _read_topic(version, body, at)
         topics.append(topic)
+        entries += len(topic.parts)
+        check_entries(entries)
     if flexible:
         skip_tags(body, at)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
