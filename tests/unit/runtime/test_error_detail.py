@@ -4,7 +4,7 @@ import inspect
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorumlog.errors import (
@@ -44,6 +44,7 @@ def keywords(kind: type[QuorumlogError]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.name)
+@settings(max_examples=25)  # of each of seventy kinds, which share how a field travels
 @given(data=st.data())
 def test_every_error_survives_the_round_trip_with_all_it_knows(
     kind: type[QuorumlogError], data: st.DataObject
