@@ -158,10 +158,15 @@ class Driver(Protocol):
         """Return a producer."""
 
     def reader(
-        self, topic: str, starts: Mapping[int, Place], *, fetch_bytes: int | None = None
+        self,
+        topic: str,
+        starts: Starts,
+        *,
+        fetch_bytes: int | None = None,
+        wait_ms: int = 100,
     ) -> AbstractContextManager[Reader]:
         """Return a consumer of these partitions from these places on; `fetch_bytes` bounds an
-        answer and a partition's part of it."""
+        answer and a partition's part of it, a broker waits `wait_ms` for something to send."""
 
     def offset(self, topic: str, partition: int, at: int | Literal["beginning", "end"]) -> int:
         """Return the first offset at or after a time in ms, -1 when there is none; or an end."""
@@ -194,6 +199,7 @@ ABILITIES: Final = {
     "snappy": "snappy",
     "timestamps": "choosing a record's time",
     "times": "looking offsets up by time",
+    "wait": "waiting for records",
     "zstd": "zstd",
 }
 

@@ -24,6 +24,7 @@ from ..driving import (
     Refused,
     Replicas,
     Sent,
+    Starts,
 )
 
 ACKS: Final[Mapping[str, int | str]] = {"0": 0, "1": 1, "all": "all"}
@@ -110,9 +111,14 @@ class AioKafka:
 
     @contextmanager
     def reader(
-        self, topic: str, starts: Mapping[int, Place], *, fetch_bytes: int | None = None
+        self,
+        topic: str,
+        starts: Starts,
+        *,
+        fetch_bytes: int | None = None,
+        wait_ms: int = 100,
     ) -> Iterator["AioKafkaReader"]:
-        settings: dict[str, Any] = {"auto_offset_reset": "none", "fetch_max_wait_ms": 100}
+        settings: dict[str, Any] = {"auto_offset_reset": "none", "fetch_max_wait_ms": wait_ms}
         if fetch_bytes is not None:
             settings |= {"fetch_max_bytes": fetch_bytes, "max_partition_fetch_bytes": fetch_bytes}
         with opened(

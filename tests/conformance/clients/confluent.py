@@ -38,6 +38,7 @@ from ..driving import (
     Refused,
     Replicas,
     Sent,
+    Starts,
 )
 
 POLLED_MAX: Final = 5000
@@ -97,14 +98,19 @@ class Confluent:
 
     @contextmanager
     def reader(
-        self, topic: str, starts: Mapping[int, Place], *, fetch_bytes: int | None = None
+        self,
+        topic: str,
+        starts: Starts,
+        *,
+        fetch_bytes: int | None = None,
+        wait_ms: int = 100,
     ) -> Iterator["ConfluentReader"]:
         settings = {
             **self._settings(),
             "group.id": "conformance",  # it insists; nothing is joined or committed
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 100,
+            "fetch.wait.max.ms": wait_ms,
         }
         if fetch_bytes is not None:
             settings |= {"fetch.max.bytes": 4_000_000, "fetch.message.max.bytes": fetch_bytes}

@@ -18,6 +18,7 @@ from ..driving import (
     Refused,
     Replicas,
     Sent,
+    Starts,
 )
 
 with warnings.catch_warnings():  # it reads its schemas by a function that Python 3.11 deprecates
@@ -76,9 +77,14 @@ class KafkaPython:
 
     @contextmanager
     def reader(
-        self, topic: str, starts: Mapping[int, Place], *, fetch_bytes: int | None = None
+        self,
+        topic: str,
+        starts: Starts,
+        *,
+        fetch_bytes: int | None = None,
+        wait_ms: int = 100,
     ) -> Iterator["KafkaPythonReader"]:
-        settings: dict[str, Any] = {"auto_offset_reset": "none", "fetch_max_wait_ms": 100}
+        settings: dict[str, Any] = {"auto_offset_reset": "none", "fetch_max_wait_ms": wait_ms}
         if fetch_bytes is not None:
             settings |= {"fetch_max_bytes": fetch_bytes, "max_partition_fetch_bytes": fetch_bytes}
         consumer = KafkaConsumer(**self._settings, **settings, enable_auto_commit=False)

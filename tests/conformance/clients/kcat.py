@@ -18,6 +18,7 @@ from ..driving import (
     Headers,
     Place,
     Sent,
+    Starts,
 )
 
 KEY_END: Final = "\t"
@@ -38,6 +39,7 @@ class Kcat:
         "offsets": "it does not tell",
         "pause": "it reads and ends",
         "timestamps": "it has no way to",
+        "wait": "it reads and ends",
     }
 
     def __init__(self, command: Sequence[str], bootstrap: str, libraries: str = "") -> None:
@@ -87,11 +89,16 @@ class Kcat:
 
     @contextmanager
     def reader(
-        self, topic: str, starts: Mapping[int, Place], *, fetch_bytes: int | None = None
+        self,
+        topic: str,
+        starts: Starts,
+        *,
+        fetch_bytes: int | None = None,
+        wait_ms: int = 100,
     ) -> Iterator["KcatReader"]:
-        bound = []
+        bound = ["-X", f"fetch.wait.max.ms={wait_ms}"]
         if fetch_bytes is not None:
-            bound = ["-X", f"fetch.message.max.bytes={fetch_bytes}"]
+            bound += ["-X", f"fetch.message.max.bytes={fetch_bytes}"]
         reader = KcatReader(self, topic, bound)
         for partition, to in starts.items():
             reader.seek(partition, to)
@@ -186,7 +193,7 @@ class KcatReader:
             printed = self._kcat.ask(
                 *("-C", "-t", self._topic, "-p", str(partition), "-o", str(place)),
                 *("-e", "-f", PRINTED, "-X", "auto.offset.reset=error"),
-                *("-X", "check.crcs=true", "-X", "fetch.wait.max.ms=50", *self._settings),
+                *("-X", "check.crcs=true", *self._settings),
             )
             for each in printed.split(MARK)[:-1]:
                 found.append(_parsed(each))

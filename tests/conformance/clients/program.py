@@ -24,6 +24,7 @@ from ..driving import (
     Refused,
     Replicas,
     Sent,
+    Starts,
 )
 
 ANSWER_S: Final = WITHIN_S + 30
@@ -98,9 +99,16 @@ class Program:
 
     @contextmanager
     def reader(
-        self, topic: str, starts: Mapping[int, Place], *, fetch_bytes: int | None = None
+        self,
+        topic: str,
+        starts: Starts,
+        *,
+        fetch_bytes: int | None = None,
+        wait_ms: int = 100,
     ) -> Iterator["ProgramReader"]:
-        number = self.ask("reader.open", topic=topic, starts=starts, fetch_bytes=fetch_bytes)
+        number = self.ask(
+            "reader.open", topic=topic, starts=starts, fetch_bytes=fetch_bytes, wait_ms=wait_ms
+        )
         try:
             yield ProgramReader(self, number)
         finally:

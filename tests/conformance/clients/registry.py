@@ -37,6 +37,7 @@ def kafkajs(bootstrap: str, folder: Path) -> Iterator[Driver]:
         cannot={
             "admin.elect": "it has no call for that",
             "headers.null": "it takes none",
+            "wait": "its consumer waits, and that is always in a group",
             "lz4": "it leaves that to packages, which need a compiler",
         },
         environment={

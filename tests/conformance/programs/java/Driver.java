@@ -95,7 +95,7 @@ public class Driver {
       case "reader.open":
         return keep(new Reader(asked));
       case "offset":
-        try (Reader reader = new Reader(asked.get("topic").asText(), null)) {
+        try (Reader reader = new Reader(asked.get("topic").asText(), null, 0)) {
           return reader.offset(asked.get("partition").asInt(), asked.get("at"));
         }
       case "admin.open":
@@ -193,7 +193,7 @@ public class Driver {
     final String topic;
 
     Reader(JsonNode asked) {
-      this(asked.get("topic").asText(), asked.get("fetch_bytes"));
+      this(asked.get("topic").asText(), asked.get("fetch_bytes"), asked.get("wait_ms").asInt());
       List<TopicPartition> wanted = new ArrayList<>();
       asked.get("starts").fieldNames().forEachRemaining(each -> wanted.add(place(each)));
       consumer.assign(wanted);
@@ -202,11 +202,11 @@ public class Driver {
       }
     }
 
-    Reader(String topic, JsonNode fetchBytes) {
+    Reader(String topic, JsonNode fetchBytes, int waitMs) {
       Map<String, Object> settings = settings();
       settings.put("enable.auto.commit", false);
       settings.put("auto.offset.reset", "none");
-      settings.put("fetch.max.wait.ms", 100);
+      settings.put("fetch.max.wait.ms", waitMs);
       if (fetchBytes != null && !fetchBytes.isNull()) {
         settings.put("fetch.max.bytes", fetchBytes.asInt());
         settings.put("max.partition.fetch.bytes", fetchBytes.asInt());

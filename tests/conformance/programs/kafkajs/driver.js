@@ -24,7 +24,6 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 const ACKS = { 0: 0, 1: 1, all: -1 }
 const TOPIC = 2 // the type of resource
 const OFFSET_OUT_OF_RANGE = 1
-const WAITED_MS = 100 // by a fetch at the end of a partition
 const TIMES = { beginning: '-2', end: '-1' }
 
 const open = new Map() // what was opened and not closed, by its number
@@ -88,12 +87,13 @@ class Writer {
 }
 
 class Reader {
-  constructor(topic, fetchBytes) {
+  constructor(topic, fetchBytes, waitMs) {
     const secret = Object.getOwnPropertySymbols(kafka)
     const create = secret.find(symbol => symbol.description.endsWith('createCluster'))
     this.cluster = kafka[create]({ metadataMaxAge: 10000, isolationLevel: 0 })
     this.topic = topic
     this.fetchBytes = fetchBytes
+    this.waitMs = waitMs
     this.places = new Map()
     this.paused = new Set()
   }
@@ -128,7 +128,7 @@ class Reader {
         if (error.code === OFFSET_OUT_OF_RANGE) throw error
         await this.cluster.refreshMetadata()
       }
-      if (found.length === 0 && Date.now() - before < WAITED_MS) {
+      if (found.length === 0 && Date.now() - before < this.waitMs) {
         await new Promise(resolve => setTimeout(resolve, 20))
       }
     } while (found.length === 0 && Date.now() < end)
@@ -142,7 +142,7 @@ class Reader {
     const maxBytes = this.fetchBytes ?? 1 << 20
     const { responses } = await broker.fetch({
       isolationLevel: 0,
-      maxWaitTime: WAITED_MS,
+      maxWaitTime: this.waitMs,
       minBytes: 1,
       maxBytes: this.fetchBytes ?? 10 << 20,
       topics: [{ topic: this.topic, partitions: [{ partition, fetchOffset, maxBytes }] }],
@@ -186,8 +186,8 @@ const COMMANDS = {
     return keep(writer)
   },
   'writer.send': ({ number, ...rest }) => open.get(number).send(rest),
-  async 'reader.open'({ topic, starts, fetch_bytes: fetchBytes }) {
-    const reader = new Reader(topic, fetchBytes)
+  async 'reader.open'({ topic, starts, fetch_bytes: fetchBytes, wait_ms: waitMs }) {
+    const reader = new Reader(topic, fetchBytes, waitMs)
     const number = keep(reader)
     await reader.start(starts)
     return number
@@ -197,7 +197,7 @@ const COMMANDS = {
   'reader.resume': ({ number, partition }) => void open.get(number).paused.delete(partition),
   'reader.poll': ({ number, within_ms: withinMs }) => open.get(number).poll(withinMs),
   async offset({ topic, partition, at }) {
-    const reader = new Reader(topic, null)
+    const reader = new Reader(topic, null, 0)
     try {
       await reader.start({})
       return await reader.offset(partition, at in TIMES ? TIMES[at] : String(at))
