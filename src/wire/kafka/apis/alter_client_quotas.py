@@ -7,8 +7,9 @@ from ....proto import admin_pb2 as pb
 from ....proto import metadata_records_pb2
 from ....runtime.error_detail import decode_error
 from ..api import Answer, Api, Call, Door, Fields
+from ..large_answers import encoded
 from ..messages import error_fields
-from ..parts import applied, outcome
+from ..parts import applied, check_count, outcome
 
 
 async def alter_client_quotas(door: Door, call: Call) -> Answer:
@@ -17,29 +18,34 @@ async def alter_client_quotas(door: Door, call: Call) -> Answer:
     if not entries:
         return {"entries": []}
     errors = await _alter(door, call)
-    return {
-        "entries": [
-            {**error_fields(error), "entity": [_entity_fields(part) for part in entry.entity]}
-            for entry, error in zip(entries, errors, strict=True)
-        ]
-    }
+    told = (
+        {**error_fields(error), "entity": [_entity_fields(part) for part in entry.entity]}
+        for entry, error in zip(entries, errors, strict=True)
+    )
+    elements = sum(1 + len(entry.entity) for entry in entries)
+    return await encoded(door, call, {"entries": told}, elements=elements)
 
 
 async def _alter(door: Door, call: Call) -> list[QuorumlogError | None]:
     """Return why each entry was refused."""
-    entries = call.body.entries
-    request = pb.AlterClientQuotasRequest(
-        alterations=[_alteration(entry) for entry in entries],
-        validate_only=call.body.validate_only,
-    )
-    response = await outcome(door.admin.quotas.alter_client_quotas(request, call.context))
+    response = await outcome(_asked(door, call))
     if isinstance(response, QuorumlogError):
-        return [response] * len(entries)
+        return [response] * len(call.body.entries)
     await applied(door, response.metadata_offset, call.context)
     return [
         decode_error(result.error) if result.HasField("error") else None
         for result in response.results
     ]
+
+
+async def _asked(door: Door, call: Call) -> pb.AlterClientQuotasResponse:
+    entries = call.body.entries
+    check_count(len(entries))
+    request = pb.AlterClientQuotasRequest(
+        alterations=[_alteration(entry) for entry in entries],
+        validate_only=call.body.validate_only,
+    )
+    return await door.admin.quotas.alter_client_quotas(request, call.context)
 
 
 def _alteration(entry: Any) -> pb.ClientQuotaAlteration:

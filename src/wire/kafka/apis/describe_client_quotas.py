@@ -3,11 +3,16 @@
 from typing import Any, Final
 
 from ....errors import InvalidRequest, QuorumlogError
+from ....metadata.client_quotas import ENTITY_TYPES, QUOTAS
 from ....proto import admin_pb2 as pb
 from ....proto import metadata_records_pb2
 from ..api import Answer, Api, Call, Door, Fields
+from ..large_answers import encoded
 from ..messages import error_fields
 from ..parts import outcome
+
+ELEMENTS_AN_ENTRY: Final = 1 + len(ENTITY_TYPES) + len(QUOTAS)
+"""At most."""
 
 
 async def describe_client_quotas(door: Door, call: Call) -> Answer:
@@ -15,7 +20,8 @@ async def describe_client_quotas(door: Door, call: Call) -> Answer:
     described = await outcome(_describe(door, call))
     if isinstance(described, QuorumlogError):
         return {**error_fields(described), "entries": None}
-    return {**error_fields(None), "entries": [_entry(each) for each in described.quotas]}
+    told = {**error_fields(None), "entries": map(_entry, described.quotas)}
+    return await encoded(door, call, told, elements=len(described.quotas) * ELEMENTS_AN_ENTRY)
 
 
 async def _describe(door: Door, call: Call) -> pb.DescribeClientQuotasResponse:
@@ -30,14 +36,14 @@ def _filter(component: Any) -> pb.QuotaFilter:
     match component.match_type:
         case 0 if component.match is not None:
             return pb.QuotaFilter(type=kind, name=component.match)
-        case 1:
+        case 1 if component.match is None:
             return pb.QuotaFilter(type=kind, is_default=True)
-        case 2:
+        case 2 if component.match is None:
             return pb.QuotaFilter(type=kind, is_any=True)
         case _:
             raise InvalidRequest(
                 f"match type of {kind!r} is {component.match_type} with {component.match!r}; give"
-                " 0 and a name, 1 for the default, or 2 for any"
+                " 0 and a name, 1 without for the default, or 2 without for any"
             )
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
+from quorumlog.wire.kafka.large_answers import ELEMENTS_ON_THE_LOOP_MAX
+from quorumlog.wire.kafka.parts import PARTS_MAX
 
 from ..served_node import Run
 from .kafka_node import KafkaNode, serving_kafka
@@ -145,7 +147,14 @@ def test_a_filter_names_one_the_default_or_any(folder: str) -> None:
 
 @pytest.mark.parametrize(
     "component",
-    [("user", EXACT, None), ("user", 3, None), ("ip", ANY, None), ("", EXACT, "x")],
+    [
+        ("user", EXACT, None),
+        ("user", DEFAULT, "x"),
+        ("user", ANY, "x"),
+        ("user", 3, None),
+        ("ip", ANY, None),
+        ("", EXACT, "x"),
+    ],
 )
 def test_a_filter_that_means_nothing_is_refused(
     folder: str, component: tuple[str, int, str | None]
@@ -156,5 +165,34 @@ def test_a_filter_that_means_nothing_is_refused(
             assert answer.error_code == INVALID_REQUEST
             assert answer.error_message
             assert answer.entries is None
+
+    simulation.run(main)
+
+
+def test_many_quotas_are_changed_and_told_as_few_are(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            many = [entity(client_id=f"c{index:03}") for index in range(ELEMENTS_ON_THE_LOOP_MAX)]
+            one = [op("producer_byte_rate", 5)]
+            entries = await alter(kafka, *({"entity": each, "ops": one} for each in many))
+            assert {entry.error_code for entry in entries} == {0}
+            assert [entry.entity[0].entity_name for entry in entries] == [
+                part["entity_name"] for (part,) in many
+            ]
+            assert entries_of(await described(kafka)) == [
+                ([("client-id", f"c{index:03}")], {"producer_byte_rate": 5})
+                for index in range(ELEMENTS_ON_THE_LOOP_MAX)
+            ]
+
+    simulation.run(main)
+
+
+def test_of_far_too_many_entries_each_is_refused(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            nothing = {"entity": (), "ops": ()}
+            entries = await alter(kafka, *[nothing] * (PARTS_MAX + 1))
+            assert len(entries) == PARTS_MAX + 1
+            assert {entry.error_code for entry in entries} == {INVALID_REQUEST}
 
     simulation.run(main)
