@@ -12,7 +12,17 @@ from ...grpc.validation import check_assignments, check_partition
 from ..api import Answer, Api, Call, Door
 from ..large_answers import encoded
 from ..messages import error_fields
-from ..parts import Place, applied, by_topic, error_of, outcome, place, sorted_out, within
+from ..parts import (
+    Place,
+    applied,
+    by_topic,
+    check_count,
+    error_of,
+    outcome,
+    place,
+    sorted_out,
+    within,
+)
 
 
 async def alter_partition_reassignments(door: Door, call: Call) -> Answer:
@@ -35,6 +45,7 @@ async def alter_partition_reassignments(door: Door, call: Call) -> Answer:
 
 async def _altered(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:
     body = call.body
+    check_count(sum(len(topic.partitions) for topic in body.topics))
     good, refused = sorted_out(_named(body), _check)
     results: dict[Place, QuorumlogError | None] = dict(refused)
     if good:

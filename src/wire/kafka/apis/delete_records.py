@@ -3,21 +3,32 @@
 Offset -1 means everything that is committed.
 """
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-from ....errors import QuorumlogError
+from ....errors import InvalidRequest, QuorumlogError
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_before_offset, check_partition
 from ..api import Answer, Api, Call, Door, Fields
 from ..large_answers import encoded
 from ..messages import code_of
-from ..parts import Place, by_topic, error_of, outcome, place, sorted_out, within
+from ..parts import Place, by_topic, check_count, error_of, outcome, place, sorted_out, within
 
 NO_OFFSET: Final = -1
 
 
 async def delete_records(door: Door, call: Call) -> Answer:
     """Delete what can be; the answer comes when it is durable here."""
+    count = sum(len(topic.partitions) for topic in call.body.topics)
+    try:
+        check_count(count)
+    except InvalidRequest as too_many:
+        refused = {"topics": _each(call.body, too_many)}
+        return await encoded(door, call, refused, elements=count)
+    return await _deleted(door, call)
+
+
+async def _deleted(door: Door, call: Call) -> Answer:
     parts = [
         pb.DeleteRecordsPartition(
             topic=topic.name, partition=part.partition_index, before_offset=part.offset
@@ -42,6 +53,13 @@ async def delete_records(door: Door, call: Call) -> Answer:
         partitions_as="partitions",
     )
     return await encoded(door, call, {"topics": topics}, elements=len(results))
+
+
+def _each(body: Any, error: QuorumlogError) -> Iterator[Fields]:
+    """Say the same of each partition that is named."""
+    for topic in body.topics:
+        places = ((topic.name, part.partition_index) for part in topic.partitions)
+        yield {"name": topic.name, "partitions": (_fields(at, error) for at in places)}
 
 
 def _check(part: pb.DeleteRecordsPartition) -> None:

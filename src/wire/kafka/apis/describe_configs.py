@@ -51,7 +51,7 @@ async def _describe(door: Door, call: Call, resource: Any) -> Sequence[Fields]:
         if result.HasField("error"):
             raise decode_error(result.error)
     configs = [config for result in answer.results for config in result.configs]
-    named = resource.configuration_keys
+    named = frozenset(resource.configuration_keys or ())  # none: all of them
     return [
         described_config(
             config,

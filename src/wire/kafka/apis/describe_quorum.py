@@ -9,6 +9,7 @@ from ....errors import NotLeaderOrFollower, QuorumlogError, UnknownTopicOrPartit
 from ....metadata.topic_names import METADATA_TOPIC
 from ....proto import quorum_pb2 as pb
 from ..api import Answer, Api, Call, Door, Fields
+from ..large_answers import encoded
 from ..messages import error_fields
 from ..parts import by_topic, outcome
 
@@ -27,7 +28,8 @@ async def describe_quorum(door: Door, call: Call) -> Answer:
     ]
     if places != [(METADATA_TOPIC, 0)]:
         unknown = UnknownTopicOrPartition(f"the quorum has {METADATA_TOPIC}-0 alone; ask for that")
-        return _answer((topic, _refused(index, unknown)) for topic, index in places)
+        refused = ((topic, _refused(index, unknown)) for topic, index in places)
+        return await encoded(door, call, _answer(refused), elements=len(places))
     described = await outcome(door.quorum.describe(pb.DescribeQuorumRequest(), call.context))
     if isinstance(described, QuorumlogError):
         return error_fields(described)

@@ -6,16 +6,27 @@ something, of an unclean one those without a leader.
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any, Final
 
 from ....errors import InvalidRequest, QuorumlogError
 from ....ids import NO_NODE
 from ....proto import admin_pb2 as pb
 from ...grpc.validation import check_partition
-from ..api import Answer, Api, Call, Door
+from ..api import Answer, Api, Call, Door, Fields
 from ..large_answers import encoded
 from ..messages import code_of, error_fields
-from ..parts import Place, applied, by_topic, error_of, outcome, place, sorted_out, within
+from ..parts import (
+    Place,
+    applied,
+    by_topic,
+    check_count,
+    error_of,
+    outcome,
+    place,
+    sorted_out,
+    within,
+)
 
 PREFERRED: Final = 0
 _KINDS: Final = {PREFERRED: pb.ELECTION_KIND_PREFERRED, 1: pb.ELECTION_KIND_UNCLEAN}
@@ -25,18 +36,19 @@ TOPICS_A_STEP: Final = 100  # looked at in one step of the loop
 
 async def elect_leaders(door: Door, call: Call) -> Answer:
     """Have the controller elect, and tell what came of each partition."""
-    named = _named(call.body)
-    answer = await outcome(_elected(door, call, named))
-    code = 0
+    answer = await outcome(_elected(door, call))
     if isinstance(answer, QuorumlogError):
-        code = code_of(answer)
-        answer = dict.fromkeys(map(place, named), answer)
+        refused = {
+            "error_code": code_of(answer),
+            "replica_election_results": _each(call.body, answer),
+        }
+        return await encoded(door, call, refused, elements=_count(call.body))
     results = [
         (topic, {"partition_id": index, **error_fields(error)})
         for (topic, index), error in answer.items()
     ]
     told = {
-        "error_code": code,
+        "error_code": 0,
         "replica_election_results": by_topic(
             results, topic_as="topic", partitions_as="partition_result"
         ),
@@ -44,9 +56,7 @@ async def elect_leaders(door: Door, call: Call) -> Answer:
     return await encoded(door, call, told, elements=len(results))
 
 
-async def _elected(
-    door: Door, call: Call, named: list[pb.TopicPartition]
-) -> dict[Place, QuorumlogError | None]:
+async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:
     body = call.body
     number = getattr(body, "election_type", PREFERRED)
     kind = _KINDS.get(number)
@@ -55,7 +65,8 @@ async def _elected(
     results: dict[Place, QuorumlogError | None] = {}
     request = pb.ElectLeadersRequest(kind=kind)
     if body.topic_partitions is not None:
-        good, refused = sorted_out(named, lambda part: check_partition(*place(part)))
+        check_count(_count(body))
+        good, refused = sorted_out(_named(body), lambda part: check_partition(*place(part)))
         results.update(refused)
         request.partitions.extend(good)
     elif kind == pb.ELECTION_KIND_UNCLEAN:
@@ -68,10 +79,21 @@ async def _elected(
     return results
 
 
+def _count(body: Any) -> int:
+    return sum(len(each.partitions) for each in body.topic_partitions or ())
+
+
+def _each(body: Any, error: QuorumlogError) -> Iterator[Fields]:
+    """Say the same of each partition that is named."""
+    for each in body.topic_partitions or ():
+        results = ({"partition_id": index, **error_fields(error)} for index in each.partitions)
+        yield {"topic": each.topic, "partition_result": results}
+
+
 def _named(body: Any) -> list[pb.TopicPartition]:
     return [
         pb.TopicPartition(topic=each.topic, partition=index)
-        for each in body.topic_partitions or ()
+        for each in body.topic_partitions
         for index in each.partitions
     ]
 

@@ -8,6 +8,7 @@ from quorumlog import simulation
 from quorumlog.proto import log_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.services import LOG_PUBLISH
+from quorumlog.wire.kafka.parts import PARTS_MAX
 
 from ..served_node import WAIT_MS, Run
 from .admin_calls import create_topic, timed
@@ -81,5 +82,18 @@ def test_a_request_of_nothing_is_answered_with_nothing(folder: str) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             assert await deleted(kafka) == {}
             assert await deleted(kafka, t=()) == {}
+
+    simulation.run(main)
+
+
+def test_of_too_many_partitions_each_is_refused_and_keeps_its_records(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await filled(kafka, "t")
+            many = below(*((index, -1) for index in range(PARTS_MAX)))
+            results = await deleted(kafka, t=many, u=below((0, -1)))
+            assert len(results) == PARTS_MAX + 1
+            assert set(results.values()) == {(42, -1)}
+            assert await deleted(kafka, t=below((0, 0))) == {("t", 0): (0, 0)}
 
     simulation.run(main)
