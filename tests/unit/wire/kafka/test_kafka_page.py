@@ -7,6 +7,7 @@ from quorumlog.server.config import settings
 from quorumlog.wire.kafka.apis import APIS
 from quorumlog.wire.kafka.claims import ELEMENTS_MAX, TAGS_MAX
 from quorumlog.wire.kafka.headers import CLIENT_ID_BYTES_MAX
+from quorumlog.wire.kafka.hot.primitives import ENTRIES_MAX
 from quorumlog.wire.kafka.reference import key_table, with_table
 from quorumlog.wire.kafka.server import PLAIN_REQUEST_BYTES_MAX
 
@@ -34,6 +35,7 @@ def test_the_bounds_that_no_setting_has_are_those_of_the_code() -> None:
     bounds = PAGE.partition("## Bounds")[2].partition("\n## ")[0]
     assert f"| any other request | {PLAIN_REQUEST_BYTES_MAX >> 20} MiB |" in bounds
     assert f"| elements of all lists in one request | {ELEMENTS_MAX:,} |" in bounds
+    assert f"| of Produce and Fetch | {ENTRIES_MAX:,} |" in bounds
     assert f"| tagged fields in one part of a request | {TAGS_MAX:,} |" in bounds
     assert f"| bytes of a client id | {CLIENT_ID_BYTES_MAX:,} |" in bounds
 
