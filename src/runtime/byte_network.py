@@ -20,7 +20,9 @@ from typing import Any, Final, TypeAlias
 
 from ..errors import AddressInUse, Lost, NotSent, Overloaded, StreamBroken
 from .files import RealFile
-from .ports import Buffer, ByteConnection, ByteProtocol, File, Lease, Listener, Tasks
+from .ports import Buffer, ByteConnection, ByteProtocol, File, Listener, Tasks
+from .sending_aside import ASIDE_MIN, CAN_SEND_ASIDE, AsideJob, WaitingRange
+from .sending_aside import LANE as SEND_LANE
 from .system import sendfile
 
 BACKLOG: Final = 1024
@@ -264,19 +266,6 @@ class _ByteListener:
 # --- a connection --------------------------------------------------------------------------------
 
 
-class _Range:
-    """Bytes of a file that wait to be sent."""
-
-    __slots__ = ("file", "is_warm", "lease", "position", "size")
-
-    def __init__(self, file: RealFile, lease: Lease, position: int, size: int) -> None:
-        self.file = file
-        self.lease = lease
-        self.position = position
-        self.size = size  # > 0; what is left of it
-        self.is_warm = False  # probed, or read in the lane
-
-
 class _Connection:
     """One socket with its queue. Ends once: by the peer, by close(), by abort() or by an error.
 
@@ -299,13 +288,14 @@ class _Connection:
         self._siblings = siblings  # the owner's live connections, which this one leaves at its end
         self._loop = asyncio.get_running_loop()
         self._protocol: ByteProtocol | None = None
-        self._queue: deque[memoryview | _Range] = deque()
+        self._queue: deque[memoryview | WaitingRange] = deque()
         self._unsent = 0  # bytes in the queue
         self._flush_is_due = False  # a flush is scheduled for the end of this loop iteration
         self._is_writing = False  # the loop watches for room in the socket
         self._is_reading = False
         self._reset: OSError | None = None  # by the peer, with bytes left to read
-        self._warming: asyncio.Task[None] | None = None
+        self._aside: asyncio.Task[None] | None = None  # a lane works on the range in front
+        self._job: AsideJob | None = None  # ... and sends it
         self._is_closing = False  # end when the queue is empty
         self._has_ended = False  # the socket is closed
         self._told: asyncio.Future[None] = self._loop.create_future()  # the protocol knows the end
@@ -347,7 +337,7 @@ class _Connection:
         assert size >= 0, f"size {size}"
         if not size or self._is_closing or self._has_ended:
             return
-        self._queue.append(_Range(file, file.lease(), position, size))
+        self._queue.append(WaitingRange(file, file.lease(), position, size))
         self._unsent += size
         self._flush_soon()
 
@@ -424,7 +414,7 @@ class _Connection:
     # --- writing ---------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        if not (self._flush_is_due or self._is_writing or self._warming):
+        if not (self._flush_is_due or self._is_writing or self._aside):
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
 
@@ -439,7 +429,7 @@ class _Connection:
         except OSError as error:
             self._end(error)
             return
-        self._watch_for_room(is_blocked and self._warming is None)
+        self._watch_for_room(is_blocked and self._aside is None)
         if self._unsent < before:
             self._tell_sent()
         if self._is_closing and not self._queue and not self._has_ended:
@@ -453,7 +443,7 @@ class _Connection:
             if isinstance(front, memoryview):
                 went = self._send_buffers()
             else:
-                went = (front.is_warm or self._probe(front)) and self._send_file(front)
+                went = (front.is_warm or self._probe(front)) and self._send_range(front)
                 pieces += 1
             if not went:
                 break
@@ -487,8 +477,13 @@ class _Connection:
             self._queue.popleft()
         return not group
 
-    def _send_file(self, item: _Range) -> bool:
-        """Send a piece of the range in front; return False when the socket is full."""
+    def _send_range(self, item: WaitingRange) -> bool:
+        """Send a piece of the range in front; return False when the socket is full, or a thread is
+        to do it."""
+        if CAN_SEND_ASIDE and item.size >= ASIDE_MIN and not item.is_slow:
+            self._job = AsideJob(self._socket.fileno(), item.file, item.position, item.size)
+            self._aside = self._loop.create_task(self._send_aside(self._job, item))
+            return False
         size = min(item.size, SENDFILE_MAX)
         try:
             if sendfile is not None:
@@ -499,23 +494,43 @@ class _Connection:
             return False
         if not count:
             raise OSError(errno.EIO, f"{item.file.path} ends before position {item.position}")
+        self._went(item, count)
+        return True
+
+    def _went(self, item: WaitingRange, count: int) -> None:
+        """So much of the range in front has been taken by the kernel."""
         item.position += count
         item.size -= count
         self._unsent -= count
         if not item.size:
             self._queue.popleft()
             item.lease.release()
-        return True
 
-    def _probe(self, item: _Range) -> bool:
+    async def _send_aside(self, job: AsideJob, item: WaitingRange) -> None:
+        item.is_slow = True  # unless all of it goes; also where the lane is full
+        lease, count = item.file.lease(), 0  # the job goes on when the connection ends meanwhile
+        try:
+            count = await self._tasks.offload(SEND_LANE, job.run)
+        except Overloaded:
+            job.give_up()
+        except OSError as error:
+            self._end(error)
+        finally:
+            lease.release()
+            self._aside = self._job = None
+        if not self._has_ended:
+            self._went(item, count)
+            self._flush()
+
+    def _probe(self, item: WaitingRange) -> bool:
         """Return whether the range is in the page cache; else start to read it in the lane."""
         if item.file.is_resident(item.position, item.size):
             item.is_warm = True
             return True
-        self._warming = self._loop.create_task(self._warm(item))
+        self._aside = self._loop.create_task(self._warm(item))
         return False
 
-    async def _warm(self, item: _Range) -> None:
+    async def _warm(self, item: WaitingRange) -> None:
         file, position, size = item.file, item.position, item.size
         lease = file.lease()  # the job goes on when the connection ends meanwhile
         try:
@@ -529,7 +544,7 @@ class _Connection:
             self._end(error)
         finally:
             lease.release()
-            self._warming = None
+            self._aside = None
         item.is_warm = True
         self._flush()
 
@@ -557,9 +572,11 @@ class _Connection:
         self.pause_reading()
         self._watch_for_room(False)
         self._has_ended = True
+        if self._job is not None:
+            self._job.is_over = True
         self._socket.close()
         for item in self._queue:
-            if isinstance(item, _Range):
+            if isinstance(item, WaitingRange):
                 item.lease.release()
         self._queue.clear()
         self._unsent = 0

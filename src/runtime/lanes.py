@@ -19,6 +19,7 @@ LIMITS: Final = {
     "side": LaneLimits(threads=1),  # "side:<dir>": large files beside the segments, as snapshots
     "clean": LaneLimits(threads=1),  # one lane a data directory: what compacts and unlinks
     "read": LaneLimits(threads=4),
+    "send": LaneLimits(threads=2),  # large ranges of files, from the page cache to sockets
     "cpu": LaneLimits(threads=1),
 }
 

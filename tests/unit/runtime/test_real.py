@@ -282,6 +282,60 @@ def test_cold_range_is_read_in_the_lane_and_sent_whole(tmp_path: Path) -> None:
     assert got == b"head" + (tmp_path / "cold").read_bytes()[1:] + b"tail"
 
 
+def test_who_does_not_read_holds_up_nobody_elses_large_range(tmp_path: Path) -> None:
+    """There are two threads that send; here are four who take nothing of what they are sent."""
+    size = 8 << 20
+
+    async def main(runtime: Runtime) -> None:
+        accepting = Accepting()
+        listener = await runtime.network.listen_bytes("127.0.0.1:0", accepting)
+        file = runtime.files.open(str(tmp_path / "large"), create=True)
+        file.write(0, [bytes(size)])
+        silent = []
+        for _ in range(4):
+            caller = await runtime.network.connect_bytes(listener.address, Silent)
+            (await accepting.next()).connection.pause_reading()
+            caller.send_range(file, 0, size)
+            silent.append(caller)
+        caller = await runtime.network.connect_bytes(listener.address, Silent)
+        caller.send_range(file, 0, size)
+        caller.close()
+        reader = await accepting.next()
+        async with asyncio.timeout(WAIT_S):
+            assert await reader.ended is None
+        assert len(reader.got) == size
+        for caller in silent:
+            assert caller.unsent_bytes() > 0
+            caller.abort()
+
+    run(main)
+
+
+def test_a_connection_that_ends_while_a_thread_sends_gives_its_file_back(tmp_path: Path) -> None:
+    size = 64 << 20
+
+    async def main(runtime: Runtime) -> None:
+        accepting = Accepting()
+        listener = await runtime.network.listen_bytes("127.0.0.1:0", accepting)
+        file = runtime.files.open(str(tmp_path / "large"), create=True)
+        file.write(0, [bytes(size)])
+        caller = await runtime.network.connect_bytes(listener.address, Silent)
+        caller.send_range(file, 0, size)
+        file.close()
+        reader = await accepting.next()
+        while not reader.got:  # the thread has begun  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        caller.abort()
+        assert isinstance(await reader.ended, OSError)
+        await runtime.tasks.drain("send")
+        for _ in range(3):
+            await asyncio.sleep(0)  # the lane's answer is taken in
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            file.size()
+
+    run(main)
+
+
 def test_range_beyond_the_end_of_its_file_breaks_the_connection(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         listener = await runtime.network.listen_bytes("127.0.0.1:0", Silent)
