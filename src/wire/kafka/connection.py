@@ -35,6 +35,10 @@ _LOG: Final = logging.getLogger("quorumlog.kafka")
 FRAME_BYTES_PER_MS_MIN: Final = 64
 """A client that goes on with a frame more slowly than this is one of those that only hold on."""
 
+FULL_READ_BYTES: Final = 4 << 10
+"""What is read at once while requests hold all the memory: it may stay until there is room, and so
+may what thousands of other connections have brought."""
+
 ELEMENTS_ON_THE_LOOP_MAX: Final = 1_000
 """A request with more of them is decoded in a thread: 1,000 take some milliseconds."""
 
@@ -84,7 +88,10 @@ class KafkaConnection:
 
     def buffer(self, size_hint: int) -> memoryview:
         """Where the next bytes go."""
-        return self._frames.buffer()
+        room = self._frames.buffer()
+        if self._server.memory.is_full and not self._large_held:
+            return room[:FULL_READ_BYTES]
+        return room
 
     def received(self, count: int) -> None:
         """Take the requests that are complete."""
@@ -137,7 +144,8 @@ class KafkaConnection:
             self._slow_since_ms = now_ms
             return
         slow_ms = now_ms - self._slow_since_ms
-        if slow_ms >= settings.frame_ms_max + self._frames.large_bytes // FRAME_BYTES_PER_MS_MIN:
+        come_bytes = self._frames.large_come_bytes  # and not what it claims, which costs nothing
+        if slow_ms >= settings.frame_ms_max + come_bytes // FRAME_BYTES_PER_MS_MIN:
             self._end(SLOW, f"a request that began {slow_ms} ms ago is not complete")
 
     # --- requests ------------------------------------------------------------------------------
@@ -148,11 +156,16 @@ class KafkaConnection:
             return  # who goes on already comes by here again
         self._is_going = True
         try:
-            self._go_through()
-        finally:
-            self._is_going = False
-            self._write_out()
-        self._read_or_not()
+            try:
+                self._go_through()
+            finally:
+                self._is_going = False
+                self._write_out()
+            self._read_or_not()
+        except Exception as error:  # who called may be a task of the node, or another connection
+            _LOG.error("kafka.connection_failed peer=%s", self.client.peer, exc_info=error)
+            self._end_reason = BROKEN
+            self._connection.abort()
 
     def _read_or_not(self) -> None:
         """Keep what is not cut yet, and say whether more may come."""

@@ -51,6 +51,11 @@ class FrameReader:
         """The size of the large frame that is being read, 0: none is."""
         return 0 if self._large is None else len(self._large)
 
+    @property
+    def large_come_bytes(self) -> int:
+        """How much of that frame has come."""
+        return 0 if self._large is None else self._large_end
+
     def buffer(self) -> memoryview:
         """Return where the next bytes go."""
         if self._large is not None:

@@ -17,6 +17,7 @@ class RequestMemory:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._waiting: dict[object, Callable[[], None]] = {}  # who waits for room, oldest first
+        self._is_telling = False
         self.taken = 0
 
     @property
@@ -32,9 +33,15 @@ class RequestMemory:
         """Hold so many less; those who wait go on, the first of them first."""
         self.taken -= size
         assert self.taken >= 0, f"{-self.taken} bytes were given that nobody had taken"
-        while self._waiting and not self.is_full:
-            waiter = next(iter(self._waiting))
-            self._waiting.pop(waiter)()
+        if self._is_telling:
+            return  # who goes on may give back at once: the loop below goes on with the next one
+        self._is_telling = True
+        try:
+            while self._waiting and not self.is_full:
+                waiter = next(iter(self._waiting))
+                self._waiting.pop(waiter)()
+        finally:
+            self._is_telling = False
 
     def wait(self, waiter: object, resume: Callable[[], None]) -> None:
         """Have `resume` called, once, when there is room."""

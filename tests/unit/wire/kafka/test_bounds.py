@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from quorumlog.errors import Lost
 from quorumlog.metadata.client_quotas import REQUEST_PERCENTAGE
 from quorumlog.runtime import Runtime
 from quorumlog.wire.kafka import KafkaServer
-from quorumlog.wire.kafka.api import Answer, Api, Call, Door
+from quorumlog.wire.kafka.api import Answer, Api, Call, Done, Door
 
 from ..served_node import Run
 from .bare_server import GATED_KEY, PLAIN_KEY, Gate, bare_server, topics
@@ -30,6 +31,15 @@ async def large(door: Door, call: Call) -> Answer:
 
 LARGE = Api(key=LARGE_KEY, name="Large", low=0, high=3, flexible=2, handle=large)
 ASKED: dict[str, Any] = {"topics": (), "timeout": 5, "validate_only": False}
+
+
+def at_once(door: Door, call: Call, done: Done) -> bool:
+    """Answer within the call, as the hot paths may."""
+    done({"results": []})
+    return True
+
+
+AT_ONCE = replace(LARGE, name="AtOnce", begin=at_once, read=lambda version, body: bytes(body))
 
 
 async def is_let_in(runtime: Runtime, address: str) -> bool:
@@ -102,6 +112,24 @@ def test_a_request_that_comes_a_byte_now_and_then_ends_its_connection(size: int)
             assert 30_000 <= runtime.clock.now_ms() - began_ms <= 80_000
             assert server.figures.listeners["one"].ended == {"slow": 1}
             await until(lambda: server.memory.taken == 0)
+
+    simulation.run(main)
+
+
+def test_what_a_request_claims_buys_it_no_time() -> None:
+    """Its memory is taken from all, and is given back when it does not come."""
+
+    async def main(runtime: Runtime) -> None:
+        async with (
+            bare_server(runtime, frame_ms_max=5_000, requests_bytes_max=900_000) as (_, addresses),
+            connected(runtime, addresses["one"]) as slow,
+            connected(runtime, addresses["one"]) as good,
+        ):
+            began_ms = runtime.clock.now_ms()
+            slow.send_raw(struct.pack(">ihh", 1_000_000, PLAIN_KEY, 5))
+            await asyncio.sleep(1)
+            assert await is_served(good)
+            assert 5_000 <= runtime.clock.now_ms() - began_ms <= 12_000
 
     simulation.run(main)
 
@@ -267,6 +295,100 @@ def test_a_frame_larger_than_all_the_memory_is_read_when_nobody_else_holds_any(r
             assert server.memory.taken == 0
 
     run(main)
+
+
+def test_while_the_memory_is_full_a_connection_brings_no_more_than_a_little() -> None:
+    """Each has something to bring before it is read no more, and there may be thousands."""
+
+    async def main(runtime: Runtime) -> None:
+        gate = Gate()
+        async with (
+            bare_server(runtime, gate.api, requests_bytes_max=5_000) as (server, addresses),
+            connected(runtime, addresses["one"]) as first,
+            connected(runtime, addresses["one"]) as second,
+        ):
+            first.send(GATED_KEY, 4, topic_names=["t" * 6_000], timeout=1)
+            await gate.reached(1)
+            before = server.figures.received_bytes
+            for _ in range(20):
+                second.send(PLAIN_KEY, 5, **topics("t" * 5_000))
+            await asyncio.sleep(1)
+            assert 0 < server.figures.received_bytes - before <= 4_096
+            gate.open(1)
+            for _ in range(20):
+                await second.answer(PLAIN_KEY, 5)
+
+    simulation.run(main)
+
+
+def test_any_number_of_connections_may_wait_for_memory() -> None:
+    """Who is answered at once gives back at once, and so lets the next one go on."""
+
+    async def main(runtime: Runtime) -> None:
+        gate = Gate()
+        async with (
+            bare_server(
+                runtime,
+                *(gate.api, AT_ONCE),
+                requests_bytes_max=5_000,
+                connections_max=1_000,
+                listener_connections_max=1_000,
+            ) as (server, addresses),
+            connected(runtime, addresses["one"]) as first,
+        ):
+            first.send(GATED_KEY, 4, topic_names=["t" * 6_000], timeout=1)
+            await gate.reached(1)
+            crowd = [await connect(runtime, addresses["one"]) for _ in range(300)]
+            for client in crowd:
+                client.send(LARGE_KEY, 2, **ASKED)
+            await asyncio.sleep(1)
+            gate.open(1)
+            for client in crowd:
+                await client.answer(LARGE_KEY, 2)
+                client.connection.abort()
+            assert server.memory.taken == 0
+
+    simulation.run(main)
+
+
+class Broken(Throttling):
+    """Fails when it is asked for the last of `answers` times."""
+
+    answers = -1
+
+    @property
+    def counts_work(self) -> bool:
+        """Asked where a request is answered, and where one of a hot path begins."""
+        self.answers -= 1
+        if not self.answers:
+            raise ZeroDivisionError("one of ours")
+        return False
+
+
+def test_a_bug_met_by_whoever_goes_on_ends_one_connection_and_not_the_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What goes on behind an answer does so in the task of that answer."""
+
+    async def main(runtime: Runtime) -> None:
+        gate, throttling = Gate(), Broken()
+        async with (
+            bare_server(runtime, gate.api, AT_ONCE, throttling=throttling) as (server, addresses),
+            connected(runtime, addresses["one"]) as unlucky,
+            connected(runtime, addresses["one"]) as other,
+        ):
+            unlucky.send(GATED_KEY, 4, topic_names=["t"], timeout=1)
+            unlucky.send(LARGE_KEY, 2, **ASKED)
+            await gate.reached(1)
+            throttling.answers = 2
+            gate.open(1)
+            await unlucky.ended()
+            assert await is_served(other)
+            assert server.figures.listeners["one"].ended == {"bug": 1}
+            assert server.memory.taken == 0
+
+    simulation.run(main)
+    assert [record.msg.split()[0] for record in caplog.records] == ["kafka.connection_failed"]
 
 
 # --- connections ---------------------------------------------------------------------------------
