@@ -18,15 +18,15 @@ from quorumlog.errors import (
 from quorumlog.proto import errors_pb2
 from quorumlog.runtime.error_detail import decode_error, encode_error
 
-numbers = st.integers(min_value=-1, max_value=2**31 - 1)
+numbers = st.sampled_from([-1, 0]) | st.integers(min_value=-1, max_value=2**31 - 1)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "topic": st.text(),
-    "partition": st.none() | st.integers(min_value=0, max_value=2**31 - 1),
+    "partition": st.sampled_from([None, 0]) | st.integers(min_value=0, max_value=2**31 - 1),
     "leader_id": numbers,
     "leader_address": st.text(),
     "leader_epoch": numbers,
     "path": st.text(),
-    "position": st.integers(min_value=-1, max_value=2**63 - 1),
+    "position": st.sampled_from([-1, 0]) | st.integers(min_value=-1, max_value=2**63 - 1),
 }
 # What a producer tells its own caller: these never travel, and keep their words alone if they do.
 LOCAL = {"NOT_DELIVERED", "ROWS_NOT_DELIVERED"}
