@@ -12,7 +12,7 @@ from ...runtime.error_detail import decode_error
 from .api import Answer, Call, Door
 from .config_resources import key_of, resource_of, result_of
 from .large_answers import encoded
-from .parts import applied, outcomes, repeated
+from .parts import applied, check_count, outcomes, repeated
 
 ChangesOf: TypeAlias = Callable[[Any], Sequence[pb.ConfigChange]]
 """From a resource of the request to what it shall become; raises InvalidRequest."""
@@ -27,6 +27,7 @@ async def alter(door: Door, call: Call, changes_of: ChangesOf, *, replace: bool)
     async def change(resource: Any) -> None:
         if key_of(resource) in twice:
             raise InvalidRequest("the request names this resource twice; name each once")
+        check_count(len(resource.configs))
         for name in repeated(config.name for config in resource.configs):
             raise InvalidRequest(f"{name} is given twice; give each config once")
         await _alter(door, call, resource_of(resource), changes_of(resource), replace=replace)

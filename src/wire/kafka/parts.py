@@ -83,10 +83,11 @@ async def outcomes(
 
 
 def check_count(count: int) -> None:
-    """Raise InvalidRequest for a request of too many parts."""
+    """Raise InvalidRequest for too many parts, or too many things that one part lists."""
     if count > PARTS_MAX:
         raise InvalidRequest(
-            f"the request has {count} parts; give at most {PARTS_MAX}, the others in another one"
+            f"the request lists {count} at once; give at most {PARTS_MAX}, the others in another"
+            " request"
         )
 
 

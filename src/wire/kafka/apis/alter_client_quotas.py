@@ -40,7 +40,7 @@ async def _alter(door: Door, call: Call) -> list[QuorumlogError | None]:
 
 async def _asked(door: Door, call: Call) -> pb.AlterClientQuotasResponse:
     entries = call.body.entries
-    check_count(len(entries))
+    check_count(sum(max(1, len(entry.entity), len(entry.ops)) for entry in entries))
     request = pb.AlterClientQuotasRequest(
         alterations=[_alteration(entry) for entry in entries],
         validate_only=call.body.validate_only,

@@ -12,7 +12,7 @@ from ....proto import admin_pb2 as pb
 from ..api import Answer, Api, Call, Door, Fields
 from ..large_answers import encoded
 from ..messages import error_fields
-from ..parts import applied, outcomes, repeated, within
+from ..parts import applied, check_count, outcomes, repeated, within
 
 
 async def create_partitions(door: Door, call: Call) -> Answer:
@@ -52,6 +52,7 @@ def _request(door: Door, topic: Any, *, validate_only: bool) -> pb.CreatePartiti
             "no new partition is assigned; assign each, or give null to have them placed",
             topic=topic.name,
         )
+    check_count(len(topic.assignments))
     for assignment in topic.assignments:
         request.assignments.add(replicas=assignment.broker_ids)
     return request

@@ -22,7 +22,7 @@ from ..api import Answer, Api, Call, Door, Fields
 from ..config_entries import created_configs
 from ..large_answers import encoded
 from ..messages import error_fields
-from ..parts import applied, outcomes, repeated, within
+from ..parts import applied, check_count, outcomes, repeated, within
 
 DEFAULT: Final = -1
 FIRST_WITH_CONFIGS: Final = 5
@@ -61,6 +61,7 @@ async def create_topics(door: Door, call: Call) -> Answer:
 
 
 def _request(topic: Any, *, validate_only: bool) -> pb.CreateTopicRequest:
+    check_count(len(topic.configs) + len(topic.assignments))
     request = pb.CreateTopicRequest(name=topic.name, validate_only=validate_only)
     for config in topic.configs:
         if config.value is None:

@@ -36,7 +36,7 @@ async def describe_log_dirs(door: Door, call: Call) -> Answer:
         }
     told = {
         "error_code": 0,
-        "results": [_directory(directory, wanted) for directory in answer.directories],
+        "results": (_directory(directory, wanted) for directory in answer.directories),
     }
     logs = sum(len(directory.logs) for directory in answer.directories)
     return await encoded(door, call, told, elements=logs)

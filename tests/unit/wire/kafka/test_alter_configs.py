@@ -8,6 +8,7 @@ from quorumlog import simulation
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.services import ADMIN_DESCRIBE_CONFIGS
+from quorumlog.wire.kafka.parts import PARTS_MAX
 
 from ..served_node import WAIT_MS, Run
 from .admin_calls import create_topic
@@ -215,5 +216,25 @@ def test_no_configs_at_all_delete_everything_or_change_nothing(folder: str) -> N
             assert await set_configs(kafka, "t") == {"retention.ms": "7"}
             assert told(await altered(kafka, ALTER_CONFIGS, resource("t"))) == [(TOPIC, "t", 0)]
             assert await set_configs(kafka, "t") == {}
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize("key", [ALTER_CONFIGS, INCREMENTAL])
+def test_a_resource_with_too_many_configs_is_refused_and_the_others_are_changed(
+    folder: str, key: int
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            config = plain if key == ALTER_CONFIGS else to
+            await create_topic(kafka.channel, "t")
+            many = resource("", *[config("x", "")] * (PARTS_MAX + 1), kind=BROKER)
+            large, small = await altered(
+                kafka, key, many, resource("t", config("retention.ms", "7"))
+            )
+            assert large.error_code == 42
+            assert f"at most {PARTS_MAX}" in large.error_message
+            assert small.error_code == 0
+            assert await set_configs(kafka, "t") == {"retention.ms": "7"}
 
     simulation.run(main)

@@ -117,6 +117,8 @@ DEFAULTS = {"num_partitions": -1, "replication_factor": -1}
         (wanted(""), 17, "must not be empty"),
         (wanted("t", configs=({"name": "retention.mx", "value": "1"},)), 40, "retention.ms"),
         (wanted("t", configs=({"name": "retention.ms", "value": None},)), 40, "has no value"),
+        (wanted("t", configs=({"name": "x", "value": ""},) * (PARTS_MAX + 1)), 42, "at most"),
+        (assigned(*range(PARTS_MAX + 1), **DEFAULTS), 42, "at most"),
         (assigned(0), 42, "give -1 for both"),
         (assigned(1, **DEFAULTS), 39, "none left out"),
         (assigned(0, 0, **DEFAULTS), 39, "each once"),
