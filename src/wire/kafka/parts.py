@@ -2,7 +2,7 @@
 own result."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, KeysView, Sequence
 from datetime import timedelta
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -149,9 +149,11 @@ def error_of(result: HasError) -> QuorumlogError | None:
 
 def by_topic(
     results: Iterable[tuple[str, Fields]], *, topic_as: str, partitions_as: str
-) -> list[Mapping[str, object]]:
-    """Return results of partitions below their topics, as answers have them."""
+) -> Iterator[Fields]:
+    """Yield results of partitions below their topics, as answers have them; looks at the results
+    no sooner than it is asked, so in the thread that encodes a large answer."""
     topics: dict[str, list[Fields]] = {}
     for topic, fields in results:
         topics.setdefault(topic, []).append(fields)
-    return [{topic_as: topic, partitions_as: fields} for topic, fields in topics.items()]
+    for topic, of_topic in topics.items():
+        yield {topic_as: topic, partitions_as: of_topic}

@@ -43,17 +43,17 @@ async def elect_leaders(door: Door, call: Call) -> Answer:
             "replica_election_results": _each(call.body, answer),
         }
         return await encoded(door, call, refused, elements=_count(call.body))
-    results = [
+    results = (
         (topic, {"partition_id": index, **error_fields(error)})
         for (topic, index), error in answer.items()
-    ]
+    )
     told = {
         "error_code": 0,
         "replica_election_results": by_topic(
             results, topic_as="topic", partitions_as="partition_result"
         ),
     }
-    return await encoded(door, call, told, elements=len(results))
+    return await encoded(door, call, told, elements=len(answer))
 
 
 async def _elected(door: Door, call: Call) -> dict[Place, QuorumlogError | None]:
