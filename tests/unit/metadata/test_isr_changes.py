@@ -57,7 +57,7 @@ def with_isr(*members: tuple[int, int]) -> Bend:
 
 
 def because(**fields: object) -> Bend:
-    return lambda _, change: structs.replace(change, **fields)  # type: ignore[arg-type]
+    return lambda _, change: structs.replace(change, **fields)
 
 
 def fenced(node: int) -> Bend:
