@@ -30,8 +30,8 @@ from quorumlog.records.validate import ValidationMode
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import Log, LogConfig, Origin
-from quorumlog.storage.appending.acceptance import right_headers
-from quorumlog.storage.appending.appends import validate, write_fully
+from quorumlog.storage.appending.acceptance import accepted
+from quorumlog.storage.appending.appends import taken, write_fully
 from quorumlog.storage.disk.pool import FilePool
 from quorumlog.storage.opening.recovery import Recovery, recover
 from quorumlog.storage.segments.index import IndexCache
@@ -115,10 +115,10 @@ def measure_append(log: Log, batch: bytes) -> dict[str, list[float]]:
         steps["append: bookkeeping"].append((prepared - start + end - written) / 1000)
         steps["append: write"].append((written - prepared) / 1000)
     steps["append: of it the check"] = timed(
-        2000, lambda: right_headers(batch, config, origin=Origin.CLIENT, wall_ms=0)
+        2000, lambda: accepted(batch, config, origin=Origin.CLIENT, wall_ms=0)
     )
     steps["append: the check, rule by rule"] = timed(
-        200, lambda: validate(batch, 0, header, config, wall_ms=0)
+        200, lambda: taken(batch, 0, header, config, wall_ms=0)
     )
     return steps
 

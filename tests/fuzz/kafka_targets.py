@@ -61,8 +61,8 @@ _SIZES: Final = ((3, 4), (0, 3_000), (18, 0), (0, 70_000))
 
 def header(content: bytes) -> object:
     frame = memoryview(content)
-    read = read_header(frame)
-    return read, skip_tags(frame, read.size)
+    *read, size = read_header(frame)
+    return read, skip_tags(frame, size)
 
 
 def headers() -> list[bytes]:

@@ -1,6 +1,7 @@
 """Level `kafka`: clusters hold for clients of the Kafka protocol, and what is planted is found.
 `make simulate LEVEL=kafka` plays more seeds, each under two hash seeds."""
 
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -39,13 +40,13 @@ def answers_leave_when_they_are_ready(patch: pytest.MonkeyPatch) -> None:
 
     def send_ready(self: KafkaConnection) -> None:
         ready = [request for request in self._under_way if request.is_done]
-        for request in ready:
+        for request in reversed(ready):
             self._under_way.remove(request)
             self._under_way.appendleft(request)
-            honest(self)
+        honest(self)
 
-    honest = KafkaConnection._send_next
-    patch.setattr(KafkaConnection, "_send_next", send_ready)
+    honest = KafkaConnection._go_through
+    patch.setattr(KafkaConnection, "_go_through", send_ready)
 
 
 @pytest.mark.slow
@@ -53,11 +54,11 @@ def answers_leave_when_they_are_ready(patch: pytest.MonkeyPatch) -> None:
     ("plant", "found"),
     [
         (what_is_left_of_a_read_is_forgotten, "ConnectionEnded"),
-        (answers_leave_when_they_are_ready, "answer 8 to request 7"),
+        (answers_leave_when_they_are_ready, r"answer \d+ to request \d+"),
     ],
 )
 def test_a_planted_bug_of_the_listener_is_found(
     plant: Plant, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    assert found in play_seed("kafka", 22, play).failure
+    assert re.search(found, play_seed("kafka", 22, play).failure)
