@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from ..errors import AddressInUse, Lost, NotSent, Overloaded, StreamBroken
 from .files import RealFile
 from .ports import Buffer, ByteConnection, ByteProtocol, File, Listener, Tasks
-from .sending_aside import ASIDE_MIN, CAN_SEND_ASIDE, AsideJob, WaitingRange
+from .sending_aside import ASIDE_MIN, CAN_SEND_ASIDE, AsideJob, WaitingRange, aside_job
 from .sending_aside import LANE as SEND_LANE
 from .system import sendfile
 
@@ -418,12 +418,13 @@ class _Connection:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
 
-    def _flush(self) -> None:
-        """Send until the queue is empty, the socket is full, or a cold range is in front."""
+    def _flush(self, went: int = 0) -> None:
+        """Send until the queue is empty, the socket is full, or a lane works on the range in front;
+        `went`: bytes that have left already, of which the protocol has to hear."""
         self._flush_is_due = False
         if self._has_ended:
             return
-        before = self._unsent
+        before = self._unsent + went
         try:
             is_blocked = self._send_queue()
         except OSError as error:
@@ -481,9 +482,10 @@ class _Connection:
         """Send a piece of the range in front; return False when the socket is full, or a thread is
         to do it."""
         if CAN_SEND_ASIDE and item.size >= ASIDE_MIN and not item.is_slow:
-            self._job = AsideJob(self._socket.fileno(), item.file, item.position, item.size)
-            self._aside = self._loop.create_task(self._send_aside(self._job, item))
-            return False
+            self._job = aside_job(self._socket.fileno(), item)
+            if self._job is not None:
+                self._aside = self._loop.create_task(self._send_aside(self._job, item))
+                return False
         size = min(item.size, SENDFILE_MAX)
         try:
             if sendfile is not None:
@@ -520,7 +522,7 @@ class _Connection:
             self._aside = self._job = None
         if not self._has_ended:
             self._went(item, count)
-            self._flush()
+            self._flush(count)
 
     def _probe(self, item: WaitingRange) -> bool:
         """Return whether the range is in the page cache; else start to read it in the lane."""

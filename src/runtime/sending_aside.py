@@ -2,11 +2,12 @@
 
 The kernel's part of sending a megabyte takes longer than all the rest of an answer. A thread that
 sends it works as fast as the peer takes it; where that is slow, it gives back what is left, and the
-loop sends that when there is room, so that who does not read holds up nobody.
+loop sends that when there is room, so that who reads slowly, or not at all, holds up nobody.
 """
 
 import errno
 import select
+from time import monotonic
 from typing import Final
 
 from .files import RealFile
@@ -17,6 +18,7 @@ LANE: Final = "send"
 ASIDE_MIN: Final = 256 << 10  # bytes of a range; below it the way to the thread and back costs more
 PIECE_MAX: Final = 1 << 20  # bytes in one sendfile
 PATIENCE_MS: Final = 2  # without room in the socket, before the thread gives up
+BYTES_PER_MS_MIN: Final = 64 << 10  # a peer that takes less, on the average, is slow as well
 
 CAN_SEND_ASIDE: Final = sendfile is not None and hasattr(select, "poll")
 
@@ -51,12 +53,14 @@ class AsideJob:
     def run(self) -> int:
         """Send; returns how many bytes went. Raises OSError."""
         at, end = self._position, self._position + self._size
+        began_ms = monotonic() * 1_000
         try:
             while at < end and not self.is_over:
                 try:
                     count = self._file.send_to(self._descriptor, at, min(end - at, PIECE_MAX))
                 except (BlockingIOError, InterruptedError):
-                    if not self._has_room():
+                    allowed_ms = PATIENCE_MS + (at - self._position) // BYTES_PER_MS_MIN
+                    if monotonic() * 1_000 - began_ms > allowed_ms or not self._has_room():
                         break
                     continue
                 if not count:
@@ -74,3 +78,13 @@ class AsideJob:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(PATIENCE_MS))
+
+
+def aside_job(descriptor: int, item: WaitingRange) -> AsideJob | None:
+    """Return the job of sending a range; None where there is no descriptor left for it, which the
+    loop does not need."""
+    try:
+        return AsideJob(descriptor, item.file, item.position, item.size)
+    except OSError:
+        item.is_slow = True
+        return None

@@ -150,10 +150,10 @@ def resident_read() -> ResidentRead | None:
     return read
 
 
-sendfile: Final[Sendfile | None] = getattr(os, "sendfile", None)
-
 duplicate: Final = os.dup
 close_descriptor: Final = os.close
+
+sendfile: Final[Sendfile | None] = getattr(os, "sendfile", None)
 """Send (socket, file, position, size) without a copy in Python; None where there is no such call.
 Windows' sockets are no descriptors, so that nothing of `os` could stand in."""
 

@@ -145,6 +145,24 @@ def test_ranges_of_a_file_keep_their_place_among_buffers(run: Run, folder: str) 
     run(main)
 
 
+def test_who_waits_for_a_range_to_leave_is_told_also_where_nothing_follows_it(
+    run: Run, folder: str
+) -> None:
+    """Whoever has stopped reading, because so much is unsent, goes on by that call."""
+    data = bytes(256 << 10)  # what a thread sends, and the kernel takes at once
+
+    async def main(runtime: Runtime) -> None:
+        file = filled_file(runtime, f"{folder}/log", data)
+        async with connected(runtime) as (caller, server, _):
+            caller.connection.send_range(file, 0, len(data))
+            file.close()
+            await caller.wait(lambda: caller.sent_calls > 0)
+            await server.wait(lambda: len(server.got) == len(data))
+            await caller.wait(lambda: caller.connection.unsent_bytes() == 0)
+
+    run(main)
+
+
 def test_leases_come_back_when_the_connection_is_aborted(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         file = filled_file(runtime, f"{folder}/log", bytes(1 << 20))
