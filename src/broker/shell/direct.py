@@ -6,8 +6,9 @@ no longer says so; nobody else counts the time.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ...errors import QuorumlogError
 from ...ids import Epoch
@@ -15,6 +16,8 @@ from ...storage.shell.channel import Appended
 from ..partition import Acks, Wait
 from .appends import check_leadership, not_in_time
 from .replica import Replica
+
+_LOG: Final = logging.getLogger("quorumlog.broker")
 
 Settled: TypeAlias = Appended | QuorumlogError
 """What became of an append."""
@@ -39,7 +42,10 @@ class Settling:
     def _look(self) -> None:
         news, self._news = self._news, []
         for append in news:
-            append.look()
+            try:
+                append.look()
+            except Exception:  # a bug: others, of other clients, are told all the same
+                _LOG.exception("broker.append_not_told")
 
 
 class DirectAppend:

@@ -4,10 +4,13 @@ A timer each would cost a request that is answered at once more than all the res
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from ...runtime import Clock
+
+_LOG: Final = logging.getLogger("quorumlog.kafka")
 
 STEP_MS: Final = 32
 """A deadline is at most so much late."""
@@ -43,4 +46,7 @@ class Deadlines:
 
     def _expire(self, step: int) -> None:
         for expire in self._steps.pop(step):
-            expire()
+            try:
+                expire()
+            except Exception:  # a bug: the others have nothing to do with it
+                _LOG.exception("kafka.deadline_failed")
