@@ -41,7 +41,8 @@ def report(counting: Counting) -> list[str]:
     rows: list[tuple[str, ...]] = [("suite", "client", "passed", "failed", "excluded")]
     for name, suite in sorted(counting.suites.items()):
         counts = (str(suite.counts[what]) for what in ("passed", "failed", "excluded"))
-        rows.append((name, suite.version or "not here", *counts))
+        client = suite.version or ("?" if suite.counts["passed"] else "not here")
+        rows.append((name, client, *counts))
     widths = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = ["", *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)]
     for name, suite in sorted(counting.suites.items()):
