@@ -36,7 +36,8 @@ from ..hot.produce import (
 )
 from ..leading import endpoints_of, leader_told
 
-_ACKS: Final = {-1: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
+WAITS_FOR_OTHERS: Final = -1
+_ACKS: Final = {WAITS_FOR_OTHERS: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
 MAGIC: Final = 2  # of record batches
 _MAGIC_AT: Final = 16  # in a batch, and in a message of the old formats
 TIMEOUT_MS_MAX: Final = 600_000
@@ -116,7 +117,9 @@ class _InFlight:
         if not self._left:
             self._answer()
             return
-        timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
+        timeout_ms = TIMEOUT_MS_MAX
+        if request.acks == WAITS_FOR_OTHERS:  # which is what clients give the time for
+            timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
         clock = door.runtime.clock
         self._step = door.deadlines.add(self._expire, clock.now_ms() + timeout_ms, clock)
 

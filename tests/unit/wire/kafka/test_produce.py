@@ -1,7 +1,7 @@
 """Produce through the Kafka listener: what is taken, what is refused and how, in which order."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -140,6 +140,25 @@ def test_without_acks_there_is_no_answer() -> None:
             kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch(value)), acks=0))
         assert await produce(kafka.client, batch(b"c")) == 2
         assert await values(kafka) == [b"a", b"b", b"c"]
+
+    simulated(work)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_time_out_is_for_acks_of_others_and_not_for_a_slow_disk(acks: int) -> None:
+    """So it is with the field's own brokers: without acks=all nobody waits in their purgatory."""
+
+    async def work(kafka: KafkaNode) -> None:
+        await create(kafka, "f", flush_policy="fsync")
+        await produce(kafka.client, batch(b"opens"), topic="f")
+        cast(Any, kafka.runtime.tasks).process.machine.device_slow_ms = 300
+        fields = produce_fields(9, (0, batch(b"a")), topic="f", acks=acks, timeout=0)
+        kafka.client.send(PRODUCE, 9, **fields)
+        if acks:
+            _, answer = await kafka.client.answer(PRODUCE, 9)
+            (result,) = answer.responses[0].partition_responses
+            assert (result.error_code, result.base_offset) == (0, 1)
+        assert await produce(kafka.client, batch(b"b"), topic="f") == 2
 
     simulated(work)
 
