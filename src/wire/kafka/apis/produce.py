@@ -13,7 +13,7 @@ from typing import Any, Final
 from ....broker import Acks
 from ....broker.shell.direct import DirectAppend, Settled
 from ....errors import (
-    CorruptionError,
+    InvalidRecord,
     InvalidRequiredAcks,
     InvalidTxnState,
     QuorumlogError,
@@ -186,8 +186,12 @@ def opening(door: Door, call: Call) -> Coroutine[Any, Any, None] | None:
 
 
 async def _all(waits: Sequence[Coroutine[Any, Any, None]]) -> None:
-    for wait in waits:  # they open side by side
-        await wait
+    try:
+        for wait in waits:  # they open side by side
+            await wait
+    finally:
+        for wait in waits:
+            wait.close()  # of one that was not begun, where its caller is gone
 
 
 async def produce(door: Door, call: Call) -> Answer:
@@ -227,7 +231,7 @@ def _place(
         if request.transactional_id is not None:
             raise InvalidTxnState("transactions are not offered yet: send without a transaction")
         if not records:
-            raise CorruptionError("the request has no batch for this partition; send one")
+            raise InvalidRecord("the request has no batch for this partition; send one")
         size = len(records)
         if size > _MAGIC_AT and records[_MAGIC_AT] < MAGIC:
             raise UnsupportedForMessageFormat(

@@ -1,5 +1,7 @@
 """Produce through the Kafka listener: what is taken, what is refused and how, in which order."""
 
+import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -57,8 +59,8 @@ OLD_MESSAGE = b"\x00" * 8 + b"\x00\x00\x00\x0e" + b"\x00" * 4 + b"\x01" + b"\x00
 REFUSED: list[tuple[bytes | None, dict[str, Any], ErrorCode]] = [
     (batch(b"a"), {"acks": 2}, ErrorCode.invalid_required_acks),
     (batch(b"a"), {"transactional_id": "x"}, ErrorCode.invalid_txn_state),
-    (None, {}, ErrorCode.corrupt_message),
-    (b"", {}, ErrorCode.corrupt_message),
+    (None, {}, ErrorCode.invalid_record),
+    (b"", {}, ErrorCode.invalid_record),
     (batch(b"a")[:-1], {}, ErrorCode.corrupt_message),
     (batch(b"a")[:-1] + b"\xff", {}, ErrorCode.corrupt_message),
     (b"\x00" * 30, {}, ErrorCode.unsupported_for_message_format),
@@ -130,6 +132,23 @@ def test_a_log_that_must_open_first_lets_no_later_batch_pass() -> None:
         for _ in range(2):
             await kafka.client.answer(PRODUCE, 9)
         assert await values(kafka, 1) == [b"first", b"second", b"third"]
+
+    simulated(work)
+
+
+def test_who_goes_while_logs_open_for_it_leaves_nothing_behind() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        machine = cast(Any, kafka.runtime.tasks).process.machine
+        machine.device_slow_ms = 300
+        gone = await kafka.connect()
+        parts = [(index, batch(b"a")) for index in range(3)]
+        gone.send(PRODUCE, 9, **produce_fields(9, *parts))
+        await asyncio.sleep(0.1)
+        gone.connection.abort()
+        await asyncio.sleep(0.1)
+        gc.collect()  # a coroutine that nobody has awaited would be told of now
+        machine.device_slow_ms = 0
+        assert [await produce(kafka.client, batch(b"b"), index) for index in range(3)] == [0, 0, 0]
 
     simulated(work)
 
