@@ -41,6 +41,7 @@ _ACKS: Final = {WAITS_FOR_OTHERS: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
 MAGIC: Final = 2  # of record batches
 _MAGIC_AT: Final = 16  # in a batch, and in a message of the old formats
 TIMEOUT_MS_MAX: Final = 600_000
+DISK_MS_MAX: Final = 60_000  # for who does not wait for other replicas
 
 
 class ProduceAnswer:
@@ -117,7 +118,7 @@ class _InFlight:
         if not self._left:
             self._answer()
             return
-        timeout_ms = TIMEOUT_MS_MAX
+        timeout_ms = DISK_MS_MAX
         if request.acks == WAITS_FOR_OTHERS:  # which is what clients give the time for
             timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
         clock = door.runtime.clock
