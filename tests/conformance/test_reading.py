@@ -159,7 +159,7 @@ def test_partitions_of_every_broker_are_read_at_once(
     name = topic(partitions=6)
     leaders = {cluster.leader(name, partition) for partition in range(6)}
     assert leaders == set(cluster.addresses)
-    with client.writer() as writer:
+    with client.writer(idempotent=True) as writer:
         writer.send(name, [one for at in range(6) for one in numbered(50, partition=at)])
     with client.reader(name, beginnings(6)) as reader:
         found = read(reader, 300)
