@@ -222,6 +222,17 @@ def told_endpoints(endpoints: Sequence[Endpoint]) -> list[dict[str, Any]]:
 FETCH_PARTS = st.builds(FetchPart, INT32, INT32, INT64, INT32, INT32)
 
 
+def asked_part(part: FetchPart) -> dict[str, Any]:
+    return {
+        "partition": part.partition,
+        "current_leader_epoch": part.leader_epoch,
+        "fetch_offset": part.offset,
+        "last_fetched_epoch": part.last_epoch,
+        "log_start_offset": 3,
+        "partition_max_bytes": part.max_bytes,
+    }
+
+
 @pytest.mark.slow
 @given(
     version=st.sampled_from(FETCH_VERSIONS),
@@ -260,18 +271,7 @@ def test_fetch_requests_are_read_as_the_schemas_write_them(
         "topics": [
             {
                 **title(version, name=name, topic_id=topic_id, field="topic"),
-                "partitions": [
-                    {
-                        "partition": part.partition,
-                        "current_leader_epoch": part.leader_epoch,
-                        "fetch_offset": part.offset,
-                        "last_fetched_epoch": part.last_epoch,
-                        "log_start_offset": 3,
-                        "partition_max_bytes": part.max_bytes,
-                        **more,
-                    }
-                    for part in parts
-                ],
+                "partitions": [{**asked_part(part), **more} for part in parts],
             }
             for name, topic_id, parts in topics
         ],
