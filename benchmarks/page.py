@@ -149,6 +149,16 @@ def startup(result: Result) -> Iterator[str]:
         if spent := result.get(f"{key}_cpu_s_median"):
             yield line(f"processor time of `{what}`", f"{spent:.3f} s")
     yield line("memory when idle", f"{result['idle_mb_max']:.0f} MB")
+    for what, key in (
+        (
+            "a test's own broker, to the first record that librdkafka hears is stored",
+            "first_record",
+        ),
+        ("a run of pytest with one such test, start to end", "pytest"),
+        ("a test's cluster of three nodes, until it serves", "cluster"),
+    ):
+        if seconds := result.get(f"{key}_s_median"):
+            yield line(what, f"{seconds:.2f} s")
 
 
 def raft(result: Result) -> Iterator[str]:
@@ -563,7 +573,7 @@ SECTIONS = (
     Section(
         title="Start",
         name="startup",
-        about="`quorumlog dev` on a new directory.",
+        about="`quorumlog dev` on a new directory; brokers and clusters of `quorumlog.testing`.",
         rows=startup,
     ),
 )

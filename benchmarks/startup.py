@@ -3,11 +3,13 @@
 Each round starts a node on a new directory (it formats the directory too) and reads its resident
 memory one second after the ready line, from /proc. Beside it the start of a bare Python that
 imports grpc, the least that a gRPC server in Python could take. And the processor time of
-`quorumlog --help` and of `import quorumlog` beyond a bare Python's.
+`quorumlog --help` and of `import quorumlog` beyond a bare Python's. Then what a test waits for: a
+`Broker` of `quorumlog.testing` from its import to the first record that librdkafka hears is stored,
+with the topic made in between; a whole run of pytest of one such test; a cluster of three nodes.
 
 Run: python benchmarks/startup.py [--rounds 10]
 Goal: the median start takes at most 1.0 s of wall time; idle memory stays under 90 MB; help takes
-at most 0.15 s of processor time, the import 0.03 s.
+at most 0.15 s of processor time, the import 0.03 s; the run of pytest takes at most 3 s.
 """
 
 import argparse
@@ -23,6 +25,31 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 IDLE_S = 1.0
+
+PRODUCING = """
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.kafka})
+    producer.produce(topic, value="x")
+    assert producer.flush(10) == 0
+"""
+FIRST_RECORD = f"""
+from quorumlog.testing import Broker
+with Broker() as broker:
+    topic = broker.create_topic()
+    import confluent_kafka
+    {PRODUCING.strip()}
+    print("done", flush=True)
+"""
+FIXTURE = f"""
+import confluent_kafka
+def test_producing(quorumlog_broker, quorumlog_topic):
+    broker, topic = quorumlog_broker, quorumlog_topic
+    {PRODUCING.strip()}
+"""
+CLUSTER = """
+from quorumlog.testing import Cluster
+with Cluster(brokers=3):
+    print("done", flush=True)
+"""
 
 
 def start(folder: str) -> tuple[float, float]:
@@ -49,6 +76,45 @@ def bare() -> float:
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import grpc.aio"], check=True)
     return time.perf_counter() - began
+
+
+def until_done(program: str) -> float:
+    """Return the seconds from the start of a Python program to its first line."""
+    began = time.perf_counter()
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        seconds = time.perf_counter() - began
+    assert line == "done\n", "the program failed"
+    return seconds
+
+
+def whole_test(folder: str) -> float:
+    """Return the seconds of a run of pytest with one test, in a folder with nothing else."""
+    (Path(folder) / "test_producing.py").write_text(FIXTURE)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    began = time.perf_counter()
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def in_tests(rounds: int) -> dict[str, float]:
+    """Return medians of what tests wait for, in seconds."""
+    found: dict[str, list[float]] = {"first_record": [], "pytest": [], "cluster": []}
+    for number in range(rounds + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            row = {
+                "first_record": until_done(FIRST_RECORD),
+                "pytest": whole_test(folder),
+                "cluster": until_done(CLUSTER),
+            }
+        if number:
+            for name, seconds in row.items():
+                found[name].append(seconds)
+    return {f"{name}_s_median": statistics.median(seconds) for name, seconds in found.items()}
 
 
 def cpu_s(arguments: list[str], rounds: int) -> float:
@@ -84,6 +150,7 @@ def main() -> None:
         "ready_s": starts,
         "import_grpc_s_median": statistics.median(bares),
         "idle_mb_max": max(sizes),
+        **in_tests(rounds),
         "python": platform.python_version(),
         "machine": platform.platform(),
     }
@@ -92,6 +159,9 @@ def main() -> None:
     print(f"help          {result['help_cpu_s_median']:.3f} s of processor (goal 0.15)")
     print(f"import        {result['import_cpu_s_median']:.3f} s of processor (goal 0.03)")
     print(f"idle memory   {result['idle_mb_max']:.0f} MB (goal 90)")
+    print(f"first record  {result['first_record_s_median']:.2f} s in a test's own broker")
+    print(f"pytest        {result['pytest_s_median']:.2f} s for a run of one such test (goal 3)")
+    print(f"three nodes   {result['cluster_s_median']:.2f} s until they serve")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "startup.json").write_text(json.dumps(result, indent=2) + "\n")
 

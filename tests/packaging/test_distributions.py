@@ -209,7 +209,11 @@ def test_the_metadata_is_valid_and_its_page_renders(built: Distributions) -> Non
 def test_the_packages_page_has_the_programs_of_the_first_page_which_are_run() -> None:
     block = re.compile(r"```.*?```", re.DOTALL)
     first, packages = (ROOT / "README.md").read_text(), (ROOT / "docs/package_page.md").read_text()
-    programs = [one for one in block.findall(first) if one.startswith("```python")]
+    programs = [
+        one
+        for one in block.findall(first)
+        if one.startswith("```python") and re.search(r"(import|from) quorumlog", one)
+    ]
     assert len(programs) == 3
     assert block.findall(packages) == programs
 
@@ -270,9 +274,9 @@ def node(environment: Environment, folder: Path) -> Iterator[str]:
 
 
 def examples() -> list[str]:
-    """The Python blocks of the first page that need no Spark."""
+    """The Python blocks of the first page that need this package and no Spark."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    return [block for block in blocks if "spark" not in block]
+    return [block for block in blocks if "import quorumlog" in block and "spark" not in block]
 
 
 @pytest.mark.parametrize("face", ["blocking", "asyncio"])

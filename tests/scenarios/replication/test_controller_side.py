@@ -4,9 +4,8 @@ Each is told with commands alone: what brokers ask, in the order in which it arr
 does meanwhile is told where replicas run.
 """
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from quorumlog.errors import (
     FencedLeaderEpoch,
