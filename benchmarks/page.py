@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.kafka_wire import words as wire
 from benchmarks.metadata.words import COSTS, ROLLING
+from benchmarks.pages.starts import startup
 from benchmarks.pages.tables import Result, compared, head, line, ratio, verdict
 
 HERE = Path(__file__).parent
@@ -136,29 +137,6 @@ def spark_read(result: Result) -> Iterator[str]:
     for name, row in result["cases"].items():
         cpu = (row[f"cpu_{part}_s_per_million_rows"] for part in ("jvm", "python", "broker"))
         yield line(name, f"{row['rows_per_second']:,.0f}", *(f"{spent:.2f}" for spent in cpu))
-
-
-def startup(result: Result) -> Iterator[str]:
-    """Seconds to the ready line, and memory."""
-    yield f"{result['machine']}, Python {result['python']}."
-    yield ""
-    yield from head("what", "median")
-    yield line("from the command to the ready line", f"{result['ready_s_median']:.2f} s")
-    yield line("a bare Python that imports grpc", f"{result['import_grpc_s_median']:.2f} s")
-    for what, key in (("quorumlog --help", "help"), ("import quorumlog", "import")):
-        if spent := result.get(f"{key}_cpu_s_median"):
-            yield line(f"processor time of `{what}`", f"{spent:.3f} s")
-    yield line("memory when idle", f"{result['idle_mb_max']:.0f} MB")
-    for what, key in (
-        (
-            "a test's own broker, to the first record that librdkafka hears is stored",
-            "first_record",
-        ),
-        ("a run of pytest with one such test, start to end", "pytest"),
-        ("a test's cluster of three nodes, until it serves", "cluster"),
-    ):
-        if seconds := result.get(f"{key}_s_median"):
-            yield line(what, f"{seconds:.2f} s")
 
 
 def raft(result: Result) -> Iterator[str]:
