@@ -107,7 +107,10 @@ class KafkaConnection:
 
     def closed(self, error: Exception | None) -> None:
         """The connection ended: nobody waits for answers."""
+        left = self._not_placed()
         self._drop()
+        if left:
+            self._server.spawn(self._carry_out(left))
         self._server.left(self, self.client.listener, self._end_reason)
 
     # --- for the server ------------------------------------------------------------------------
@@ -295,6 +298,30 @@ class KafkaConnection:
             self._fail(request, error)
         self._worked(request)
         request.is_placed = True
+
+    def _not_placed(self) -> list[Request]:
+        """What had come whole and has no place in its log yet: who waits for no answer (acks=0) may
+        be gone before that."""
+        if self._is_over:
+            return []  # it was ended here, and not for that
+        while (frame := self._next_frame()) is not None:
+            self._take(frame)
+        requests = (*self._under_way, *self._waiting)
+        return [
+            one
+            for one in requests
+            if one.api.begins_in_order and not (one.is_placed or one.is_done)
+        ]
+
+    async def _carry_out(self, requests: Sequence[Request]) -> None:
+        """Do what was asked, for nobody."""
+        for request in requests:
+            try:
+                _release(await self._answer_of(request))
+            except QuorumlogError:
+                continue  # nobody is there to be told
+            except Exception as error:
+                _LOG.error("kafka.handler_failed api=%s", request.api.name, exc_info=error)
 
     def _done(self, request: Request, outcome: Answer | Exception) -> None:
         """A request of the hot path has its answer."""
