@@ -10,10 +10,10 @@ encoding. What it waited for is not in it, nor what other tasks and threads did 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, Generic, TypeVar
 
-from .api import Answer, Call, Door
+from .api import Answer, Call, Door, Prepared
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -29,7 +29,7 @@ def charge(door: Door, call: Call, answer: Answer, *, work_us: int = 0) -> int:
         return 0
     bytes_out = None
     if call.api.key == FETCH:
-        bytes_out = 0 if answer is None or isinstance(answer, Mapping) else answer.size
+        bytes_out = answer.size if isinstance(answer, Prepared) else 0
     return throttling.charge(
         user=call.client.user,
         client_id=call.client_id,

@@ -1,12 +1,11 @@
 """Answers with so much in them that encoding them would hold the loop up: a thread does it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
 from . import messages
-from .api import Answer, Call, Door, Fields, Part
+from .api import Answer, Call, Door, Fields, Part, Prepared
 
 ELEMENTS_ON_THE_LOOP_MAX: Final = 500
 """An answer with more of them is encoded in a thread: 500 take about ten milliseconds."""
@@ -14,27 +13,26 @@ ELEMENTS_ON_THE_LOOP_MAX: Final = 500
 _THROTTLE: Final = Struct(">i")
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A `Prepared` that is bytes already."""
+class Encoded(Prepared):
+    """What is bytes already."""
 
-    body: bytes
-    error_codes: Sequence[int]
-    has_throttle_time: bool  # at its start
+    __slots__ = ("_body", "_errors", "_has_throttle_time")
+
+    def __init__(self, body: bytes, errors: Sequence[int], has_throttle_time: bool) -> None:
+        self._body = body
+        self._errors = errors
+        self._has_throttle_time = has_throttle_time  # at its start
 
     @property
-    def size(self) -> int:
-        """It holds no records."""
-        return 0
+    def error_codes(self) -> Sequence[int]:
+        """The errors in it."""
+        return self._errors
 
     def parts(self, throttle_ms: int) -> Sequence[Part]:
         """Return the body, with the throttle time where there is room for it."""
-        if not self.has_throttle_time:
-            return [self.body]
-        return [_THROTTLE.pack(throttle_ms), memoryview(self.body)[_THROTTLE.size :]]
-
-    def release(self) -> None:
-        """Nothing is held."""
+        if not self._has_throttle_time:
+            return [self._body]
+        return [_THROTTLE.pack(throttle_ms), memoryview(self._body)[_THROTTLE.size :]]
 
 
 async def encoded(door: Door, call: Call, answer: Fields, *, elements: int) -> Answer:

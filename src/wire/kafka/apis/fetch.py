@@ -9,7 +9,7 @@ from typing import Final
 
 from ....broker import FetchSpec, FoundRecords
 from ....errors import InvalidRequest, Overloaded, QuorumlogError
-from ..api import Api, Call, Done, Door, FileRange, Part
+from ..api import Api, Call, Done, Door, FileRange, Part, Prepared
 from ..charging import fetch_bytes_max
 from ..hot.codes import fetch_code
 from ..hot.fetch import (
@@ -36,7 +36,7 @@ UNKNOWN_TOPIC_ID: Final = 100
 INVALID_REQUEST: Final = 42
 
 
-class FetchAnswer:
+class FetchAnswer(Prepared):
     """What was found, until it is queued."""
 
     __slots__ = ("_endpoints", "_error_code", "_topics", "_version")

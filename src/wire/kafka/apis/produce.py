@@ -22,7 +22,7 @@ from ....errors import (
 )
 from ....runtime import Buffer
 from ....storage.shell.channel import Appended
-from ..api import Answer, Api, Call, Done, Door
+from ..api import Answer, Api, Call, Done, Door, Prepared
 from ..hot.codes import produce_code
 from ..hot.leaders import Endpoint
 from ..hot.produce import (
@@ -44,7 +44,7 @@ TIMEOUT_MS_MAX: Final = 600_000
 DISK_MS_MAX: Final = 60_000  # for who does not wait for other replicas
 
 
-class ProduceAnswer:
+class ProduceAnswer(Prepared):
     """An answer whose results are known."""
 
     __slots__ = ("_endpoints", "_has_errors", "_topics", "_version")
@@ -63,11 +63,6 @@ class ProduceAnswer:
         self._has_errors = has_errors
 
     @property
-    def size(self) -> int:
-        """It has no records."""
-        return 0
-
-    @property
     def error_codes(self) -> Sequence[int]:
         """The errors of partitions."""
         if not self._has_errors:
@@ -81,9 +76,6 @@ class ProduceAnswer:
                 self._version, self._topics, throttle_ms=throttle_ms, endpoints=self._endpoints
             ),
         )
-
-    def release(self) -> None:
-        """Nothing is held."""
 
 
 class _InFlight:
@@ -177,12 +169,13 @@ def begin(door: Door, call: Call, done: Done) -> bool:
 def opening(door: Door, call: Call) -> Coroutine[Any, Any, None] | None:
     """Return what to wait for before all parts can have their place at once."""
     request: ProduceRequest = call.body
-    waits = [
-        wait
-        for topic in request.topics
-        for part in topic.parts
-        if (wait := door.replicas.opening(_name(door, topic), part.partition)) is not None
-    ]
+    waits: list[Coroutine[Any, Any, None]] = []
+    for topic in request.topics:
+        name = _name(door, topic) if topic.topic_id else topic.name
+        for partition, _ in topic.parts:
+            wait = door.replicas.opening(name, partition)
+            if wait is not None:
+                waits.append(wait)
     return _all(waits) if waits else None
 
 
