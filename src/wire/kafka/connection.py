@@ -440,12 +440,12 @@ class KafkaConnection:
         api, version, server = request.api, request.version, self._server
         parts: Sequence[Part]
         errors: Sequence[int]
-        if isinstance(answer, Mapping):
+        if isinstance(answer, Prepared):
+            parts, errors = answer.parts(throttle_ms), answer.error_codes
+        else:
             found: list[int] = []
             errors = found
             parts = [messages.encode(api, version, answer, throttle_ms=throttle_ms, errors=found)]
-        else:
-            parts, errors = answer.parts(throttle_ms), answer.error_codes
         if errors:
             server.figures.api(api.name).count_errors(errors)
         size = 0
@@ -539,5 +539,5 @@ def _reason_of(failure: Exception) -> str:
 
 
 def _release(answer: Answer) -> None:
-    if answer is not None and not isinstance(answer, Mapping):
+    if isinstance(answer, Prepared):
         answer.release()
