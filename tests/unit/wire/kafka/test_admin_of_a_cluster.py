@@ -1,8 +1,8 @@
 """Moves, elections and members of three nodes, changed through the Kafka listener of one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,13 +10,12 @@ from quorumlog.runtime import Runtime
 
 from ...server.sim_cluster import Play, cluster
 from .raw_client import RawClient, connected
+from .three_nodes import TIMEOUT_MS, ask, create
 
 pytestmark = pytest.mark.slow  # three nodes each
 
-CREATE_TOPICS, ELECT_LEADERS, ALTER_MOVES, LIST_MOVES = 19, 43, 45, 46
+ELECT_LEADERS, ALTER_MOVES, LIST_MOVES = 43, 45, 46
 DESCRIBE_QUORUM, UNREGISTER_BROKER, ADD_VOTER, REMOVE_VOTER = 55, 64, 80, 81
-TIMEOUT_MS = 20_000
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -24,35 +23,6 @@ def play() -> Iterator[Play]:
     """Nodes 1 to 3 with both roles."""
     with cluster(brokers=3, combined=True, kafka=("{}:9092",)) as play:
         yield play
-
-
-def ask(play: Play, work: Callable[[RawClient], Awaitable[T]], *, node: int = 1) -> T:
-    """Do something as a client of one node."""
-
-    async def main(runtime: Runtime) -> T:
-        async with connected(runtime, f"n{node}:9092") as client:
-            return await work(client)
-
-    return play.ask(main)
-
-
-def create(play: Play, name: str, *replicas: tuple[int, ...]) -> None:
-    assignments = [
-        {"partition_index": index, "broker_ids": nodes} for index, nodes in enumerate(replicas)
-    ]
-    topic = {
-        "name": name,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "assignments": assignments,
-        "configs": (),
-    }
-
-    async def work(client: RawClient) -> None:
-        answer = await client.ask(CREATE_TOPICS, 7, topics=[topic], timeout=TIMEOUT_MS)
-        assert answer.topics[0].error_code == 0
-
-    ask(play, work)
 
 
 async def move(

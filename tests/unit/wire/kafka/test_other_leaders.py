@@ -2,14 +2,13 @@
 follower in the reader's rack (KIP-392)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from quorumlog.ids import TopicId
-from quorumlog.runtime import Runtime
 from quorumlog.simulation.barriers import apart
 
 from ...server.sim_cluster import Play, cluster
@@ -25,11 +24,8 @@ from .hot_client import (
     produce_fields,
     produced,
 )
-from .raw_client import RawClient, connected
-
-CREATE_TOPICS = 19
-TIMEOUT_MS = 20_000
-T = TypeVar("T")
+from .raw_client import RawClient
+from .three_nodes import ask, create
 
 
 @pytest.fixture
@@ -38,35 +34,6 @@ def play() -> Iterator[Play]:
     with cluster(brokers=3, combined=True, racks="abc", kafka=("{}:9092",)) as play:
         create(play, "t", (1, 2))
         yield play
-
-
-def ask(play: Play, work: Callable[[RawClient], Awaitable[T]], *, node: int = 1) -> T:
-    """Do something as a client of one node."""
-
-    async def main(runtime: Runtime) -> T:
-        async with connected(runtime, f"n{node}:9092") as client:
-            return await work(client)
-
-    return play.ask(main)
-
-
-def create(play: Play, name: str, *replicas: tuple[int, ...]) -> None:
-    assignments = [
-        {"partition_index": index, "broker_ids": nodes} for index, nodes in enumerate(replicas)
-    ]
-    topic = {
-        "name": name,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "assignments": assignments,
-        "configs": (),
-    }
-
-    async def work(client: RawClient) -> None:
-        answer = await client.ask(CREATE_TOPICS, 7, topics=[topic], timeout=TIMEOUT_MS)
-        assert answer.topics[0].error_code == 0
-
-    ask(play, work)
 
 
 def topic_id(play: Play) -> TopicId:
