@@ -34,6 +34,7 @@ from ..proto import errors_pb2
 from .error_detail import decode_error, encode_error
 from .foreign_status import explain_status
 from .grpc_introspection import Readiness, RpcMethod, introspection_methods
+from .grpc_options import CALLER_KEEPALIVE_MS, channel_options, server_options
 from .ports import (
     NO_DEADLINE_MS,
     CallContext,
@@ -63,44 +64,8 @@ ERROR_TEXT_MAX: Final = 1000
 ERROR_NAME_MAX: Final = 400
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 STATUS_DETAILS: Final = "grpc-status-details-bin"
-STREAMS_MAX: Final = 1000  # of one connection at once; a caller's further ones wait at the caller
-PING_INTERVAL_MS_MIN: Final = 1_000  # a caller may ask as often as this whether we live
-KEEPALIVE_MS: Final = 30_000  # a silent caller is asked after this time, and cut off ...
-KEEPALIVE_TIMEOUT_MS: Final = 30_000  # ... when no answer comes for this long
 
 _log = logging.getLogger(__name__)
-
-
-def _options(message_size_max: int) -> list[tuple[str, Any]]:
-    """Return what servers and channels share."""
-    return [
-        ("grpc.max_receive_message_length", message_size_max),
-        ("grpc.max_send_message_length", message_size_max),
-        ("grpc.so_reuseport", 0),
-        ("grpc.enable_retries", 0),  # repeating is decided above, by those who know the outcome
-        ("grpc.enable_http_proxy", 0),
-        ("grpc.service_config_disable_resolution", 1),
-        ("grpc.use_local_subchannel_pool", 1),  # a channel is a connection of its own
-        ("grpc.initial_reconnect_backoff_ms", 50),
-        ("grpc.min_reconnect_backoff_ms", 500),  # in truth the time one attempt may take
-        ("grpc.max_reconnect_backoff_ms", 500),
-    ]
-
-
-def _server_options(message_size_max: int) -> list[tuple[str, Any]]:
-    """Return what a server adds: bounds of a connection, and pings both ways.
-
-    By default a caller who pings more often than every 5 minutes is cut off, and one that vanished
-    without a word keeps its streams for 2 hours.
-    """
-    return [
-        *_options(message_size_max),
-        ("grpc.max_concurrent_streams", STREAMS_MAX),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
-        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    ]
 
 
 # --- the network ---------------------------------------------------------------------------------
@@ -115,8 +80,10 @@ class GrpcNetwork:
         why_not_bindable: Callable[[str], Awaitable[Exception | None]],
         *,
         message_size_max: int = MESSAGE_SIZE_MAX,
+        keepalive_ms: int = CALLER_KEEPALIVE_MS,
     ) -> None:
         self._clock = clock
+        self._keepalive_ms = keepalive_ms  # of channels
         self._why_not_bindable = why_not_bindable
         self._message_size_max = message_size_max  # bytes of one message, either way
         self._listeners: dict[_GrpcListener, None] = {}
@@ -132,7 +99,7 @@ class GrpcNetwork:
         error = await self._why_not_bindable(address)  # asked first: grpc would write to stderr
         if error is not None:
             raise error
-        server = aio.server(options=_server_options(self._message_size_max))
+        server = aio.server(options=server_options(self._message_size_max))
         listener = _GrpcListener(
             server,
             self._clock,
@@ -153,7 +120,9 @@ class GrpcNetwork:
 
     def channel(self, address: str) -> Channel:
         """Return a way to the address; connects at the first call."""
-        channel = _GrpcChannel(address, self._message_size_max, self._channels)
+        channel = _GrpcChannel(
+            address, self._message_size_max, self._channels, keepalive_ms=self._keepalive_ms
+        )
         self._channels[channel] = None
         return channel
 
@@ -342,9 +311,15 @@ class _GrpcChannel:
     """One connection, made at the first call and made again with back-off."""
 
     def __init__(
-        self, address: str, message_size_max: int, siblings: "dict[_GrpcChannel, None]"
+        self,
+        address: str,
+        message_size_max: int,
+        siblings: "dict[_GrpcChannel, None]",
+        *,
+        keepalive_ms: int,
     ) -> None:
         self._address = address
+        self._keepalive_ms = keepalive_ms
         self._message_size_max = message_size_max
         self._siblings = siblings  # the network's open channels, which this one leaves when closed
         self._channel: aio.Channel | None = None
@@ -403,7 +378,7 @@ class _GrpcChannel:
         if self._closed:
             raise NotSent(f"the channel to {self._address} is closed")
         if self._channel is None:
-            options = _options(self._message_size_max)
+            options = channel_options(self._message_size_max, self._keepalive_ms)
             self._channel = aio.insecure_channel(self._address, options=options)
         return self._channel
 
@@ -451,7 +426,9 @@ class SyncChannel:
 
     def __init__(self, address: str, *, message_size_max: int = MESSAGE_SIZE_MAX) -> None:
         self._address = address
-        self._channel = grpc.insecure_channel(address, options=_options(message_size_max))
+        self._channel = grpc.insecure_channel(
+            address, options=channel_options(message_size_max, CALLER_KEEPALIVE_MS)
+        )
 
     def __enter__(self) -> "SyncChannel":
         return self

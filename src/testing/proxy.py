@@ -87,6 +87,11 @@ class ForwardingProxy:
         """Abort every connection; new ones are taken."""
         self._thread.call(self._relay.abort_all)
 
+    def silence(self) -> None:
+        """Let the connections that there are fall silent for ever, as behind a firewall that forgot
+        them: they stay open and nothing passes. New ones are well."""
+        self._thread.call(self._relay.silence_all)
+
     def hold(self, *directions: Direction) -> None:
         """Let nothing through in some directions, none given: in both, until `release`: connections
         live, and are silent."""

@@ -102,6 +102,11 @@ class Relay:
         for link in list(self.links):
             link.abort()
 
+    def silence_all(self) -> None:
+        """Carry nothing more over the connections that there are, which stay open."""
+        for link in self.links:
+            link.is_silent = True
+
     def flow(self, *directions: Direction) -> None:
         """Let bytes through in these directions, first those that were held, and in no other."""
         for direction, line in self.lines.items():
@@ -164,6 +169,7 @@ class Link:
         self._ways = {direction: _Way() for direction in Direction}
         self._dialing: asyncio.Task[None] | None = None
         self._is_over = False
+        self.is_silent = False  # what arrives is dropped, and nobody is told
         relay.links[self] = None
 
     def made(self) -> None:
@@ -190,7 +196,7 @@ class Link:
 
     def arrived(self, direction: Direction, piece: _Piece) -> None:
         """Take what one end sent, or that it does so no more."""
-        if self._is_over:
+        if self._is_over or (self.is_silent and isinstance(piece, bytes)):
             return
         if self._dialing is None and isinstance(piece, _Ending):
             self.abort()  # nobody ever heard of it

@@ -21,7 +21,7 @@ from quorumlog.proto.log_pb2 import (
     PublishResponse,
 )
 from quorumlog.runtime import CallContext, Handler, Runtime
-from quorumlog.runtime.grpc_network import PING_INTERVAL_MS_MIN, STREAMS_MAX
+from quorumlog.runtime.grpc_options import PING_INTERVAL_MS_MIN, STREAMS_MAX
 from quorumlog.runtime.real import run
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 

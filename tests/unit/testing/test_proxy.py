@@ -115,6 +115,22 @@ def test_what_is_held_comes_in_order_after_the_release(proxy: ForwardingProxy) -
         assert received(connection, 7) == b"one two"
 
 
+def test_a_silenced_connection_stays_open_and_carries_nothing_while_a_new_one_does(
+    proxy: ForwardingProxy,
+) -> None:
+    with connected(proxy) as old:
+        old.sendall(b"x")
+        assert received(old, 1) == b"x"
+        proxy.silence()
+        old.sendall(b"y")
+        with connected(proxy) as new:
+            new.sendall(b"z")
+            assert received(new, 1) == b"z"
+        old.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            old.recv(1)
+
+
 def test_one_direction_is_held_and_the_other_one_is_not(proxy: ForwardingProxy) -> None:
     with connected(proxy) as connection:
         proxy.hold(Direction.TO_CLIENT)

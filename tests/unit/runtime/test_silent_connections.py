@@ -1,0 +1,66 @@
+"""A connection that fell silent, which stays open and carries nothing, is found and made anew."""
+
+import asyncio
+
+import pytest
+
+from quorumlog.errors import Lost, NotSent, StreamBroken, TimedOut
+from quorumlog.proto.log_pb2 import ProduceRequest, ProduceResponse, PublishRequest, PublishResponse
+from quorumlog.runtime import CallContext, Handler, Runtime, Stream
+from quorumlog.runtime.byte_network import ByteNetwork
+from quorumlog.runtime.grpc_network import GrpcNetwork
+from quorumlog.runtime.real import run
+from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
+from quorumlog.testing import ForwardingProxy
+
+WAIT_MS = 20_000
+KEEPALIVE_MS = 300
+
+
+async def publish(request: PublishRequest, context: CallContext) -> PublishResponse:
+    return PublishResponse()
+
+
+async def produce(stream: Stream[ProduceResponse, ProduceRequest], context: CallContext) -> None:
+    while (request := await stream.receive()) is not None:
+        await stream.send(ProduceResponse(correlation_id=request.correlation_id))
+
+
+@pytest.mark.slow
+def test_a_stream_on_a_silent_connection_breaks_and_the_next_call_gets_through() -> None:
+    async def main(runtime: Runtime) -> None:
+        sockets = ByteNetwork(runtime.tasks)
+        network = GrpcNetwork(runtime.clock, sockets.why_not_bindable, keepalive_ms=KEEPALIVE_MS)
+        listener = await network.serve(
+            "127.0.0.1:0",
+            {
+                LOG_PUBLISH.path: Handler(LOG_PUBLISH, publish),
+                LOG_PRODUCE.path: Handler(LOG_PRODUCE, produce),
+            },
+        )
+        try:
+            async with asyncio.timeout(WAIT_MS / 1000):
+                with ForwardingProxy(listener.address) as proxy:
+                    channel = network.channel(proxy.address)
+                    stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
+                    await stream.send(ProduceRequest(correlation_id=1))
+                    answer = await stream.receive()
+                    assert answer is not None
+                    assert answer.correlation_id == 1
+                    proxy.silence()
+                    with pytest.raises(StreamBroken):
+                        await stream.receive()
+                    for _ in range(10):  # attempts on the old connection may fail with it
+                        try:
+                            await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
+                            break
+                        except (Lost, NotSent, TimedOut):
+                            continue
+                    else:
+                        pytest.fail("no call got through a new connection")
+                    await channel.close()
+        finally:
+            await network.close()
+            await sockets.close()
+
+    run(main)
