@@ -1,0 +1,27 @@
+"""What groups are bounded by; the names are those of the field's settings."""
+
+from dataclasses import dataclass
+from typing import Final
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """Times in milliseconds."""
+
+    offsets_partitions: int = 50  # offsets.topic.num.partitions, when the topic is made
+    offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
+    offsets_check_ms: int = 600_000  # offsets.retention.check.interval.ms
+    note_bytes_max: int = 4_096  # offset.metadata.max.bytes
+    size_max: int = 10_000  # group.max.size, and group.consumer.max.size
+    # Classic groups.
+    session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
+    session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
+    initial_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
+    # Groups of KIP-848.
+    consumer_session_ms: int = 45_000  # group.consumer.session.timeout.ms
+    consumer_heartbeat_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
+    assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors, first: default
+    pattern_refresh_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
+    migration: str = "bidirectional"  # group.consumer.migration.policy: or upgrade, downgrade, off
