@@ -6,6 +6,7 @@ Derived from proto/quorumlog/v1; a test holds the list against the generated des
 from .proto import (
     admin_pb2,
     controller_pb2,
+    groups_pb2,
     log_pb2,
     quorum_pb2,
     raft_pb2,
@@ -33,6 +34,42 @@ TRANSACTIONS_INIT_PRODUCER_ID = Method(
     "/quorumlog.v1.Transactions/InitProducerId",
     transactions_pb2.InitProducerIdRequest,
     transactions_pb2.InitProducerIdResponse,
+)
+
+GROUPS_HEARTBEAT = Method(
+    "/quorumlog.v1.Groups/Heartbeat",
+    groups_pb2.GroupHeartbeatRequest,
+    groups_pb2.GroupHeartbeatResponse,
+)
+GROUPS_COMMIT_OFFSETS = Method(
+    "/quorumlog.v1.Groups/CommitOffsets",
+    groups_pb2.CommitOffsetsRequest,
+    groups_pb2.CommitOffsetsResponse,
+)
+GROUPS_FETCH_OFFSETS = Method(
+    "/quorumlog.v1.Groups/FetchOffsets",
+    groups_pb2.FetchOffsetsRequest,
+    groups_pb2.FetchOffsetsResponse,
+)
+GROUPS_DELETE_OFFSETS = Method(
+    "/quorumlog.v1.Groups/DeleteOffsets",
+    groups_pb2.DeleteOffsetsRequest,
+    groups_pb2.DeleteOffsetsResponse,
+)
+GROUPS_LIST = Method(
+    "/quorumlog.v1.Groups/ListGroups",
+    groups_pb2.ListGroupsRequest,
+    groups_pb2.ListGroupsResponse,
+)
+GROUPS_DESCRIBE = Method(
+    "/quorumlog.v1.Groups/DescribeGroups",
+    groups_pb2.DescribeGroupsRequest,
+    groups_pb2.DescribeGroupsResponse,
+)
+GROUPS_DELETE = Method(
+    "/quorumlog.v1.Groups/DeleteGroups",
+    groups_pb2.DeleteGroupsRequest,
+    groups_pb2.DeleteGroupsResponse,
 )
 
 ADMIN_DESCRIBE_CLUSTER = Method(
