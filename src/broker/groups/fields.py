@@ -1,0 +1,181 @@
+"""The fields that keys and values of `__consumer_offsets` are made of, as bytes.
+
+Numbers are big-endian. Strings, bytes and lists stand behind their length; in flexible versions
+that is a varint of the length + 1, and every structure ends with its tagged fields.
+"""
+
+from collections.abc import Callable, Iterable
+from struct import Struct, error
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+INT8: Final = Struct(">b")
+INT16: Final = Struct(">h")
+INT32: Final = Struct(">i")
+INT64: Final = Struct(">q")
+INT16_MAX: Final = 2**15 - 1
+VARINT_BYTES_MAX: Final = 5
+
+
+class Malformed(Exception):
+    """The bytes are not what their type and version say; the text says why."""
+
+
+class Writer:
+    """Appends fields to `out`."""
+
+    __slots__ = ("_flexible", "out")
+
+    def __init__(self, version: int, *, flexible: bool) -> None:
+        """A key's type or a value's version stands in front of both."""
+        self.out = bytearray(INT16.pack(version))
+        self._flexible = flexible
+
+    def int8(self, value: int) -> None:
+        self.out += INT8.pack(value)
+
+    def int32(self, value: int) -> None:
+        self.out += INT32.pack(value)
+
+    def int64(self, value: int) -> None:
+        self.out += INT64.pack(value)
+
+    def raw(self, value: bytes) -> None:
+        self.out += value
+
+    def text(self, value: str | None) -> None:
+        """A string; raises ValueError for one that no length can say."""
+        if value is None:
+            self.out += b"\0" if self._flexible else b"\xff\xff"
+            return
+        content = value.encode()
+        if self._flexible:
+            self.varint(len(content) + 1)
+        elif len(content) > INT16_MAX:
+            raise ValueError(f"a string of {len(content)} bytes, at most {INT16_MAX} are stored")
+        else:
+            self.out += INT16.pack(len(content))
+        self.out += content
+
+    def content(self, value: bytes) -> None:
+        """Bytes behind their length."""
+        self._length(len(value))
+        self.out += value
+
+    def items(self, values: Iterable[T], put: Callable[[T], None]) -> None:
+        """A list; each item is a structure or a plain field, as `put` writes it."""
+        listed = list(values)
+        self._length(len(listed))
+        for value in listed:
+            put(value)
+
+    def varint(self, value: int) -> None:
+        while value > 0x7F:
+            self.out.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.out.append(value)
+
+    def end(self, tagged: Iterable[tuple[int, bytes]] = ()) -> None:
+        """End a structure, with its tagged fields by ascending tag; nothing where the version is
+        not flexible."""
+        if not self._flexible:
+            return
+        listed = list(tagged)
+        self.varint(len(listed))
+        for tag, content in listed:
+            self.varint(tag)
+            self.varint(len(content))
+            self.out += content
+
+    def _length(self, length: int) -> None:
+        if self._flexible:
+            self.varint(length + 1)
+        else:
+            self.out += INT32.pack(length)
+
+
+class Reader:
+    """Takes fields off a buffer; every method raises Malformed where there is no such field."""
+
+    __slots__ = ("_at", "_buffer", "flexible")
+
+    def __init__(self, buffer: bytes, at: int = 0) -> None:
+        self._buffer = buffer
+        self._at = at
+        self.flexible = False
+
+    def int8(self) -> int:
+        return self._number(INT8)
+
+    def int16(self) -> int:
+        return self._number(INT16)
+
+    def int32(self) -> int:
+        return self._number(INT32)
+
+    def int64(self) -> int:
+        return self._number(INT64)
+
+    def raw(self, size: int) -> bytes:
+        end = self._at + size
+        if size < 0 or end > len(self._buffer):
+            raise Malformed(f"{size} bytes at {self._at}, of {len(self._buffer)}")
+        found = bytes(self._buffer[self._at : end])
+        self._at = end
+        return found
+
+    def maybe_text(self) -> str | None:
+        length = self.varint() - 1 if self.flexible else self.int16()
+        if length == -1:
+            return None
+        try:
+            return self.raw(length).decode()
+        except UnicodeDecodeError:
+            raise Malformed(f"a string in front of {self._at} is not UTF-8") from None
+
+    def text(self) -> str:
+        found = self.maybe_text()
+        if found is None:
+            raise Malformed(f"null in front of {self._at}, where a string must be")
+        return found
+
+    def content(self) -> bytes:
+        return self.raw(self._length())
+
+    def items(self, take: Callable[[], T]) -> list[T]:
+        count = self._length()
+        if not 0 <= count <= len(self._buffer) - self._at:  # no item takes less than a byte
+            raise Malformed(f"{count} items in front of {self._at}, of {len(self._buffer)} bytes")
+        return [take() for _ in range(count)]
+
+    def varint(self) -> int:
+        value = 0
+        for place in range(VARINT_BYTES_MAX):
+            byte = self.raw(1)[0]
+            value |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return value
+        raise Malformed(f"a varint in front of {self._at} is too long")
+
+    def end(self) -> dict[int, bytes]:
+        """End a structure; returns its tagged fields."""
+        found: dict[int, bytes] = {}
+        if self.flexible:
+            for _ in range(self.varint()):
+                tag = self.varint()
+                found[tag] = self.raw(self.varint())
+        return found
+
+    def _length(self) -> int:
+        return self.varint() - 1 if self.flexible else self.int32()
+
+    def _number(self, form: Struct) -> int:
+        try:
+            value: int = form.unpack_from(self._buffer, self._at)[0]
+        except error:
+            raise Malformed(
+                f"a number of {form.size} bytes at {self._at}, of {len(self._buffer)}"
+            ) from None
+        self._at += form.size
+        return value

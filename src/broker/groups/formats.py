@@ -1,0 +1,483 @@
+"""The bytes of `__consumer_offsets`: Kafka's own keys and values, so that its tools read them.
+
+A key begins with its type, a value with its version. Read is every version that was ever written;
+written is what 4.x writes: version 3 of offsets and classic groups, version 1 of offsets that have
+a time of their own to expire at, and version 4 of offsets whose topic id is known. Key types that
+are not ours (share and streams groups, the partition metadata of early KIP-848) are skipped.
+
+The schemas are those of Kafka's group coordinator.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from ...errors import CorruptionError
+from ...ids import TopicId
+from .config import OFFSETS_TOPIC
+from .fields import INT64, Malformed, Reader, Writer
+from .records import (
+    NO_TIME_MS,
+    ClassicFace,
+    ClassicGroup,
+    ClassicGroupForgotten,
+    ConsumerGroup,
+    ConsumerGroupForgotten,
+    ConsumerMember,
+    ConsumerMemberForgotten,
+    CurrentAssignment,
+    CurrentAssignmentForgotten,
+    GroupRecord,
+    MemberState,
+    OffsetCommitted,
+    OffsetForgotten,
+    Partitions,
+    ResolvedPattern,
+    ResolvedPatternForgotten,
+    StoredMember,
+    TargetAssignment,
+    TargetAssignmentForgotten,
+    TargetEpoch,
+    TargetEpochForgotten,
+)
+
+Encoded: TypeAlias = tuple[bytes, bytes | None]
+
+OFFSET_OLD: Final = 0
+OFFSET: Final = 1
+CLASSIC_GROUP: Final = 2
+CONSUMER_GROUP: Final = 3
+MEMBER: Final = 5
+TARGET_EPOCH: Final = 6
+TARGET: Final = 7
+CURRENT: Final = 8
+PATTERN: Final = 16
+
+TEXTS_OF_KEY: Final = {
+    OFFSET_OLD: 2,
+    OFFSET: 2,
+    CLASSIC_GROUP: 1,
+    CONSUMER_GROUP: 1,
+    MEMBER: 2,
+    TARGET_EPOCH: 1,
+    TARGET: 2,
+    CURRENT: 2,
+    PATTERN: 2,
+}
+"""Strings in a key of each type; offsets have the partition's number behind them."""
+
+OFFSET_VERSIONS: Final = range(5)
+CLASSIC_VERSIONS: Final = range(5)
+FLEXIBLE_FROM: Final = 4
+TOPIC_ID_TAG: Final = 0
+HASH_TAG: Final = 0
+CLASSIC_FACE_TAG: Final = 0
+NO_TOPIC: Final = bytes(16)
+
+
+def encode(record: GroupRecord) -> Encoded:
+    """Return key and value; no value for a tombstone. Raises ValueError for a string or a number
+    that no field can hold."""
+    return _ENCODERS[type(record)](record)
+
+
+def decode(
+    key: bytes | None, value: bytes | None, *, offset: int = -1, partition: int | None = None
+) -> GroupRecord | None:
+    """Return what a record says, None where it is not ours to know.
+
+    Raises CorruptionError that names its `offset` for bytes that are not what they must be.
+    """
+    if key is None:
+        return None
+    try:
+        return _decode(key, value)
+    except (Malformed, ValueError) as error:
+        raise CorruptionError(
+            f"record {offset} is no record of groups: {error}; it is passed over",
+            position=offset,
+            topic=OFFSETS_TOPIC,
+            partition=partition,
+        ) from None
+
+
+def _decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    reader = Reader(key)
+    kind = reader.int16()
+    count = TEXTS_OF_KEY.get(kind)
+    if count is None:
+        return None
+    texts = [reader.text() for _ in range(count)]
+    group = texts[0]
+    if kind in (OFFSET_OLD, OFFSET):
+        partition = reader.int32()
+        if partition < 0:
+            raise Malformed(f"partition {partition}")
+        if value is None:
+            return OffsetForgotten(group=group, topic=texts[1], partition=partition)
+        return _offset(group, texts[1], partition, Reader(value))
+    if value is None:
+        return _forgotten(kind, texts)
+    body = Reader(value)
+    if kind == CLASSIC_GROUP:
+        return _classic_group(group, body)
+    version = body.int16()
+    if version != 0:
+        raise Malformed(f"version {version} of key type {kind}, known is 0")
+    body.flexible = True
+    return _VALUES[kind](texts, body)
+
+
+def _forgotten(kind: int, texts: list[str]) -> GroupRecord:
+    match kind:
+        case 2:
+            return ClassicGroupForgotten(group=texts[0])
+        case 3:
+            return ConsumerGroupForgotten(group=texts[0])
+        case 5:
+            return ConsumerMemberForgotten(group=texts[0], member_id=texts[1])
+        case 6:
+            return TargetEpochForgotten(group=texts[0])
+        case 7:
+            return TargetAssignmentForgotten(group=texts[0], member_id=texts[1])
+        case 8:
+            return CurrentAssignmentForgotten(group=texts[0], member_id=texts[1])
+        case _:
+            return ResolvedPatternForgotten(group=texts[0], pattern=texts[1])
+
+
+# --- offsets --------------------------------------------------------------------------------------
+
+
+def _key(kind: int, *texts: str) -> bytes:
+    writer = Writer(kind, flexible=False)
+    for text in texts:
+        writer.text(text)
+    return bytes(writer.out)
+
+
+def _offset_key(group: str, topic: str, partition: int) -> bytes:
+    writer = Writer(OFFSET, flexible=False)
+    writer.text(group)
+    writer.text(topic)
+    writer.int32(partition)
+    return bytes(writer.out)
+
+
+def _encode_offset(record: OffsetCommitted) -> Encoded:
+    version = 3
+    if record.expire_ms != NO_TIME_MS:
+        version = 1
+    elif record.topic_id is not None:
+        version = 4
+    writer = Writer(version, flexible=version >= FLEXIBLE_FROM)
+    writer.int64(record.offset)
+    if version >= 3:
+        writer.int32(record.leader_epoch)
+    writer.text(record.note)
+    writer.int64(record.commit_ms)
+    if version == 1:
+        writer.int64(record.expire_ms)
+    writer.end([] if record.topic_id is None else [(TOPIC_ID_TAG, record.topic_id)])
+    return _offset_key(record.group, record.topic, record.partition), bytes(writer.out)
+
+
+def _encode_offset_forgotten(record: OffsetForgotten) -> Encoded:
+    return _offset_key(record.group, record.topic, record.partition), None
+
+
+def _offset(group: str, topic: str, partition: int, body: Reader) -> OffsetCommitted:
+    version = body.int16()
+    if version not in OFFSET_VERSIONS:
+        raise Malformed(f"version {version} of an offset, known are 0..4")
+    body.flexible = version >= FLEXIBLE_FROM
+    offset = body.int64()
+    leader_epoch = body.int32() if version >= 3 else -1
+    note = body.text()
+    commit_ms = body.int64()
+    expire_ms = body.int64() if version == 1 else NO_TIME_MS
+    topic_id = body.end().get(TOPIC_ID_TAG, NO_TOPIC)
+    if len(topic_id) != len(NO_TOPIC):
+        raise Malformed(f"a topic id of {len(topic_id)} bytes")
+    return OffsetCommitted(
+        group=group,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        note=note,
+        commit_ms=commit_ms,
+        expire_ms=expire_ms,
+        topic_id=None if topic_id == NO_TOPIC else TopicId(topic_id),
+    )
+
+
+# --- classic groups -------------------------------------------------------------------------------
+
+
+def _encode_classic(record: ClassicGroup) -> Encoded:
+    writer = Writer(3, flexible=False)
+    writer.text(record.protocol_type)
+    writer.int32(record.generation)
+    writer.text(record.protocol)
+    writer.text(record.leader)
+    writer.int64(record.state_ms)
+
+    def put(member: StoredMember) -> None:
+        writer.text(member.member_id)
+        writer.text(member.instance_id)
+        writer.text(member.client_id)
+        writer.text(member.client_host)
+        writer.int32(member.rebalance_timeout_ms)
+        writer.int32(member.session_timeout_ms)
+        writer.content(member.subscription)
+        writer.content(member.assignment)
+
+    writer.items(record.members, put)
+    return _key(CLASSIC_GROUP, record.group), bytes(writer.out)
+
+
+def _classic_group(group: str, body: Reader) -> ClassicGroup:
+    version = body.int16()
+    if version not in CLASSIC_VERSIONS:
+        raise Malformed(f"version {version} of a classic group, known are 0..4")
+    body.flexible = version >= FLEXIBLE_FROM
+
+    def take() -> StoredMember:
+        member_id = body.text()
+        instance_id = body.maybe_text() if version >= 3 else None
+        client_id = body.text()
+        client_host = body.text()
+        rebalance_ms = body.int32() if version >= 1 else -1
+        session_ms = body.int32()
+        member = StoredMember(
+            member_id=member_id,
+            instance_id=instance_id,
+            client_id=client_id,
+            client_host=client_host,
+            rebalance_timeout_ms=session_ms if version < 1 else rebalance_ms,
+            session_timeout_ms=session_ms,
+            subscription=body.content(),
+            assignment=body.content(),
+        )
+        body.end()
+        return member
+
+    protocol_type, generation = body.text(), body.int32()
+    protocol, leader = body.maybe_text(), body.maybe_text()
+    state_ms = body.int64() if version >= 2 else NO_TIME_MS
+    members = tuple(body.items(take))
+    body.end()
+    return ClassicGroup(
+        group=group,
+        protocol_type=protocol_type,
+        generation=generation,
+        protocol=protocol,
+        leader=leader,
+        state_ms=state_ms,
+        members=members,
+    )
+
+
+# --- groups of KIP-848 ----------------------------------------------------------------------------
+
+
+def _flexible() -> Writer:
+    return Writer(0, flexible=True)
+
+
+def _encode_group(record: ConsumerGroup) -> Encoded:
+    writer = _flexible()
+    writer.int32(record.epoch)
+    known = record.metadata_hash
+    writer.end([(HASH_TAG, INT64.pack(known))] if known else [])
+    return _key(CONSUMER_GROUP, record.group), bytes(writer.out)
+
+
+def _group(texts: list[str], body: Reader) -> GroupRecord:
+    epoch = body.int32()
+    stored = body.end().get(HASH_TAG)
+    found = 0 if stored is None else Reader(stored).int64()
+    return ConsumerGroup(group=texts[0], epoch=epoch, metadata_hash=found)
+
+
+def _encode_member(record: ConsumerMember) -> Encoded:
+    writer = _flexible()
+    writer.text(record.instance_id)
+    writer.text(record.rack)
+    writer.text(record.client_id)
+    writer.text(record.client_host)
+    writer.items(sorted(record.topics), writer.text)
+    writer.text(record.pattern)
+    writer.int32(record.rebalance_timeout_ms)
+    writer.text(record.assignor)
+    face = record.classic
+    writer.end([] if face is None else [(CLASSIC_FACE_TAG, _face_bytes(face))])
+    return _key(MEMBER, record.group, record.member_id), bytes(writer.out)
+
+
+def _face_bytes(face: ClassicFace) -> bytes:
+    writer = _flexible()
+    writer.out.clear()
+    writer.int8(1)  # a nullable structure that is there
+    writer.int32(face.session_timeout_ms)
+
+    def put(protocol: tuple[str, bytes]) -> None:
+        writer.text(protocol[0])
+        writer.content(protocol[1])
+        writer.end()
+
+    writer.items(face.protocols, put)
+    writer.end()
+    return bytes(writer.out)
+
+
+def _face(stored: bytes) -> ClassicFace | None:
+    body = Reader(stored)
+    body.flexible = True
+    if body.int8() < 0:
+        return None
+
+    def take() -> tuple[str, bytes]:
+        protocol = body.text(), body.content()
+        body.end()
+        return protocol
+
+    session_ms = body.int32()
+    return ClassicFace(session_timeout_ms=session_ms, protocols=tuple(body.items(take)))
+
+
+def _member(texts: list[str], body: Reader) -> GroupRecord:
+    instance_id, rack = body.maybe_text(), body.maybe_text()
+    client_id, client_host = body.text(), body.text()
+    topics = frozenset(body.items(body.text))
+    pattern = body.maybe_text()
+    rebalance_ms = body.int32()
+    assignor = body.maybe_text()
+    stored = body.end().get(CLASSIC_FACE_TAG)
+    return ConsumerMember(
+        group=texts[0],
+        member_id=texts[1],
+        instance_id=instance_id,
+        rack=rack,
+        client_id=client_id,
+        client_host=client_host,
+        topics=topics,
+        pattern=pattern,
+        assignor=assignor,
+        rebalance_timeout_ms=rebalance_ms,
+        classic=None if stored is None else _face(stored),
+    )
+
+
+def _encode_target_epoch(record: TargetEpoch) -> Encoded:
+    writer = _flexible()
+    writer.int32(record.epoch)
+    writer.end()
+    return _key(TARGET_EPOCH, record.group), bytes(writer.out)
+
+
+def _target_epoch(texts: list[str], body: Reader) -> GroupRecord:
+    return TargetEpoch(group=texts[0], epoch=body.int32())
+
+
+def _encode_target(record: TargetAssignment) -> Encoded:
+    writer = _flexible()
+    _put_partitions(writer, record.partitions)
+    writer.end()
+    return _key(TARGET, record.group, record.member_id), bytes(writer.out)
+
+
+def _target(texts: list[str], body: Reader) -> GroupRecord:
+    return TargetAssignment(group=texts[0], member_id=texts[1], partitions=_partitions(body))
+
+
+def _encode_current(record: CurrentAssignment) -> Encoded:
+    writer = _flexible()
+    writer.int32(record.epoch)
+    writer.int32(record.previous_epoch)
+    writer.int8(record.state)
+    _put_partitions(writer, record.assigned)
+    _put_partitions(writer, record.pending_revocation)
+    writer.end()
+    return _key(CURRENT, record.group, record.member_id), bytes(writer.out)
+
+
+def _current(texts: list[str], body: Reader) -> GroupRecord:
+    return CurrentAssignment(
+        group=texts[0],
+        member_id=texts[1],
+        epoch=body.int32(),
+        previous_epoch=body.int32(),
+        state=MemberState(body.int8()),
+        assigned=_partitions(body),
+        pending_revocation=_partitions(body),
+    )
+
+
+def _put_partitions(writer: Writer, partitions: Partitions) -> None:
+    def put(topic_id: TopicId) -> None:
+        writer.raw(topic_id)
+        writer.items(sorted(partitions[topic_id]), writer.int32)
+        writer.end()
+
+    writer.items(sorted(partitions), put)
+
+
+def _partitions(body: Reader) -> Partitions:
+    def take() -> tuple[TopicId, frozenset[int]]:
+        found = TopicId(body.raw(16)), frozenset(body.items(body.int32))
+        body.end()
+        return found
+
+    return dict(body.items(take))
+
+
+def _encode_pattern(record: ResolvedPattern) -> Encoded:
+    writer = _flexible()
+    writer.items(sorted(record.topics), writer.text)
+    writer.int64(record.version)
+    writer.int64(record.resolved_ms)
+    writer.end()
+    return _key(PATTERN, record.group, record.pattern), bytes(writer.out)
+
+
+def _pattern(texts: list[str], body: Reader) -> GroupRecord:
+    return ResolvedPattern(
+        group=texts[0],
+        pattern=texts[1],
+        topics=frozenset(body.items(body.text)),
+        version=body.int64(),
+        resolved_ms=body.int64(),
+    )
+
+
+_VALUES: Final[dict[int, Callable[[list[str], Reader], GroupRecord]]] = {
+    CONSUMER_GROUP: _group,
+    MEMBER: _member,
+    TARGET_EPOCH: _target_epoch,
+    TARGET: _target,
+    CURRENT: _current,
+    PATTERN: _pattern,
+}
+
+_ENCODERS: Final[dict[type, Callable[..., Encoded]]] = {
+    OffsetCommitted: _encode_offset,
+    OffsetForgotten: _encode_offset_forgotten,
+    ClassicGroup: _encode_classic,
+    ClassicGroupForgotten: lambda record: (_key(CLASSIC_GROUP, record.group), None),
+    ConsumerGroup: _encode_group,
+    ConsumerGroupForgotten: lambda record: (_key(CONSUMER_GROUP, record.group), None),
+    ConsumerMember: _encode_member,
+    ConsumerMemberForgotten: lambda record: (_key(MEMBER, record.group, record.member_id), None),
+    TargetEpoch: _encode_target_epoch,
+    TargetEpochForgotten: lambda record: (_key(TARGET_EPOCH, record.group), None),
+    TargetAssignment: _encode_target,
+    TargetAssignmentForgotten: lambda record: (_key(TARGET, record.group, record.member_id), None),
+    CurrentAssignment: _encode_current,
+    CurrentAssignmentForgotten: lambda record: (
+        _key(CURRENT, record.group, record.member_id),
+        None,
+    ),
+    ResolvedPattern: _encode_pattern,
+    ResolvedPatternForgotten: lambda record: (_key(PATTERN, record.group, record.pattern), None),
+}
