@@ -36,7 +36,7 @@ help: ## list the targets
 
 setup: $(VENV)/.installed ## make the virtual environment, install everything from the lock file, build the codec
 
-$(VENV)/.installed: pyproject.toml requirements.lock $(wildcard src/records/_codec.pyx src/records/_codec_*.pxi)
+$(VENV)/.installed: pyproject.toml requirements.lock $(wildcard src/records/_codec.pyx src/records/_codec_*.pxi src/runtime/_sender.pyx)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
@@ -161,4 +161,4 @@ lock: setup ## resolve the dependencies anew into requirements.lock, for every s
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .pkg/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results demo-data spark-warehouse
 	find src spark tests -name __pycache__ -prune -exec rm -rf {} +
-	rm -f src/records/_codec*.so src/records/_codec.c
+	rm -f src/records/_codec*.so src/records/_codec.c src/runtime/_sender*.so src/runtime/_sender.c

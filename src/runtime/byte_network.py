@@ -16,13 +16,22 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 from ..errors import AddressInUse, Lost, NotSent, Overloaded, StreamBroken
 from .files import RealFile
 from .ports import Buffer, ByteConnection, ByteProtocol, File, Listener, Tasks
-from .sending_aside import ASIDE_MIN, CAN_SEND_ASIDE, AsideJob, WaitingRange, aside_job
-from .sending_aside import LANE as SEND_LANE
+from .sending_aside import (
+    ASIDE_MIN,
+    CAN_SEND_ASIDE,
+    Aside,
+    Sent,
+    Under,
+    WaitingRange,
+    threads_aside,
+)
+from .sockets import bind, connect, is_near, name_of
 from .system import sendfile
 
 BACKLOG: Final = 1024
@@ -34,17 +43,15 @@ NEAR_SEND_BUFFER: Final = 128 << 10
 nothing by more. With the megabytes that it would take by itself, pages of a file have left the
 processor's caches before they are read; sendfile then takes three times as long."""
 COPIED_MAX: Final = 256 << 10  # bytes of a file read and sent at once where there is no sendfile
+AROUND_MAX: Final = 4 << 10  # bytes in front of a large range, and behind it, that go with it
 SENDFILES_A_TURN: Final = 4  # then the loop serves others, so that one connection cannot hold it
 ACCEPT_PAUSE_S: Final = 0.1  # after running out of descriptors or memory
 WARM_RETRY_S: Final = 0.01  # when the read lane is full
 _IS_WINSOCK: Final = hasattr(socket, "SO_EXCLUSIVEADDRUSE")
 _RESET: Final = struct.pack("hh" if _IS_WINSOCK else "ii", 1, 0)  # linger 0 s: close() sends RST
 _MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
-# On Windows SO_REUSEADDR would let us take a port that another process listens on.
-_BIND_OPTION: Final[int] = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-_SocketAddress: TypeAlias = tuple[Any, ...]
 ProtocolFactory: TypeAlias = Callable[[ByteConnection], ByteProtocol]
 
 _log = logging.getLogger(__name__)
@@ -55,30 +62,31 @@ class ByteNetwork:
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
+        self._aside: Aside | None = None  # made for the first connection: it is for one loop
         self._listeners: dict[_ByteListener, None] = {}
         self._connections: dict[_Connection, None] = {}  # made by connect_bytes
 
     async def listen_bytes(self, address: str, factory: ProtocolFactory) -> Listener:
         """Accept connections on an address, port 0 picks one; raises AddressInUse, and otherwise
         the OSError of binding."""
-        bound = await _bind(address)
+        bound = await bind(address)
         bound.listen(BACKLOG)
         host = address.rpartition(":")[0]
         port = bound.getsockname()[1]
-        listener = _ByteListener(bound, f"{host}:{port}", factory, self._tasks, self._listeners)
+        listener = _ByteListener(bound, f"{host}:{port}", factory, self._lanes(), self._listeners)
         self._listeners[listener] = None
         return listener
 
     async def connect_bytes(self, address: str, factory: ProtocolFactory) -> ByteConnection:
         """Connect; raises NotSent when refused, Lost otherwise."""
         try:
-            connected, where = await _connect(address)
+            connected, where = await connect(address)
         except ConnectionRefusedError as error:
             raise NotSent(f"{address} refused the connection") from error
         except OSError as error:
             raise Lost(f"{address}: {error}") from error
-        peer = _name_of(where)
-        connection = _Connection(connected, peer, self._tasks, self._connections)
+        peer = name_of(where)
+        connection = _Connection(connected, peer, self._lanes(), self._connections)
         connection.start(factory)
         return connection
 
@@ -86,7 +94,7 @@ class ByteNetwork:
         """Whether a connection is refused; False on success, silence and any other failure."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                connected, _ = await _connect(address)
+                connected, _ = await connect(address)
         except ConnectionRefusedError:
             return True
         except (OSError, TimeoutError):
@@ -98,7 +106,7 @@ class ByteNetwork:
     async def why_not_bindable(self, address: str) -> Exception | None:
         """Return what binding the address would raise now, or None."""
         try:
-            (await _bind(address)).close()
+            (await bind(address)).close()
         except (AddressInUse, OSError) as error:
             return error
         return None
@@ -110,83 +118,21 @@ class ByteNetwork:
             await connection.wait_ended()
         for listener in reversed(list(self._listeners)):
             await listener.close(0)
+        if self._aside is not None:
+            await self._aside.close()
+            self._aside = None
+
+    def _lanes(self) -> "_Lanes":
+        if self._aside is None:
+            self._aside = threads_aside(self._tasks)
+        return _Lanes(self._tasks, self._aside)
 
 
-# --- sockets -------------------------------------------------------------------------------------
+class _Lanes(NamedTuple):
+    """What works beside the loop for connections."""
 
-
-async def _resolve(
-    address: str, *, passive: bool
-) -> list[tuple[socket.AddressFamily, _SocketAddress]]:
-    """Return the socket addresses of "host:port", which may have an IPv6 host in brackets."""
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal() or int(port) > 0xFFFF:
-        raise OSError(errno.EINVAL, f"{address} is not host:port with a port below 65536")
-    found = await asyncio.get_running_loop().getaddrinfo(
-        host.strip("[]") or None,
-        int(port),
-        type=socket.SOCK_STREAM,
-        flags=socket.AI_PASSIVE if passive else 0,
-    )
-    return [(family, where) for family, _, _, _, where in found]
-
-
-def _new_socket(family: socket.AddressFamily) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setblocking(False)
-    return made
-
-
-async def _bind(address: str) -> socket.socket:
-    found = await _resolve(address, passive=True)
-    # "localhost" is both; whoever writes 127.0.0.1 instead must find us.
-    family, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
-    bound = _new_socket(family)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, _BIND_OPTION, 1)
-        bound.bind(where)
-        return bound
-    except OSError as error:
-        bound.close()
-        if error.errno == errno.EADDRINUSE:
-            raise AddressInUse(f"another socket listens on {address}") from error
-        raise
-
-
-async def _connect(address: str) -> tuple[socket.socket, _SocketAddress]:
-    """Return a connected socket to the first of the host's addresses that answers, and which it
-    was; raises the OSError of the last."""
-    failure: OSError = OSError(errno.EADDRNOTAVAIL, f"no address for {address}")
-    for family, where in await _resolve(address, passive=False):
-        attempt = _new_socket(family)
-        try:
-            await asyncio.get_running_loop().sock_connect(attempt, where)
-        except OSError as error:
-            attempt.close()
-            failure = error
-        except asyncio.CancelledError:
-            attempt.close()
-            raise
-        else:
-            if attempt.getsockname()[:2] != where[:2]:
-                return attempt, where
-            # TCP may connect a free ephemeral port of this machine to itself. Nobody listens there.
-            attempt.close()
-            failure = ConnectionRefusedError(errno.ECONNREFUSED, f"{address} is nobody's port")
-    raise failure
-
-
-def _name_of(where: _SocketAddress) -> str:
-    host, port = where[0], where[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _is_near(connected: socket.socket) -> bool:
-    """Whether the peer is on this machine."""
-    try:
-        return bool(connected.getsockname()[0] == connected.getpeername()[0])
-    except OSError:
-        return False  # it is gone already, which reading will tell
+    tasks: Tasks  # read cold ranges
+    aside: Aside  # send large ones
 
 
 # --- the listening side --------------------------------------------------------------------------
@@ -200,13 +146,13 @@ class _ByteListener:
         bound: socket.socket,
         address: str,
         factory: ProtocolFactory,
-        tasks: Tasks,
+        lanes: _Lanes,
         siblings: "dict[_ByteListener, None]",
     ) -> None:
         self._socket = bound
         self._address = address
         self._factory = factory
-        self._tasks = tasks
+        self._lanes = lanes
         self._siblings = siblings  # the network's open listeners, which this one leaves when closed
         self._connections: dict[_Connection, None] = {}
         self._loop = asyncio.get_running_loop()
@@ -255,8 +201,8 @@ class _ByteListener:
             self._pause = self._loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
             return
         accepted.setblocking(False)
-        peer = _name_of(where)
-        _Connection(accepted, peer, self._tasks, self._connections).start(self._factory)
+        peer = name_of(where)
+        _Connection(accepted, peer, self._lanes, self._connections).start(self._factory)
 
     def _accept_again(self) -> None:
         self._pause = None
@@ -269,22 +215,23 @@ class _ByteListener:
 class _Connection:
     """One socket with its queue. Ends once: by the peer, by close(), by abort() or by an error.
 
-    Everything runs on the loop's thread but the reading of a cold range.
+    Everything runs on the loop's thread but the reading of a cold range and the sending of a large
+    one.
     """
 
     def __init__(
         self,
         connected: socket.socket,
         peer: str,
-        tasks: Tasks,
+        lanes: _Lanes,
         siblings: "dict[_Connection, None]",
     ) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if _is_near(connected):
+        if is_near(connected):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NEAR_SEND_BUFFER)
         self._socket = connected
         self._peer = peer
-        self._tasks = tasks
+        self._tasks, self._threads = lanes
         self._siblings = siblings  # the owner's live connections, which this one leaves at its end
         self._loop = asyncio.get_running_loop()
         self._protocol: ByteProtocol | None = None
@@ -294,8 +241,9 @@ class _Connection:
         self._is_writing = False  # the loop watches for room in the socket
         self._is_reading = False
         self._reset: OSError | None = None  # by the peer, with bytes left to read
-        self._aside: asyncio.Task[None] | None = None  # a lane works on the range in front
-        self._job: AsideJob | None = None  # ... and sends it
+        self._warming: asyncio.Task[None] | None = None  # a lane reads the range in front
+        self._under: Under | None = None  # a thread sends what is in front
+        self._is_aside = False  # one of these two
         self._is_closing = False  # end when the queue is empty
         self._has_ended = False  # the socket is closed
         self._told: asyncio.Future[None] = self._loop.create_future()  # the protocol knows the end
@@ -318,7 +266,7 @@ class _Connection:
     @property
     def local(self) -> str:
         """ "host:port" of this side; empty once the connection is over."""
-        return "" if self._has_ended else _name_of(self._socket.getsockname())
+        return "" if self._has_ended else name_of(self._socket.getsockname())
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Queue bytes; what is queued in one loop iteration leaves together."""
@@ -414,12 +362,12 @@ class _Connection:
     # --- writing ---------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        if not (self._flush_is_due or self._is_writing or self._aside):
+        if not (self._flush_is_due or self._is_writing or self._is_aside):
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
 
     def _flush(self, went: int = 0) -> None:
-        """Send until the queue is empty, the socket is full, or a lane works on the range in front;
+        """Send until the queue is empty, the socket is full, or a thread works on what is in front;
         `went`: bytes that have left already, of which the protocol has to hear."""
         self._flush_is_due = False
         if self._has_ended:
@@ -430,7 +378,7 @@ class _Connection:
         except OSError as error:
             self._end(error)
             return
-        self._watch_for_room(is_blocked and self._aside is None)
+        self._watch_for_room(is_blocked and not self._is_aside)
         if self._unsent < before:
             self._tell_sent()
         if self._is_closing and not self._queue and not self._has_ended:
@@ -442,7 +390,9 @@ class _Connection:
         while self._queue and pieces < SENDFILES_A_TURN:
             front = self._queue[0]
             if isinstance(front, memoryview):
-                went = self._send_buffers()
+                went = not self._has_gone_aside() and self._send_buffers()
+            elif self._has_gone_aside():
+                went = False
             else:
                 went = (front.is_warm or self._probe(front)) and self._send_range(front)
                 pieces += 1
@@ -453,7 +403,7 @@ class _Connection:
     def _send_buffers(self) -> bool:
         """Send the buffers in front with one call; return False when the socket is full."""
         group: list[memoryview] = []
-        more = 0
+        more = size = 0
         for item in self._queue:
             if not isinstance(item, memoryview):
                 more = _MSG_MORE  # the header of a range: let the range fill its packet
@@ -461,31 +411,19 @@ class _Connection:
             if len(group) == IOVEC_MAX:
                 break
             group.append(item)
+            size += item.nbytes
         try:
             if IOVEC_MAX > 1:
                 count = self._socket.sendmsg(group, (), more)
             else:
-                count = self._socket.send(group[0], more)
+                count = self._socket.send(group[0], more)  # IOVEC_MAX is 1: there is no other
         except (BlockingIOError, InterruptedError):
             return False
-        self._unsent -= count
-        while count:
-            front = group.pop(0)
-            if count < front.nbytes:
-                self._queue[0] = front[count:]
-                return False
-            count -= front.nbytes
-            self._queue.popleft()
-        return not group
+        self._went(count)
+        return count == size
 
     def _send_range(self, item: WaitingRange) -> bool:
-        """Send a piece of the range in front; return False when the socket is full, or a thread is
-        to do it."""
-        if CAN_SEND_ASIDE and item.size >= ASIDE_MIN and not item.is_slow:
-            self._job = aside_job(self._socket.fileno(), item)
-            if self._job is not None:
-                self._aside = self._loop.create_task(self._send_aside(self._job, item))
-                return False
+        """Send a piece of the range in front; return False when the socket is full."""
         size = min(item.size, SENDFILE_MAX)
         try:
             if sendfile is not None:
@@ -496,41 +434,90 @@ class _Connection:
             return False
         if not count:
             raise OSError(errno.EIO, f"{item.file.path} ends before position {item.position}")
-        self._went(item, count)
+        self._went(count)
         return True
 
-    def _went(self, item: WaitingRange, count: int) -> None:
-        """So much of the range in front has been taken by the kernel."""
-        item.position += count
-        item.size -= count
+    def _went(self, count: int) -> None:
+        """So much of what is in front has been taken by the kernel."""
+        queue = self._queue
         self._unsent -= count
-        if not item.size:
-            self._queue.popleft()
-            item.lease.release()
+        while count:
+            front = queue[0]
+            if isinstance(front, memoryview):
+                if count < front.nbytes:
+                    queue[0] = front[count:]
+                    return
+                count -= front.nbytes
+                queue.popleft()
+            else:
+                step = min(count, front.size)
+                front.position += step
+                front.size -= step
+                count -= step
+                if not front.size:
+                    queue.popleft()
+                    front.lease.release()
 
-    async def _send_aside(self, job: AsideJob, item: WaitingRange) -> None:
-        item.is_slow = True  # unless all of it goes; also where the lane is full
-        lease, count = item.file.lease(), 0  # the job goes on when the connection ends meanwhile
-        try:
-            count = await self._tasks.offload(SEND_LANE, job.run)
-        except Overloaded:
-            job.give_up()
-        except OSError as error:
-            self._end(error)
-        finally:
-            lease.release()
-            self._aside = self._job = None
-        if not self._has_ended:
-            self._went(item, count)
-            self._flush(count)
+    def _has_gone_aside(self) -> bool:
+        """Have a thread send what is in front, if that is a large range, with what surrounds it."""
+        head: list[memoryview] = []
+        tail: list[memoryview] = []
+        item: WaitingRange | None = None
+        left = AROUND_MAX
+        for each in self._queue:
+            if isinstance(each, memoryview):
+                left -= each.nbytes
+                if left < 0:
+                    break
+                (head if item is None else tail).append(each)
+            elif item is not None:
+                break
+            else:
+                item, left = each, AROUND_MAX
+        if item is None or item.size < ASIDE_MIN or item.is_slow or not CAN_SEND_ASIDE:
+            return False
+        threads = self._threads
+        if not threads.takes_bytes:
+            if head or not (item.is_warm or self._probe(item)):
+                return self._is_aside
+            tail.clear()
+        return self._go_aside(item, b"".join(head), b"".join(tail))
+
+    def _go_aside(self, item: WaitingRange, head: bytes, tail: bytes) -> bool:
+        whole = len(head) + item.size + len(tail)
+        self._under = self._threads.begin(
+            self._socket.fileno(), item, head, tail, partial(self._sent_aside, item, whole)
+        )
+        self._is_aside = self._under is not None
+        item.is_slow = not self._is_aside
+        return self._is_aside
+
+    def _sent_aside(self, item: WaitingRange, whole: int, sent: Sent) -> None:
+        """A thread is done with the range, or gives up."""
+        self._under, self._is_aside = None, False
+        if self._has_ended:
+            return
+        if sent.error is not None:
+            self._end(sent.error)
+            return
+        if sent.is_cold:
+            self._warm_soon(item)
+            return
+        item.is_slow = sent.size < whole
+        self._went(sent.size)
+        self._flush(sent.size)
 
     def _probe(self, item: WaitingRange) -> bool:
         """Return whether the range is in the page cache; else start to read it in the lane."""
         if item.file.is_resident(item.position, item.size):
             item.is_warm = True
             return True
-        self._aside = self._loop.create_task(self._warm(item))
+        self._warm_soon(item)
         return False
+
+    def _warm_soon(self, item: WaitingRange) -> None:
+        self._is_aside = True
+        self._warming = self._loop.create_task(self._warm(item))
 
     async def _warm(self, item: WaitingRange) -> None:
         file, position, size = item.file, item.position, item.size
@@ -542,11 +529,11 @@ class _Connection:
                     break
                 except Overloaded:
                     await asyncio.sleep(WARM_RETRY_S)
-        except OSError as error:
+        except Exception as error:  # else what is queued would stay for ever
             self._end(error)
         finally:
             lease.release()
-            self._aside = None
+            self._warming, self._is_aside = None, False
         item.is_warm = True
         self._flush()
 
@@ -574,8 +561,8 @@ class _Connection:
         self.pause_reading()
         self._watch_for_room(False)
         self._has_ended = True
-        if self._job is not None:
-            self._job.is_over = True
+        if self._under is not None:
+            self._under.stop()
         self._socket.close()
         for item in self._queue:
             if isinstance(item, WaitingRange):

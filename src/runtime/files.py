@@ -115,6 +115,11 @@ class RealFile:
 
     # --- for byte_network alone ------------------------------------------------------------------
 
+    @property
+    def descriptor(self) -> int:
+        """The number of it, for who holds a lease."""
+        return self._descriptor
+
     def send_to(self, socket_descriptor: int, position: int, size: int) -> int:
         """Let the kernel send bytes of the file to a socket; return how many (0: end of file).
 

@@ -2,17 +2,33 @@
 
 The kernel's part of sending a megabyte takes longer than all the rest of an answer. A thread that
 sends it works as fast as the peer takes it; where that is slow, it gives back what is left, and the
-loop sends that when there is room, so that who reads slowly, or not at all, holds up nobody.
+loop sends that when there is room, so that who reads slowly, or not at all, holds up nobody. What
+surrounds the range in an answer goes the same way, so that nobody is woken for it alone.
+
+Where the compiled sender is there, its threads need no interpreter. Without it a lane does the
+same, and costs half as much again.
 """
 
+import asyncio
 import errno
+import logging
 import select
+from collections.abc import Callable
 from time import monotonic
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from ..errors import Overloaded
 from .files import RealFile
-from .ports import Lease
+from .lanes import lane_limits
+from .ports import Lease, Tasks
 from .system import close_descriptor, duplicate, sendfile
+
+try:
+    from . import _sender
+except ImportError:  # it was not compiled
+    CAN_SEND_COMPILED = False
+else:
+    CAN_SEND_COMPILED = _sender.CAN_SEND
 
 LANE: Final = "send"
 ASIDE_MIN: Final = 256 << 10  # bytes of a range; below it the way to the thread and back costs more
@@ -21,6 +37,9 @@ PATIENCE_MS: Final = 2  # without room in the socket, before the thread gives up
 BYTES_PER_MS_MIN: Final = 64 << 10  # a peer that takes less, on the average, is slow as well
 
 CAN_SEND_ASIDE: Final = sendfile is not None and hasattr(select, "poll")
+
+_ENDS_EARLY: Final = -1  # the compiled sender's word for a range beyond the end of its file
+_log = logging.getLogger(__name__)
 
 
 class WaitingRange:
@@ -35,6 +54,161 @@ class WaitingRange:
         self.size = size  # > 0; what is left of it
         self.is_warm = False  # probed, or read in the lane
         self.is_slow = False  # the peer did not keep up with a thread
+
+
+class Sent(NamedTuple):
+    """How the sending of a range ended."""
+
+    size: int  # bytes that went, of what surrounds the range too
+    error: Exception | None = None  # that ends the connection
+    is_cold: bool = False  # nothing went: the page cache does not have the range
+
+
+Told: TypeAlias = Callable[[Sent], None]
+"""Called once, on the loop, and never from within `begin`."""
+
+
+class Under(Protocol):
+    """A range on its way."""
+
+    def stop(self) -> None:
+        """The connection has ended: send no more."""
+
+
+class Aside(Protocol):
+    """Threads that send ranges, for all connections of a network."""
+
+    takes_bytes: bool  # `begin` sends what surrounds a range, and looks whether it is cached
+
+    def begin(
+        self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
+    ) -> Under | None:
+        """Send bytes, a range and bytes; None where there is no descriptor left for it, which the
+        loop does not need."""
+
+    async def close(self) -> None:
+        """Wait for what is under way, which was stopped; all connections have ended."""
+
+
+def threads_aside(tasks: Tasks) -> Aside:
+    """Return the best that is here."""
+    return CompiledAside() if CAN_SEND_COMPILED else LaneAside(tasks)
+
+
+# --- compiled ------------------------------------------------------------------------------------
+
+
+class CompiledAside:
+    """Threads of the compiled sender."""
+
+    takes_bytes = True
+
+    def __init__(self) -> None:
+        self._sender: _sender.Sender | None = None  # made for the first range
+        self._loop = asyncio.get_running_loop()
+        self._under_way: dict[int, tuple[Lease, Told, str]] = {}  # the path, for complaints
+        self._is_idle: asyncio.Future[None] | None = None  # who closes waits for it
+
+    def begin(
+        self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
+    ) -> Under | None:
+        """See `Aside`."""
+        file, probes = item.file, not item.is_warm
+        try:
+            sender = self._sender or self._made()
+        except OSError:
+            return None
+        number = sender.begin(socket, file.descriptor, item.position, item.size, head, tail, probes)
+        if number < 0:
+            return None
+        self._under_way[number] = (file.lease(), told, file.path)
+        return _Stop(sender, number)
+
+    async def close(self) -> None:
+        """See `Aside`."""
+        if self._under_way:
+            self._is_idle = self._loop.create_future()
+            await self._is_idle
+        if self._sender is not None:
+            self._loop.remove_reader(self._sender.descriptor)
+            self._sender.close()
+            self._sender = None
+
+    def _made(self) -> "_sender.Sender":
+        sender = self._sender = _sender.Sender(
+            lane_limits(LANE).threads, PIECE_MAX, PATIENCE_MS, BYTES_PER_MS_MIN
+        )
+        self._loop.add_reader(sender.descriptor, self._on_ended)
+        return sender
+
+    def _on_ended(self) -> None:
+        assert self._sender is not None, "ranges have ended, and nothing sends any"
+        for number, count, fault, is_cold in self._sender.ended():
+            lease, told, path = self._under_way.pop(number)
+            lease.release()
+            error = None
+            if fault:
+                error = _ends_early(path) if fault == _ENDS_EARLY else OSError(fault, path)
+            try:
+                told(Sent(count, error, is_cold))
+            except Exception:  # a bug: other connections are told all the same
+                _log.exception("bytes.range_not_told")
+        if self._is_idle is not None and not self._under_way and not self._is_idle.done():
+            self._is_idle.set_result(None)
+
+
+class _Stop:
+    __slots__ = ("_number", "_sender")
+
+    def __init__(self, sender: "_sender.Sender", number: int) -> None:
+        self._sender = sender
+        self._number = number
+
+    def stop(self) -> None:
+        self._sender.stop(self._number)
+
+
+# --- in a lane -----------------------------------------------------------------------------------
+
+
+class LaneAside:
+    """The same in plain Python; it sends ranges alone."""
+
+    takes_bytes = False
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._running: dict[asyncio.Task[Any], None] = {}
+
+    def begin(
+        self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
+    ) -> Under | None:
+        """See `Aside`."""
+        assert not head + tail, "a lane sends ranges alone"
+        try:
+            job = AsideJob(socket, item.file, item.position, item.size)
+        except OSError:
+            return None
+        task = asyncio.get_running_loop().create_task(self._send(job, item.file.lease(), told))
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
+        return job
+
+    async def close(self) -> None:
+        """See `Aside`; who closes the lanes waits for them."""
+
+    async def _send(self, job: "AsideJob", lease: Lease, told: Told) -> None:
+        # The job goes on when the connection ends meanwhile.
+        try:
+            sent = Sent(await self._tasks.offload(LANE, job.run))
+        except Overloaded:
+            job.give_up()
+            sent = Sent(0)
+        except Exception as error:
+            sent = Sent(0, error)
+        finally:
+            lease.release()
+        told(sent)
 
 
 class AsideJob:
@@ -64,11 +238,15 @@ class AsideJob:
                         break
                     continue
                 if not count:
-                    raise OSError(errno.EIO, f"{self._file.path} ends before position {at}")
+                    raise _ends_early(self._file.path)
                 at += count
         finally:
             close_descriptor(self._descriptor)
         return at - self._position
+
+    def stop(self) -> None:
+        """See `Under`."""
+        self.is_over = True
 
     def give_up(self) -> None:
         """Nobody will run it."""
@@ -80,11 +258,5 @@ class AsideJob:
         return bool(poll.poll(PATIENCE_MS))
 
 
-def aside_job(descriptor: int, item: WaitingRange) -> AsideJob | None:
-    """Return the job of sending a range; None where there is no descriptor left for it, which the
-    loop does not need."""
-    try:
-        return AsideJob(descriptor, item.file, item.position, item.size)
-    except OSError:
-        item.is_slow = True
-        return None
+def _ends_early(path: str) -> OSError:
+    return OSError(errno.EIO, f"{path} ends before a range of it that is to be sent")

@@ -1,27 +1,63 @@
-"""Large ranges of files that a thread sends."""
+"""Large ranges of files that a thread sends: compiled, and in plain Python."""
 
 import asyncio
+import os
 import resource
 import socket
 import threading
 import time
 from pathlib import Path
 
-from quorumlog.runtime import Runtime, real
+import pytest
+
+from quorumlog.runtime import Runtime, real, sending_aside
 from quorumlog.runtime.files import RealFile
-from quorumlog.runtime.sending_aside import AsideJob
+from quorumlog.runtime.sending_aside import Aside, Sent, WaitingRange, threads_aside
 
 from .test_bytes import connected, filled_file
 
 SIZE = 8 << 20
+WAIT_S = 20
+
+
+@pytest.fixture(autouse=True, params=["compiled", "plain"])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which threads send."""
+    way = str(request.param)
+    if way == "plain":
+        monkeypatch.setattr(sending_aside, "CAN_SEND_COMPILED", False)
+    elif not sending_aside.CAN_SEND_COMPILED:
+        pytest.skip("the sender was not compiled")
+    return way
+
+
+def pattern(size: int) -> bytes:
+    """Bytes that are nowhere the same within a piece."""
+    return bytes(range(251)) * (size // 251) + bytes(range(size % 251))
+
+
+class Cold(RealFile):
+    """A file of which the page cache is told to have nothing, and that cannot be read."""
+
+    def is_resident(self, position: int, size: int) -> bool:
+        return False
+
+    def warm(self, position: int, size: int) -> None:
+        raise RuntimeError("a bug")
+
+
+def cold(file: RealFile) -> Cold:
+    """The same file, as the above."""
+    made = Cold.__new__(Cold)
+    made.__dict__.update(file.__dict__)
+    return made
 
 
 def test_a_peer_that_takes_a_little_now_and_then_does_not_hold_the_thread(tmp_path: Path) -> None:
-    """There are few threads, and others behind it in the lane."""
+    """There are few threads, and others behind it."""
 
     async def main(runtime: Runtime) -> None:
         file = filled_file(runtime, f"{tmp_path}/log", bytes(SIZE))
-        assert isinstance(file, RealFile)
         near, far = socket.socketpair()
         near.setblocking(False)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)  # there is room soon
@@ -32,14 +68,29 @@ def test_a_peer_that_takes_a_little_now_and_then_does_not_hold_the_thread(tmp_pa
 
         reader = threading.Thread(target=take)
         reader.start()
-        count = await runtime.tasks.offload("send", AsideJob(near.fileno(), file, 0, SIZE).run)
+        aside = threads_aside(runtime.tasks)
+        sent = await sent_by(aside, near, file, SIZE)
         near.close()
         await asyncio.to_thread(reader.join)
+        await aside.close()
         far.close()
         file.close()
-        assert 0 < count < SIZE // 2
+        assert 0 < sent.size < SIZE // 2
 
     real.run(main)
+
+
+async def sent_by(aside: Aside, near: socket.socket, file: object, size: int) -> Sent:
+    """Have a range sent from the start of a file; return how that ended."""
+    assert isinstance(file, RealFile)
+    ended: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+    item = WaitingRange(file, file.lease(), 0, size)
+    item.is_warm = True
+    assert aside.begin(near.fileno(), item, b"", b"", ended.set_result) is not None
+    async with asyncio.timeout(WAIT_S):
+        sent = await ended
+    item.lease.release()
+    return sent
 
 
 def test_where_no_descriptor_is_left_the_loop_sends_by_itself(tmp_path: Path) -> None:
@@ -55,5 +106,121 @@ def test_where_no_descriptor_is_left_the_loop_sends_by_itself(tmp_path: Path) ->
                 resource.setrlimit(resource.RLIMIT_NOFILE, before)
             assert not caller.errors
         file.close()
+
+    real.run(main)
+
+
+def test_what_surrounds_large_ranges_keeps_its_place(tmp_path: Path) -> None:
+    """Small and large ranges, little and much between them."""
+    data = pattern(2 << 20)
+    much = pattern(70_000)
+
+    async def main(runtime: Runtime) -> None:
+        file = filled_file(runtime, f"{tmp_path}/log", data)
+        async with connected(runtime, buffer_size=256 << 10) as (caller, server, _):
+            expected = b""
+            for number in range(2):
+                for around in (b"<", b"", much):
+                    caller.connection.write([around, b"%d" % number])
+                    caller.connection.send_range(file, number, len(data) - 7 * number - 3)
+                    caller.connection.send_range(file, 5, 100)
+                    caller.connection.write([b">", around])
+                    expected += around + b"%d" % number + data[number : len(data) - 6 * number - 3]
+                    expected += data[5:105] + b">" + around
+            assert caller.connection.unsent_bytes() == len(expected)
+            await server.wait(lambda: len(server.got) == len(expected))
+            assert server.got == expected
+            await caller.wait(lambda: caller.connection.unsent_bytes() == 0)
+            assert caller.sent_calls
+        file.close()
+
+    real.run(main)
+
+
+def test_a_reader_that_stops_in_the_midst_gets_the_rest_when_it_goes_on(tmp_path: Path) -> None:
+    data = pattern(SIZE)
+
+    async def main(runtime: Runtime) -> None:
+        file = filled_file(runtime, f"{tmp_path}/log", data)
+        async with connected(runtime, buffer_size=256 << 10) as (caller, server, _):
+            server.connection.pause_reading()
+            caller.connection.write([b"head"])
+            caller.connection.send_range(file, 0, len(data))
+            caller.connection.write([b"tail"])
+            await caller.wait(lambda: caller.sent_calls > 0)
+            assert 0 < caller.connection.unsent_bytes() < len(data) + 8
+            server.connection.resume_reading()
+            await server.wait(lambda: len(server.got) == len(data) + 8)
+            assert server.got == b"head" + data + b"tail"
+        file.close()
+
+    real.run(main)
+
+
+def test_a_range_beyond_the_end_of_its_file_ends_the_connection(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        file = filled_file(runtime, f"{tmp_path}/log", bytes(1 << 20))
+        async with connected(runtime) as (caller, server, _):
+            caller.connection.send_range(file, 1 << 19, 1 << 20)
+            await caller.wait(lambda: bool(caller.errors))
+            assert isinstance(caller.errors[0], OSError)
+            await server.wait(lambda: bool(server.errors))
+        file.close()
+
+    real.run(main)
+
+
+@pytest.mark.parametrize("size", [1000, SIZE], ids=["small", "large"])
+def test_a_bug_in_reading_a_cold_range_ends_its_connection(
+    tmp_path: Path, threads: str, size: int
+) -> None:
+    """It stayed in the queue, and whoever waited for it waited for ever."""
+    if threads == "compiled" and size == SIZE:
+        pytest.skip("its threads look for themselves")
+
+    async def main(runtime: Runtime) -> None:
+        file = filled_file(runtime, f"{tmp_path}/log", bytes(size))
+        assert isinstance(file, RealFile)
+        async with connected(runtime) as (caller, server, _):
+            caller.connection.send_range(cold(file), 0, size)
+            await server.wait(lambda: bool(server.errors))
+            assert isinstance(caller.errors[0], RuntimeError)
+        file.close()
+
+    real.run(main)
+
+
+def test_a_large_range_that_the_page_cache_does_not_have_is_read_first(tmp_path: Path) -> None:
+    data = pattern(SIZE)
+
+    async def main(runtime: Runtime) -> None:
+        file = filled_file(runtime, f"{tmp_path}/log", data)
+        assert isinstance(file, RealFile)
+        file.sync()
+        os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        async with connected(runtime, buffer_size=256 << 10) as (caller, server, _):
+            caller.connection.write([b"head"])
+            caller.connection.send_range(file, 0, SIZE)
+            caller.connection.write([b"tail"])
+            await server.wait(lambda: len(server.got) == SIZE + 8)
+            assert server.got == b"head" + data + b"tail"
+        file.close()
+
+    real.run(main)
+
+
+def test_a_network_that_closes_waits_for_its_threads(tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        file = filled_file(runtime, f"{tmp_path}/log", bytes(64 << 20))
+        async with connected(runtime) as (caller, _, __):
+            caller.connection.send_range(file, 0, 64 << 20)
+            file.close()
+            await caller.wait(lambda: caller.sent_calls > 0)
+            await runtime.network.close()  # type: ignore[attr-defined]  # the real one has it
+            await runtime.tasks.drain("send")
+            for _ in range(3):
+                await asyncio.sleep(0)  # the lane's answer is taken in
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                file.size()
 
     real.run(main)

@@ -1,0 +1,89 @@
+"""Sockets as byte connections need them: bound, connected, named."""
+
+import asyncio
+import errno
+import socket
+from typing import Any, Final, TypeAlias
+
+from ..errors import AddressInUse
+
+# On Windows SO_REUSEADDR would let us take a port that another process listens on.
+_BIND_OPTION: Final[int] = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+
+SocketAddress: TypeAlias = tuple[Any, ...]
+
+
+async def _resolve(
+    address: str, *, passive: bool
+) -> list[tuple[socket.AddressFamily, SocketAddress]]:
+    """Return the socket addresses of "host:port", which may have an IPv6 host in brackets."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > 0xFFFF:
+        raise OSError(errno.EINVAL, f"{address} is not host:port with a port below 65536")
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host.strip("[]") or None,
+        int(port),
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_PASSIVE if passive else 0,
+    )
+    return [(family, where) for family, _, _, _, where in found]
+
+
+def _new_socket(family: socket.AddressFamily) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setblocking(False)
+    return made
+
+
+async def bind(address: str) -> socket.socket:
+    """Return a bound socket; raises AddressInUse, and otherwise the OSError of binding."""
+    found = await _resolve(address, passive=True)
+    # "localhost" is both; whoever writes 127.0.0.1 instead must find us.
+    family, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
+    bound = _new_socket(family)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, _BIND_OPTION, 1)
+        bound.bind(where)
+        return bound
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise AddressInUse(f"another socket listens on {address}") from error
+        raise
+
+
+async def connect(address: str) -> tuple[socket.socket, SocketAddress]:
+    """Return a connected socket to the first of the host's addresses that answers, and which it
+    was; raises the OSError of the last."""
+    failure: OSError = OSError(errno.EADDRNOTAVAIL, f"no address for {address}")
+    for family, where in await _resolve(address, passive=False):
+        attempt = _new_socket(family)
+        try:
+            await asyncio.get_running_loop().sock_connect(attempt, where)
+        except OSError as error:
+            attempt.close()
+            failure = error
+        except asyncio.CancelledError:
+            attempt.close()
+            raise
+        else:
+            if attempt.getsockname()[:2] != where[:2]:
+                return attempt, where
+            # TCP may connect a free ephemeral port of this machine to itself. Nobody listens there.
+            attempt.close()
+            failure = ConnectionRefusedError(errno.ECONNREFUSED, f"{address} is nobody's port")
+    raise failure
+
+
+def name_of(where: SocketAddress) -> str:
+    """Return "host:port"."""
+    host, port = where[0], where[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_near(connected: socket.socket) -> bool:
+    """Whether the peer is on this machine."""
+    try:
+        return bool(connected.getsockname()[0] == connected.getpeername()[0])
+    except OSError:
+        return False  # it is gone already, which reading will tell
