@@ -200,8 +200,8 @@ class ReplicaManager:
             replica.lead(leader_state(state, min_isr, config), config)
         else:
             elsewhere = self._not_leader(topic.name, index, state)
-            counts = state.leader == NO_NODE or self.node_id in (*state.isr, *state.elr)
-            replica.may_begin_anew = not counts
+            counts = self.node_id in state.isr or self.node_id in state.elr
+            replica.may_begin_anew = state.leader != NO_NODE and not counts
             replica.is_moving_in = self.node_id in state.adding and self.node_id not in state.isr
             replica.follow(follower_state(state), config, elsewhere)
         return PASSED_A_STEP // TAKEN_A_STEP

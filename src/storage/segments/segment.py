@@ -7,16 +7,14 @@ headers only, and hops over the records.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...errors import CorruptionError
 from ...records.batch import HEADER_SIZE, BatchHeader, parse_header
+from ...runtime.ports import File, Files, Lease
 from ..disk.contents import read_file, replace_file, write_file
 from ..disk.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, join, segment_file
 from .index import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndex, decode_index
-
-if TYPE_CHECKING:
-    from ...runtime.ports import File, Files, Lease
 
 WALK_SIZE: Final = 64 * 1024
 """Bytes read at a time while walking: many headers of small batches."""

@@ -5,17 +5,11 @@ its answer as plain fields by the names that the schemas have. It decides nothin
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ...broker.quotas import Throttling
-from ...broker.shell.replicas import ReplicaManager
-from ...metadata import MetadataImage
-from ...metadata.shell.publisher import MetadataPublisher
-from ...runtime import Buffer, CallContext, File, Runtime
-from ..grpc import AdminService, QuorumService, TransactionsService
-from .deadlines import Deadlines
-from .settings import KafkaSettings
+from ...runtime import Buffer, CallContext, File
+from .door import Door as Door
 
 ANONYMOUS: Final = "ANONYMOUS"
 """The user of a connection on which nobody has shown who he is."""
@@ -99,26 +93,6 @@ class Call:
     def context(self) -> CallContext:
         """For the handlers of gRPC's services: its deadline."""
         return CallContext(deadline_ms=self.began_ms + ANSWER_MS_MAX, peer=self.client.peer)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
-    """What handlers reach of the node."""
-
-    runtime: Runtime
-    replicas: ReplicaManager
-    metadata: MetadataPublisher
-    admin: AdminService
-    quorum: QuorumService
-    transactions: TransactionsService
-    settings: KafkaSettings
-    throttling: Throttling = field(default_factory=Throttling)  # what clients owe; see `charging`
-    deadlines: Deadlines = field(default_factory=Deadlines)  # of requests that wait
-
-    @property
-    def image(self) -> MetadataImage:
-        """What this broker has applied."""
-        return self.metadata.image
 
 
 Handle: TypeAlias = Callable[[Door, Call], Awaitable[Answer]]

@@ -15,6 +15,7 @@ from struct import error as StructError
 from typing import Final, NamedTuple
 
 from ....errors import InvalidRequest
+from ....runtime import Buffer
 from .leaders import Endpoint, Leader, encode_endpoints, encode_leader
 from .primitives import (
     I32,
@@ -59,7 +60,7 @@ class ProduceTopic(NamedTuple):
     name: str  # empty in version 13
     topic_id: bytes  # empty before
     parts: list[ProducePart]
-    title: memoryview  # name or id as they lie in the request, for the answer
+    title: Buffer  # name or id as they lie in the request, for the answer
 
 
 class ProduceRequest:
@@ -179,7 +180,7 @@ def encode_produce(
         if len(results) == 1 and results[0].error_message is None and results[0].leader is None:
             result = _RESULT_5.pack(*results[0][:5])
             return b"".join((b"\2", topic.title, b"\2", result, _PLAIN_END.pack(1, throttle_ms)))
-    out: list[bytes | memoryview] = [count_of(len(topics), flexible=flexible)]
+    out: list[Buffer] = [count_of(len(topics), flexible=flexible)]
     for topic, results in topics:
         out += (topic.title, count_of(len(results), flexible=flexible))
         out += [_encode_result(version, result) for result in results]

@@ -1,0 +1,82 @@
+"""Compiles the hot modules, if asked to: `QUORUMLOG_COMPILE=1` with mypy beside setuptools.
+
+All else is in pyproject.toml. mypyc makes one C library of the modules below, by their types; each
+stays as it is beside it, and is what runs where nothing was compiled. In an editable install an
+edit must count at once, so nothing is compiled there; `make compiled` builds beside the checkout.
+"""
+
+import os
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+PACKAGE = ".pkg/quorumlog/"
+
+MODULES = [
+    "metrics/instruments",
+    "runtime/byte_network",
+    "runtime/files",
+    "records/batch",
+    "storage/appending/acceptance",
+    "storage/appending/appends",
+    "storage/appending/ingest",
+    "storage/log",
+    "storage/origin",
+    "storage/producers/states",
+    "storage/segments/epochs",
+    "storage/segments/flushes",
+    "storage/segments/index",
+    "storage/segments/segment",
+    "storage/segments/segments",
+    "storage/shell/admission",
+    "storage/shell/channel",
+    "storage/shell/free_space",
+    "storage/shell/writer",
+    "broker/partition/following",
+    "broker/partition/leading",
+    "broker/partition/partition",
+    "broker/partition/states",
+    "broker/partition/waits",
+    "broker/shell/appends",
+    "broker/shell/direct",
+    "broker/shell/figures",
+    "broker/shell/replica",
+    "broker/shell/replicas",
+    "wire/kafka/api",
+    "wire/kafka/apis/fetch",
+    "wire/kafka/apis/produce",
+    "wire/kafka/charging",
+    "wire/kafka/connection",
+    "wire/kafka/deadlines",
+    "wire/kafka/figures",
+    "wire/kafka/frames",
+    "wire/kafka/headers",
+    "wire/kafka/hot/codes",
+    "wire/kafka/hot/fetch",
+    "wire/kafka/hot/leaders",
+    "wire/kafka/hot/primitives",
+    "wire/kafka/hot/produce",
+    "wire/kafka/large_answers",
+    "wire/kafka/memory",
+    "wire/kafka/request",
+]
+
+
+class BuildExtensions(build_ext):
+    """The record codec, and the hot modules where they are wanted."""
+
+    def finalize_options(self) -> None:
+        """Find what is to be built."""
+        is_asked = os.environ.get("QUORUMLOG_COMPILE") == "1"
+        if is_asked and not (self.inplace or self.editable_mode):
+            from mypyc.build import mypycify
+
+            paths = [f"{PACKAGE}{name}.py" for name in MODULES]
+            options = ["--config-file=", "--ignore-missing-imports"]
+            self.distribution.ext_modules += mypycify(
+                [*options, *paths], opt_level="2", debug_level="0", group_name="quorumlog"
+            )
+        super().finalize_options()
+
+
+setup(cmdclass={"build_ext": BuildExtensions})
