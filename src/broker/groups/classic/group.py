@@ -125,7 +125,14 @@ class ClassicGroupMachine:
         """By member id, what each offers (an upgrade takes it along)."""
         raise NotImplementedError
 
-    def rebalance(self, now_ms: int, reason: str) -> Decision:
+    def take_over(self, now_ms: int) -> Decision:
+        """All is loaded: every member has its whole session from now; too many of them rebalance.
+
+        Call it once, when the coordinator begins to answer.
+        """
+        raise NotImplementedError
+
+    def rebalance(self, now_ms: int) -> Decision:
         """Make the members join again (after a downgrade)."""
         raise NotImplementedError
 
