@@ -118,3 +118,5 @@ class Api:
     # waited for before `begin`, None: nothing
     begins_in_order: bool = False  # `begin` gives the request its place, so that the next one of
     # its kind may begin while it waits for its answer
+    waits_for_others: bool = False  # for minutes maybe, until other clients have asked too: it
+    # holds no memory meanwhile, and no stop up

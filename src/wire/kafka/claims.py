@@ -2,10 +2,10 @@
 
 The reader of the schemas believes every length: an array that claims two thousand million elements
 has it ask for the memory of that many, which ends the process. So a request is walked along its
-schema first. Its lengths must lie within the frame, arrays may have a million elements together,
-and lists of tagged fields ten thousand (the bounds of the field's own brokers, which take them for
-each array alone). Tagged fields that a schema does not know are legal (KIP-482), but not for its
-reader: the walk notes where they stand, and they are cut out.
+schema first. Its lengths must lie within the frame, a text may have 32,767 bytes, arrays may have a
+million elements together, and lists of tagged fields ten thousand (the bounds of the field's own
+brokers, which take them for each array alone). Tagged fields that a schema does not know are legal
+(KIP-482), but not for its reader: the walk notes where they stand, and they are cut out.
 """
 
 import typing
@@ -19,6 +19,7 @@ from .shapes import without_none
 
 ELEMENTS_MAX: Final = 1_000_000  # of all arrays of a request together
 TAGS_MAX: Final = 10_000  # tagged fields of one list
+TEXT_BYTES_MAX: Final = 32_767  # what lengths of the old kind can say
 
 _INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")
@@ -164,9 +165,9 @@ def _one(kind: Any, kafka_type: str, *, flexible: bool, is_optional: bool) -> St
     if size is not None:
         return _fixed(size)
     assert kafka_type in ("string", "bytes", "records"), f"fields of type {kafka_type}"
-    if flexible:
-        return _COMPACT
-    return _SHORT if kafka_type == "string" else _LONG
+    if kafka_type == "string":
+        return _COMPACT_TEXT if flexible else _SHORT
+    return _COMPACT if flexible else _LONG
 
 
 def _fixed(size: int) -> Step:
@@ -251,9 +252,19 @@ def _compact(walk: Walk, at: int) -> int:
     return walk.past(behind, max(size - 1, 0))
 
 
+def _compact_text(walk: Walk, at: int) -> int:
+    size, behind = walk.varint(at)
+    if size - 1 > TEXT_BYTES_MAX:  # no answer of an older version could say it again
+        raise InvalidRequest(
+            f"the text at byte {at} has {size - 1} bytes; give at most {TEXT_BYTES_MAX}"
+        )
+    return walk.past(behind, max(size - 1, 0))
+
+
 _SHORT: Final = Step(_short_string, 2)
 _LONG: Final = Step(_long_bytes, 4)
 _COMPACT: Final = Step(_compact, 1)
+_COMPACT_TEXT: Final = Step(_compact_text, 1)
 
 
 def _tags(known: dict[int, Step]) -> Step:

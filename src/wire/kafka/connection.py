@@ -217,8 +217,11 @@ class KafkaConnection:
     def _ends_here(self) -> bool:
         """Whether everything has been answered that will be, and this is the end."""
         if self._is_closing:
-            # Who waits for records loses nothing by asking another broker for them.
-            if all(request.api.key == FETCH for request in self._under_way):
+            # Who waits for records, or for others, loses nothing by asking another broker.
+            if all(
+                request.api.key == FETCH or request.api.waits_for_others
+                for request in self._under_way
+            ):
                 self._end(self._end_reason)
         elif self._invalid is not None and not self._waiting and not self._under_way:
             self._end(INVALID, self._invalid)
@@ -371,7 +374,16 @@ class KafkaConnection:
     async def _answer_of(self, request: Request) -> Answer:
         if request.body is None and not request.is_unreadable:  # the hot path has not read it
             request.body = await self._body(request)
+            if request.api.waits_for_others:
+                self._let_go(request)
         return await request.api.handle(self._server.door, request)
+
+    def _let_go(self, request: Request) -> None:
+        """Hold nothing for a request that was read and may wait for long: what it says is its
+        handler's now, who bounds that."""
+        request.frame = memoryview(b"")
+        held, request.held = request.held, 0
+        self._server.memory.give(held)
 
     def _read(self, request: Request) -> Any:
         read = request.api.read
