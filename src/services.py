@@ -8,6 +8,7 @@ from .proto import (
     controller_pb2,
     groups_pb2,
     log_pb2,
+    mirror_pb2,
     quorum_pb2,
     raft_pb2,
     replica_pb2,
@@ -180,6 +181,12 @@ CONTROLLER_ALTER_PARTITIONS = Method(
     "/quorumlog.v1.Controller/AlterPartitions",
     controller_pb2.AlterPartitionsRequest,
     controller_pb2.AlterPartitionsResponse,
+)
+
+MIRROR_APPEND = Method(
+    "/quorumlog.v1.Mirror/Append",
+    mirror_pb2.MirrorAppendRequest,
+    mirror_pb2.MirrorAppendResponse,
 )
 
 QUORUM_DESCRIBE = Method(

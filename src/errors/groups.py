@@ -139,3 +139,13 @@ class InvalidPattern(
     QuorumlogError, code=128, name="INVALID_REGULAR_EXPRESSION", status="INVALID_ARGUMENT"
 ):
     """The pattern of topics is no regular expression of RE2."""
+
+
+class PollTooLate(QuorumlogError, name="POLL_TOO_LATE", status="ABORTED"):
+    """A consumer of a group was not polled for `max_poll_interval_ms` and has left the group. Poll
+    again to join again; what was not committed is read again, maybe by others."""
+
+
+class NoCommittedOffset(QuorumlogError, name="NO_COMMITTED_OFFSET", status="FAILED_PRECONDITION"):
+    """The group has stored nothing for a partition, and the consumer has no rule where to begin.
+    Seek, or give `start`."""

@@ -46,9 +46,11 @@ from .groups import (
     InvalidPattern,
     InvalidSessionTimeout,
     MemberIdRequired,
+    NoCommittedOffset,
     NonEmptyGroup,
     NotCoordinator,
     OffsetNoteTooLarge,
+    PollTooLate,
     RebalanceInProgress,
     StaleMemberEpoch,
     UnknownMember,
@@ -56,6 +58,7 @@ from .groups import (
     UnstableOffsetCommit,
     UnsupportedAssignor,
 )
+from .mirroring import MirrorDiverged, MirrorOutOfPlace, MirrorTopic, NotMirror
 from .network import (
     AddressInUse,
     Lost,
@@ -168,6 +171,12 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     UnsupportedAssignor,
     StaleMemberEpoch,
     InvalidPattern,
+    PollTooLate,
+    NoCommittedOffset,
+    MirrorTopic,
+    NotMirror,
+    MirrorOutOfPlace,
+    MirrorDiverged,
     StorageError,
     DiskFull,
     DirectoryInUse,

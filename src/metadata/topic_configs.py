@@ -4,6 +4,7 @@ Validation, effective values, the documentation and what the tools list all come
 travel and are kept as text, in the canonical form that `check_config` returns.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,11 @@ BATCH_BYTES_MAX: Final = 64 << 20  # a larger one would be stored, and no answer
 TEXT_MAX: Final = 249
 """Characters of a config's name or value: what is longer is refused unread."""
 
+MIRROR_SOURCE: Final = "mirror.source"
+"""Of a mirror topic: what it is a copy of."""
+
+_SOURCE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,120}(/[A-Za-z0-9_-]{1,60})?\Z")
+
 
 class ConfigType(StrEnum):
     """How a value is written."""
@@ -27,6 +33,7 @@ class ConfigType(StrEnum):
     FRACTION = "number from 0 to 1"
     CHOICE = "one of a list"
     SWITCH = "true or false"
+    TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,8 @@ class TopicConfig:
                 return " or ".join(self.choices)
             case ConfigType.SWITCH:
                 return "true or false"
+            case ConfigType.TEXT:
+                return self.unit
 
 
 def _whole(
@@ -228,6 +237,16 @@ _ROWS: Final = (
         low=1,
         high=INT32_MAX,
     ),
+    TopicConfig(
+        name=MIRROR_SOURCE,
+        type=ConfigType.TEXT,
+        default="",
+        doc="The cluster, and the id of the topic there, that this topic is a copy of: only"
+        " `quorumlog mirror` writes it then, at the offsets of its source. Set when the topic is"
+        " created, taken away by `quorumlog mirror promote`, and never changed.",
+        unit="a cluster id, or CLUSTER/TOPIC-ID",
+        field_name=None,
+    ),
     _choice(
         "record.validation",
         "full",
@@ -315,6 +334,10 @@ def check_row(row: TopicConfig, value: str) -> str:
             if text.lower() not in ("true", "false"):
                 raise InvalidConfig(f"{name} is {text!r}; give {row.takes}")
             return text.lower()
+        case ConfigType.TEXT:
+            if not _SOURCE.match(text):
+                raise InvalidConfig(f"{name} is {text!r}; give {row.takes}")
+            return text
 
 
 def known_config(name: str) -> TopicConfig:

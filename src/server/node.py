@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
+from ..broker.shell.mirroring import Mirroring
 from ..broker.shell.producer_ids import ProducerIds
 from ..broker.shell.replicas import ReplicaManager
 from ..broker.shell.replication.fetcher import ReplicationConfig
@@ -36,7 +37,14 @@ from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, Origin
 from ..storage import DirectoryConfig
 from ..storage.shell.directory import Directory
-from ..wire.grpc import AdminService, LogLimits, LogService, NodeSetting, TransactionsService
+from ..wire.grpc import (
+    AdminService,
+    LogLimits,
+    LogService,
+    MirrorService,
+    NodeSetting,
+    TransactionsService,
+)
 from .config import NodeConfig, settings
 from .formatting import format_directory, is_formatted
 from .kafka_door import advertised_kafka, open_kafka
@@ -247,6 +255,8 @@ class Node:
         producer_ids = ProducerIds(self._runtime.clock)
         transactions = TransactionsService(self._runtime, producer_ids)
         admin = self._admin(directory, publisher, replicas)
+        mirroring = Mirroring(self._runtime.clock, directory, replicas.replica_of)
+        mirror = MirrorService(self._runtime, mirroring, publisher)
         followers = ReplicaService(replicas)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
@@ -256,6 +266,7 @@ class Node:
                 **log.handlers(),
                 **admin.handlers(),
                 **transactions.handlers(),
+                **mirror.handlers(),
                 **followers.handlers(),
                 **member.quorum.handlers(),
             },

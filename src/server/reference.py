@@ -81,6 +81,8 @@ def _cluster_row(row: TopicConfig) -> tuple[str, str, str, str]:
 
 def _topic_row(row: TopicConfig) -> tuple[str, str, str, str, str]:
     default = _code(row.default) if row.default else "see there"
+    if row.type is ConfigType.TEXT:
+        default = "none"
     if row.type is ConfigType.WHOLE and row.default:
         default = _number(int(row.default), row.unit)
     doc = row.doc if row.field_name is not None else f"{row.doc} Kafka has none."
@@ -98,6 +100,8 @@ def _topic_takes(row: TopicConfig) -> Iterator[str]:
             yield _codes(row.choices)
         case ConfigType.SWITCH:
             yield _codes(("true", "false"))
+        case ConfigType.TEXT:
+            yield row.unit
 
 
 def _range(low: int | None, high: int | None) -> str:

@@ -76,6 +76,7 @@ class LogConfig:
     min_compaction_lag_ms: int = 0  # min.compaction.lag.ms: younger records are left alone
     max_compaction_lag_ms: int = 2**63 - 1  # max.compaction.lag.ms: older dirt is cleaned anyway
     file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: files stay `.deleted` so long
+    mirror_source: str = ""  # mirror.source: of which log this is a copy; empty: of none
 
     def __post_init__(self) -> None:
         require("segment.bytes", self.segment_bytes, 61, SEGMENT_BYTES_MAX)
@@ -146,6 +147,7 @@ class LogConfig:
             max_compaction_lag_ms=whole(
                 configs, "max.compaction.lag.ms", default.max_compaction_lag_ms
             ),
+            mirror_source=configs.get("mirror.source", ""),
             file_delete_delay_ms=whole(
                 configs, "file.delete.delay.ms", default.file_delete_delay_ms
             ),

@@ -21,8 +21,10 @@ from typing import Any
 
 from ...errors import (
     FencedLeaderEpoch,
+    MirrorTopic,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    NotMirror,
     OffsetNotAvailable,
     Overloaded,
     QuorumlogError,
@@ -211,14 +213,24 @@ class Partition:
             return None
         return self.leadership.nearest(rack, offset)
 
-    def admit(self, acks: Acks, leader_epoch: int | None, *, lapsed: bool = False) -> LeaderState:
-        """Say that an append may begin; raises what `check_leader` raises, NotEnoughReplicas or
-        Overloaded, and then nothing may be stored.
+    def admit(
+        self,
+        acks: Acks,
+        leader_epoch: int | None,
+        *,
+        lapsed: bool = False,
+        is_mirrored: bool = False,
+    ) -> LeaderState:
+        """Say that an append may begin; raises what `check_leader` raises, NotEnoughReplicas,
+        Overloaded, MirrorTopic for a producer (or NotMirror for a mirror, `is_mirrored`), and then
+        nothing may be stored.
 
         `lapsed`: the node has not heard from the controllers for a session time-out. Another may
         lead by now, so only what cannot be acknowledged without the in-sync replicas is taken.
         """
         state = self.check_leader(leader_epoch)
+        if bool(state.mirrors) is not is_mirrored:
+            raise self._mirrored_otherwise(state)
         if lapsed and acks is not Acks.ALL:
             raise NotLeaderOrFollower(
                 "this node has lost its controllers, and another may lead; send with acks=all, or "
@@ -393,6 +405,22 @@ class Partition:
         self.high_watermark = Offset(mark)
         return True
 
+    def _mirrored_otherwise(self, state: LeaderState) -> QuorumlogError:
+        if state.mirrors:
+            return MirrorTopic(
+                f"this topic mirrors one of cluster {state.mirrors.partition('/')[0]}, and only"
+                f" `quorumlog mirror` writes it: write there, or end the mirroring by `quorumlog"
+                f" mirror promote {self.topic}`",
+                topic=self.topic,
+                partition=self.index,
+            )
+        return NotMirror(
+            "this topic is no mirror, or not any more: it was promoted, or made by somebody else;"
+            " nothing is copied into it",
+            topic=self.topic,
+            partition=self.index,
+        )
+
     def truncated(self, log_end_offset: Offset) -> None:
         """The own log was cut, and ends there. Below the high watermark only what an unclean
         election gave up is cut; the mark follows."""
@@ -438,4 +466,5 @@ def _newer(present: LeaderState, state: LeaderState) -> LeaderState:
         counts_flushed=state.counts_flushed,
         replicas=state.replicas,
         recovering=present.recovering,
+        mirrors=state.mirrors,
     )

@@ -40,6 +40,7 @@ class LeaderState:
     counts_flushed: bool  # flush.policy=fsync: ends are flushed ends
     replicas: tuple[NodeId, ...] = ()  # the assignment, the preferred leader first
     recovering: bool = False  # elected with possible loss: nobody joins before it says otherwise
+    mirrors: str = ""  # mirror.source: only a mirror writes here; empty: anybody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

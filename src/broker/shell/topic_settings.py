@@ -40,6 +40,7 @@ def leader_state(state: PartitionImage, min_isr: int, config: LogConfig) -> Lead
         counts_flushed=config.flush_policy is FlushPolicy.FSYNC,
         replicas=state.replicas,
         recovering=state.recovering,
+        mirrors=config.mirror_source,
     )
 
 

@@ -5,7 +5,7 @@ What a config means for leaders and in-sync replicas is decided with it, in the 
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ...errors import InvalidRequest, UnknownTopicOrPartition
+from ...errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from ...ids import NodeId
 from ...proto import metadata_records_pb2 as pb
 from ..cluster_configs import check_cluster_changes, known_cluster_config
@@ -17,9 +17,9 @@ from ..commands import (
     Reply,
 )
 from ..decision import AnyDecision, Decision
-from ..image import MetadataImage
+from ..image import MetadataImage, TopicImage
 from ..replaying import replay_batch
-from ..topic_configs import TopicConfig, changed_list, check_changes, known_config
+from ..topic_configs import MIRROR_SOURCE, TopicConfig, changed_list, check_changes, known_config
 from .elections import on_leaderless, on_topic_configs
 from .steps import Walk, decision_of
 from .topics import replicas_of
@@ -30,11 +30,13 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> AnyDecision:
     topic = image.topic(command.topic)
     if topic is None:
         raise UnknownTopicOrPartition("there is no such topic", topic=command.topic)
-    changes = check_changes(
-        _wanted(command, topic.configs, known_config),
-        topic.configs,
-        replication_factor=topic.replication_factor,
-    )
+    wanted = _wanted(command, topic.configs, known_config)
+    if command.replace:  # who lists what it knows of must not promote a mirror by what it does not
+        wanted = [
+            each for each in wanted if each[0] != MIRROR_SOURCE or MIRROR_SOURCE in _named(command)
+        ]
+    changes = check_changes(wanted, topic.configs, replication_factor=topic.replication_factor)
+    _check_source(topic, changes)
     records = tuple(
         pb.MetadataRecord(
             topic_config=pb.TopicConfigRecord(topic_id=topic.id, name=name, value=value)
@@ -102,6 +104,22 @@ def _wanted(
         named = {name for name, _ in wanted}
         wanted.extend((name, None) for name in present if name not in named)
     return wanted
+
+
+def _named(command: AlterConfigs) -> set[str]:
+    return {name for name, _ in command.changes}
+
+
+def _check_source(topic: TopicImage, changes: Mapping[str, str | None]) -> None:
+    """Raise InvalidConfig where a change would make a mirror of a topic, or of another source."""
+    source = changes.get(MIRROR_SOURCE)
+    if source is None or source == topic.configs.get(MIRROR_SOURCE):
+        return
+    raise InvalidConfig(
+        f"{MIRROR_SOURCE} is set when a topic is created, and only taken away: its records are not"
+        " those of another topic; delete the topic and let `quorumlog mirror` create it",
+        topic=topic.name,
+    )
 
 
 def _active_brokers(image: MetadataImage) -> Iterator[NodeId]:

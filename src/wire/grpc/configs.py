@@ -104,6 +104,8 @@ def _described(
             entry.choices.extend(row.choices)
         case ConfigType.SWITCH:
             entry.choices.extend(("false", "true"))
+        case ConfigType.TEXT:
+            pass  # the unit says what it takes
     return entry
 
 

@@ -1,0 +1,210 @@
+"""Appending another cluster's batches at their offsets, past no check."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorumlog.broker import Acks
+from quorumlog.broker.shell.mirroring import Mirroring, MirrorOutcome, MirrorSpec, has_gap
+from quorumlog.errors import (
+    CorruptionError,
+    InvalidRecord,
+    MirrorOutOfPlace,
+    MirrorTopic,
+    NotMirror,
+)
+from quorumlog.proto import metadata_records_pb2 as pb
+from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimNode
+
+from .test_replicas import Broker, T, broker, simulate, topic
+
+SOURCE = "cluster-a/topic-id"
+
+
+def batch(*offsets: int, epoch: int = 7) -> bytes:
+    """A batch of a source, of epoch 7 there, of offsets in a row."""
+    first = offsets[0]
+    records = [Record(offset, 1000 + offset, b"k", b"v%d" % offset) for offset in offsets]
+    return encode_batch(records, base_offset=first, leader_epoch=epoch)
+
+
+def mirror(*, source: str = SOURCE) -> list[pb.MetadataRecord]:
+    return topic("t", T, mirror_source=source)
+
+
+def promotion() -> pb.MetadataRecord:
+    return pb.MetadataRecord(
+        topic_config=pb.TopicConfigRecord(topic_id=T, name="mirror.source", value=None)
+    )
+
+
+async def copy(
+    b: Broker, records: bytes = b"", *, end: int = 0, source: str = SOURCE
+) -> MirrorOutcome:
+    mirroring = Mirroring(b.runtime.clock, b.directory, b.replicas.replica_of)
+    spec = MirrorSpec(topic="t", partition=0, source=source, log_end_offset=end, records=records)
+    return await mirroring.append(spec, b.runtime.clock.now_ms() + 10_000)
+
+
+async def stored(b: Broker, offset: int = 0) -> list[tuple[int, bytes | None]]:
+    found: list[tuple[int, bytes | None]] = []
+    while True:
+        (outcome,) = await b.fetch(offset=offset)
+        assert outcome.error is None, outcome
+        if not outcome.records:
+            return found
+        found += [(record.offset, record.value) for record in decode_all(outcome.records)]
+        offset = outcome.next_offset
+
+
+def test_a_copy_has_its_sources_offsets_and_this_leaders_epoch() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*mirror())
+            outcome = await copy(b, batch(0, 1) + batch(2))
+            assert (outcome.error, outcome.log_end_offset, outcome.high_watermark) == (None, 3, 3)
+            assert await stored(b) == [(0, b"v0"), (1, b"v1"), (2, b"v2")]
+            (outcome_read,) = await b.fetch()
+            assert {header.leader_epoch for _, header in iterate_batches(outcome_read.records)} == {
+                0
+            }
+
+    simulate(main)
+
+
+def test_producers_are_refused_until_the_promotion_and_mirrors_after_it() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*mirror())
+            await copy(b, batch(0))
+            for acks in Acks:
+                with pytest.raises(MirrorTopic, match="quorumlog mirror promote t"):
+                    await b.append(b"mine", acks=acks)
+            with pytest.raises(MirrorTopic):
+                b.replicas.submit_nowait("t", 0, encode_batch([Record(0, 1, None, b"x")]), Acks.ALL)
+            b.apply(promotion())
+            assert await b.append(b"mine") == 1
+            outcome = await copy(b, batch(2), end=2)
+            assert isinstance(outcome.error, NotMirror)
+            assert await stored(b) == [(0, b"v0"), (1, b"mine")]
+
+    simulate(main)
+
+
+def test_a_topic_that_is_no_mirror_or_one_of_another_source_takes_no_copies() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*mirror(source="cluster-b"))
+            outcome = await copy(b, batch(0))
+            assert isinstance(outcome.error, NotMirror)
+            assert "cluster-b, not cluster-a" in str(outcome.error)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("end", [0, 1, 3, 100])
+def test_batches_for_another_end_are_refused_and_told_where_it_is(end: int) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*mirror())
+            await copy(b, batch(0, 1))
+            outcome = await copy(b, batch(end), end=end)
+            assert isinstance(outcome.error, MirrorOutOfPlace)
+            assert outcome.log_end_offset == 2
+            assert await stored(b) == [(0, b"v0"), (1, b"v1")]
+
+    simulate(main)
+
+
+def test_gaps_of_the_source_stay_and_are_no_damage_after_a_crash() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*mirror())
+            await copy(b, batch(5))
+            await copy(b, batch(100) + batch(107) + batch(1_000), end=6)
+            log = b.replicas.replica_of("t", 0).log
+            assert log.was_compacted
+            assert log.gaps_below is not None, "the folder says so"
+            kept = await stored(b)
+            assert kept == [(5, b"v5"), (100, b"v100"), (107, b"v107"), (1_000, b"v1000")]
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        batch(3) + batch(3),
+        batch(3) + batch(1),
+        encode_batch([Record(0, 1, None, b"x")], producer_id=4, producer_epoch=0, base_sequence=0),
+    ],
+)
+def test_what_no_mirror_sends_is_refused(bad: bytes) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*mirror())
+            outcome = await copy(b, bad)
+            assert isinstance(outcome.error, InvalidRecord)
+            assert (outcome.log_end_offset, await stored(b)) == (0, [])
+
+    simulate(main)
+
+
+def test_a_batch_that_was_damaged_on_its_way_is_refused() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*mirror())
+            torn = bytearray(batch(0))
+            torn[-1] ^= 1
+            outcome = await copy(b, bytes(torn))
+            assert isinstance(outcome.error, CorruptionError)
+            outcome = await copy(b, batch(0)[:-1])
+            assert isinstance(outcome.error, CorruptionError)
+            assert outcome.log_end_offset == 0
+
+    simulate(main)
+
+
+Steps = Sequence[tuple[int, int, int]]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(-3, 3)), min_size=1, max_size=12
+    )
+)
+def test_whatever_is_sent_twice_late_or_early_the_copy_is_the_source(steps: Steps) -> None:
+    """Each step: a gap before a batch of some records, and how wrong the sender is of the end."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*mirror())
+            source: list[tuple[int, bytes | None]] = []
+            end = 0
+            for gap, count, wrong in steps:
+                offsets = range(end + gap, end + gap + count)
+                said = max(0, end + wrong)
+                outcome = await copy(b, batch(*offsets), end=said)
+                if said != end:
+                    assert outcome.error is not None
+                    assert outcome.log_end_offset == end
+                    outcome = await copy(b, batch(*offsets), end=outcome.log_end_offset)
+                assert outcome.error is None
+                source += [(offset, b"v%d" % offset) for offset in offsets]
+                end = offsets[-1] + 1
+                again = await copy(b, batch(*offsets), end=end)
+                assert isinstance(again.error, InvalidRecord | MirrorOutOfPlace)
+                assert again.log_end_offset == outcome.log_end_offset == end
+            assert await stored(b) == source
+
+    simulate(main)
+
+
+def test_a_gap_is_seen_before_and_between_batches_and_within_none() -> None:
+    assert not has_gap(batch(4, 5) + batch(6), 4)
+    assert has_gap(batch(4), 3)
+    assert has_gap(batch(4) + batch(6), 4)

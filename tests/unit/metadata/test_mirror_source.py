@@ -1,0 +1,56 @@
+"""What makes a topic a mirror, and what ends it."""
+
+import pytest
+
+from quorumlog.errors import InvalidConfig
+from quorumlog.metadata import AlterConfigs
+
+from .cluster import Cluster
+
+SOURCE = "mirror.source"
+
+
+@pytest.fixture
+def mirror(cluster: Cluster) -> Cluster:
+    cluster.start(1)
+    cluster.create("t", replication_factor=1, configs=((SOURCE, "c-1/t-1"), ("retention.ms", "7")))
+    return cluster
+
+
+def alter(cluster: Cluster, *changes: tuple[str, str | None], replace: bool = False) -> None:
+    cluster.do(AlterConfigs(topic="t", changes=changes, replace=replace))
+
+
+def source(cluster: Cluster) -> str | None:
+    return cluster.topic("t").configs.get(SOURCE)
+
+
+def test_a_mirror_is_promoted_by_taking_its_source_away_and_no_mirror_again(
+    mirror: Cluster,
+) -> None:
+    alter(mirror, (SOURCE, "c-1/t-1"))
+    assert source(mirror) == "c-1/t-1", "a repeat is none"
+    alter(mirror, (SOURCE, None))
+    assert source(mirror) is None
+    with pytest.raises(InvalidConfig, match="set when a topic is created"):
+        alter(mirror, (SOURCE, "c-1/t-1"))
+
+
+def test_a_mirror_is_never_one_of_another_source(mirror: Cluster) -> None:
+    with pytest.raises(InvalidConfig, match="set when a topic is created"):
+        alter(mirror, (SOURCE, "c-2/t-1"))
+    assert source(mirror) == "c-1/t-1"
+
+
+def test_who_replaces_all_configs_does_not_promote_by_leaving_the_source_out(
+    mirror: Cluster,
+) -> None:
+    alter(mirror, ("segment.ms", "9"), replace=True)
+    assert dict(mirror.topic("t").configs) == {SOURCE: "c-1/t-1", "segment.ms": "9"}
+
+
+@pytest.mark.parametrize("text", ["", "two words", "a/b/c", "x" * 121, "c-1/"])
+def test_what_names_no_cluster_is_refused(cluster: Cluster, text: str) -> None:
+    cluster.start(1)
+    with pytest.raises(InvalidConfig, match="give a cluster id"):
+        cluster.create("t", replication_factor=1, configs=((SOURCE, text),))
