@@ -1,0 +1,35 @@
+"""The topics of a consumer's subscription: the coordinator reads no more of it.
+
+All versions of ConsumerProtocolSubscription begin alike: version int16, count of topics int32,
+each topic a string behind its length int16; big-endian. What stands behind is not looked at.
+"""
+
+from struct import Struct
+from typing import Final
+
+HEAD: Final = Struct(">hi")  # version, count of topics
+LENGTH: Final = Struct(">h")
+
+
+def topics_of(subscription: bytes) -> frozenset[str] | None:
+    """The topics; None: the bytes are no subscription."""
+    if len(subscription) < HEAD.size:
+        return None
+    version, count = HEAD.unpack_from(subscription)
+    position = HEAD.size
+    if version < 0 or not 0 <= count <= (len(subscription) - position) // LENGTH.size:
+        return None
+    topics = set()
+    for _ in range(count):
+        if position + LENGTH.size > len(subscription):
+            return None
+        (length,) = LENGTH.unpack_from(subscription, position)
+        position += LENGTH.size
+        if length < 0 or position + length > len(subscription):
+            return None
+        try:
+            topics.add(subscription[position : position + length].decode())
+        except UnicodeDecodeError:
+            return None
+        position += length
+    return frozenset(topics)
