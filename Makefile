@@ -22,6 +22,10 @@ PLAIN_KAFKA := produce fetch hot_path other_leaders throttling delete_records
 PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/clients tests/unit/spark \
   $(PLAIN_WIRE:%=tests/unit/wire/test_%.py) $(PLAIN_KAFKA:%=tests/unit/wire/kafka/test_%.py)
 
+# Run once more on compiled modules: what they are part of, and bytes that are no requests.
+COMPILED_TESTS := tests/unit/wire/kafka tests/unit/storage tests/unit/broker tests/unit/records tests/unit/runtime \
+  tests/property/storage tests/property/records tests/fuzz
+
 # A file's tests stay together; tests/conftest.py puts the files that take long first, so that the workers end together.
 # Three for two cores: at any time some test waits for a process or a time-out.
 WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
@@ -29,7 +33,7 @@ WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # What is written against the consensus core alone.
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup demo test test-plain test-all lint format types proto proto-check docs pictures simulate coverage-core track-record mutate fuzz soak conformance bench dist lock clean
+.PHONY: help setup demo test test-plain test-compiled test-all compiled lint format types proto proto-check docs pictures simulate coverage-core track-record mutate fuzz soak conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -62,6 +66,16 @@ test: setup ## every test but the long ones: what decides a landing
 test-plain: setup ## the tests of the record codec, and the quick ones of what uses it, on the one in plain Python
 	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long" $(WORKERS) $(CODEC_TESTS)
 	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not slow and not long and not spark" $(WORKERS) $(PLAIN_TESTS)
+
+compiled: setup ## the package with its hot modules compiled (minutes), into build/compiled: to run it, PYTHONPATH=build/compiled
+	rm -rf build/compiled build/compiled-parts
+	QUORUMLOG_COMPILE=1 $(BIN)/python setup.py --quiet build --build-lib build/compiled --build-temp build/compiled-parts
+	@PYTHONPATH=build/compiled $(BIN)/python -c "from quorumlog.storage import log; assert not log.__file__.endswith('.py'), log.__file__"
+
+test-compiled: compiled ## the tests of what passes through compiled modules on them, and whole nodes simulated with them
+	PYTHONPATH=build/compiled $(BIN)/pytest -m "not long and not spark and not plain" $(WORKERS) $(COMPILED_TESTS)
+	PYTHONPATH=build/compiled $(BIN)/python -m quorumlog.simulation --level kafka --seeds 3 --twice 1
+	PYTHONPATH=build/compiled $(BIN)/python -m quorumlog.simulation --level broker --seeds 3 --twice 1
 
 test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" $(WORKERS)

@@ -24,6 +24,7 @@ class News:
         self.looked.set()
 
 
+@pytest.mark.plain
 def test_one_append_that_cannot_be_told_leaves_no_other_untold(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -360,6 +360,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.plain
 def test_a_refused_first_append_keeps_no_file_open(tmp_path: Path) -> None:
     config, indexes = LogConfig(), IndexCache(1 << 20)
     state = LogState(segments=[], epochs=EpochCache(), log_start_offset=0, log_end_offset=0)

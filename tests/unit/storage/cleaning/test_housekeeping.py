@@ -479,6 +479,7 @@ def test_where_space_is_short_what_was_removed_is_unlinked_at_once() -> None:
         assert node.exit_error is None, node.exit_error
 
 
+@pytest.mark.plain
 def test_a_log_that_grows_as_fast_as_it_shrinks_keeps_no_other_waiting() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from quorumlog.server.config import settings
 from quorumlog.wire.kafka.apis import APIS
 from quorumlog.wire.kafka.claims import ELEMENTS_MAX, TAGS_MAX
@@ -14,11 +16,13 @@ from quorumlog.wire.kafka.server import PLAIN_REQUEST_BYTES_MAX
 PAGE = (Path(__file__).parents[4] / "docs" / "kafka.md").read_text()
 
 
+@pytest.mark.plain
 def test_the_table_of_requests_is_fresh() -> None:
     assert with_table(PAGE) == PAGE, "run `make docs`"
     assert key_table() in PAGE
 
 
+@pytest.mark.plain
 def test_every_request_has_a_sentence_of_its_own() -> None:
     rows = re.findall(r"^\| (\d+) \| (\w+) \| [\d to]+ \| (.+)\. \|$", key_table(), re.MULTILINE)
     assert [(int(key), name) for key, name, _ in rows] == [(api.key, api.name) for api in APIS]
