@@ -11,8 +11,10 @@ class GroupConfig:
     """Times in milliseconds."""
 
     offsets_partitions: int = 50  # offsets.topic.num.partitions, when the topic is made
+    offsets_replicas: int = 0  # offsets.topic.replication.factor; 0: by the cluster's size
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
     offsets_check_ms: int = 600_000  # offsets.retention.check.interval.ms
+    waits_max: int = 10_000  # requests that wait in one partition
     note_bytes_max: int = 4_096  # offset.metadata.max.bytes
     size_max: int = 10_000  # group.max.size, and group.consumer.max.size
     # Classic groups.
@@ -23,5 +25,6 @@ class GroupConfig:
     consumer_session_ms: int = 45_000  # group.consumer.session.timeout.ms
     consumer_heartbeat_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
     assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors, first: default
+    assignment_interval_ms: int = 1_000  # group.consumer.assignment.interval.ms, of large groups
     pattern_refresh_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
     migration: str = "bidirectional"  # group.consumer.migration.policy: or upgrade, downgrade, off
