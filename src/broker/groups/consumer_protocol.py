@@ -3,15 +3,19 @@
 The coordinator reads them where it needs topics, and speaks them with members of the classic
 protocol in a group of KIP-848. Versions 0 to 3 of ConsumerProtocolSubscription and
 ConsumerProtocolAssignment; a later version is read as 3, as its writer expects. Whole numbers are
-big-endian.
+big-endian; what follows the fields of a version is passed over.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from struct import Struct, error
 from typing import Final
 
 VERSION_MAX: Final = 3
 PROTOCOL_TYPE: Final = "consumer"
+
+_SHORT: Final = Struct(">h")
+_INT: Final = Struct(">i")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +41,136 @@ class Assignment:
 
 def decode_subscription(data: bytes) -> Subscription:
     """Read a subscription; raises ValueError where the bytes are none."""
-    raise NotImplementedError
+    reader = _Reader(data)
+    version = reader.short()
+    if version < 0:
+        raise ValueError(f"{version} is no version of a subscription")
+    topics = tuple(reader.text() for _ in range(reader.count()))
+    user_data = reader.data()
+    owned = reader.partitions() if version >= 1 else {}
+    generation = reader.int() if version >= 2 else -1
+    rack = reader.text_or_none() if version >= 3 else None
+    return Subscription(
+        version=version,
+        topics=topics,
+        user_data=user_data,
+        owned=owned,
+        generation=generation,
+        rack=rack,
+    )
 
 
 def decode_assignment(data: bytes) -> Assignment:
     """Read an assignment; raises ValueError where the bytes are none. No bytes: nothing."""
-    raise NotImplementedError
+    if not data:
+        return Assignment(version=0, partitions={})
+    reader = _Reader(data)
+    version = reader.short()
+    if version < 0:
+        raise ValueError(f"{version} is no version of an assignment")
+    partitions = reader.partitions()
+    return Assignment(version=version, partitions=partitions, user_data=reader.data())
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
     """Bytes of `subscription.version`, at most 3."""
-    raise NotImplementedError
+    version = min(subscription.version, VERSION_MAX)
+    parts = [_SHORT.pack(version), _INT.pack(len(subscription.topics))]
+    parts += map(_text, subscription.topics)
+    parts.append(_data(subscription.user_data))
+    if version >= 1:
+        parts.append(_partitions(subscription.owned))
+    if version >= 2:
+        parts.append(_INT.pack(subscription.generation))
+    if version >= 3:
+        parts.append(_SHORT.pack(-1) if subscription.rack is None else _text(subscription.rack))
+    return b"".join(parts)
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
     """Bytes of `assignment.version`, at most 3."""
-    raise NotImplementedError
+    version = min(assignment.version, VERSION_MAX)
+    return b"".join(
+        (
+            _SHORT.pack(version),
+            _partitions(assignment.partitions),
+            _data(assignment.user_data),
+        )
+    )
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _SHORT.pack(len(data)) + data
+
+
+def _data(data: bytes | None) -> bytes:
+    return _INT.pack(-1) if data is None else _INT.pack(len(data)) + data
+
+
+def _partitions(partitions: Mapping[str, tuple[int, ...]]) -> bytes:
+    parts = [_INT.pack(len(partitions))]
+    for topic, indices in partitions.items():
+        parts.append(_text(topic))
+        parts.append(_INT.pack(len(indices)))
+        parts += map(_INT.pack, indices)
+    return b"".join(parts)
+
+
+class _Reader:
+    """Takes fields from the front; every failure is a ValueError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def short(self) -> int:
+        return self._number(_SHORT)
+
+    def int(self) -> int:
+        return self._number(_INT)
+
+    def count(self) -> int:
+        """How many elements follow: each takes at least 2 bytes."""
+        count = self.int()
+        if not 0 <= count <= (len(self._data) - self._position) // 2:
+            raise ValueError(f"{count} elements in {len(self._data)} bytes")
+        return count
+
+    def text(self) -> str:
+        text = self.text_or_none()
+        if text is None:
+            raise ValueError("a text is missing")
+        return text
+
+    def text_or_none(self) -> str | None:
+        size = self.short()
+        return None if size == -1 else self._take(size).decode()
+
+    def data(self) -> bytes | None:
+        size = self.int()
+        return None if size == -1 else self._take(size)
+
+    def partitions(self) -> dict[str, tuple[int, ...]]:
+        """A topic that comes twice is one."""
+        found: dict[str, tuple[int, ...]] = {}
+        for _ in range(self.count()):
+            topic = self.text()
+            found[topic] = found.get(topic, ()) + tuple(self.int() for _ in range(self.count()))
+        return found
+
+    def _number(self, form: Struct) -> int:
+        try:
+            (number,) = form.unpack_from(self._data, self._position)
+        except error as cut:
+            raise ValueError(f"the bytes end at {len(self._data)}") from cut
+        self._position += form.size
+        return int(number)
+
+    def _take(self, size: int) -> bytes:
+        end = self._position + size
+        if size < 0 or end > len(self._data):
+            raise ValueError(f"{size} bytes at {self._position} of {len(self._data)}")
+        taken = self._data[self._position : end]
+        self._position = end
+        return bytes(taken)
