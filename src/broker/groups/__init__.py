@@ -6,9 +6,7 @@ and says what to store and what to answer (`decision`). The shell (`shell/`) sto
 answer go once everything that it rests on is committed. Two protocols are two faces of a group:
 `classic/`, in which a member shares the partitions out, and `consumer/` (KIP-848), in which the
 coordinator does.
+
+Nothing is imported here: `requests` and `records` take their time, and a broker starts without
+them.
 """
-
-from .decision import Answered, Decision, Failed, Reply, Ticket
-from .requests import GroupRequest
-
-__all__ = ["Answered", "Decision", "Failed", "GroupRequest", "Reply", "Ticket"]

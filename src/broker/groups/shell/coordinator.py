@@ -1,37 +1,224 @@
 """The groups that this broker coordinates: those in the partitions of `__consumer_offsets` that it
-leads."""
+leads.
 
-from typing import TypeVar
+Follows the metadata: a `Term` begins with each leadership and ends with it. What a term needs is
+imported when the first one begins: a broker without groups starts without it.
+"""
 
-from ....ids import NodeId
-from ..requests import GroupListing, GroupRequest
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ....errors import CoordinatorNotAvailable, NotCoordinator, Stopping
+from ....ids import NO_NODE, NodeId
+from ....metadata.delta import ImageDelta
+from ....metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
+from ....runtime import Runtime, Scope
+from ....storage.shell.directory import Directory
+from ...shell.replica import Replica
+from ..config import OFFSETS_TOPIC, GroupConfig
+from .figures import GroupFigures
+from .naming import check_group, partition_of
+from .topic import OffsetsTopic
+
+if TYPE_CHECKING:
+    from ...shell.producer_ids import ControllerRelay
+    from ..requests import GroupListing, GroupRequest
+    from .term import Around, Term
 
 R = TypeVar("R")
+
+_LOG = logging.getLogger("quorumlog.groups")
+
+LOADS_AT_ONCE: Final = 2
 
 
 class GroupCoordinator:
     """What the front doors ask of groups. Belongs to the loop's thread."""
 
-    async def ask(self, request: GroupRequest[R], *, deadline_ms: int) -> R:
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        directory: Directory,
+        config: GroupConfig,
+        *,
+        node_id: NodeId,
+        replica_of: Callable[[str, int], Replica],
+        formed_for: Callable[[], int],
+    ) -> None:
+        """`replica_of` finds what this broker leads; `formed_for` says of how many nodes the
+        cluster was formed, as far as is known."""
+        self.figures = GroupFigures()
+        self._runtime = runtime
+        self._scope = scope
+        self._directory = directory
+        self._config = config
+        self._node_id = node_id
+        self._replica_of = replica_of
+        self._image = EMPTY_IMAGE
+        self._terms: dict[int, Term] = {}
+        self._around: Around | None = None  # made with the first term
+        self._is_closed = False
+        ids = runtime.entropy.stream("offsets topic")
+        self._topic = OffsetsTopic(
+            runtime.clock,
+            config,
+            image=self._present_image,
+            formed_for=formed_for,
+            new_id=lambda: ids.token(16),
+        )
+
+    def attach(self, relay: "ControllerRelay") -> None:
+        """Ask the controller through this session for the topic, where it is missing."""
+        self._topic.attach(relay)
+
+    # --- what is asked ----------------------------------------------------------------------------
+
+    async def ask(self, request: "GroupRequest[R]", *, deadline_ms: int) -> R:
         """Have a request decided and stored; returns its answer once that is committed.
 
         `deadline_ms` is by the runtime's clock. Raises InvalidGroupId; NotCoordinator,
         CoordinatorLoading, CoordinatorNotAvailable (also at the deadline: the outcome is then
         unknown), Overloaded; and what the request is refused with.
         """
-        raise NotImplementedError
+        check_group(request.group)
+        if self._topic.image is None:
+            await self._made(deadline_ms)
+        term = self._terms.get(self.partition_of(request.group))
+        if term is None:
+            raise self._elsewhere(request.group)
+        return await term.ask(request, deadline_ms)
 
     def partition_of(self, group: str) -> int:
-        """Return the partition of `__consumer_offsets` that a group lives in; raises
-        InvalidGroupId, and CoordinatorNotAvailable while there is no such topic."""
-        raise NotImplementedError
+        """Return the partition of `__consumer_offsets` that a group lives in, or will live in;
+        raises InvalidGroupId."""
+        check_group(group)
+        return partition_of(group, self._topic.partitions())
 
     async def coordinator_of(self, group: str, *, deadline_ms: int) -> NodeId:
         """Return the broker that coordinates a group; makes the topic at first use. Raises
         InvalidGroupId, and CoordinatorNotAvailable: nobody does now, ask again."""
-        raise NotImplementedError
+        check_group(group)
+        if self._topic.image is None:
+            await self._made(deadline_ms)
+        leader = self._leader_of(self.partition_of(group))
+        broker = self._image.broker(leader)
+        if leader == NO_NODE or broker is None or broker.fenced:
+            raise CoordinatorNotAvailable(
+                f"nobody leads partition {self.partition_of(group)} of {OFFSETS_TOPIC} now: repeat"
+            )
+        return leader
 
-    def list_groups(self) -> list[GroupListing]:
+    def list_groups(self) -> "list[GroupListing]":
         """Return the groups that this broker coordinates, by ascending name; raises
         CoordinatorLoading while some of them are being read."""
-        raise NotImplementedError
+        found = [line for _, term in sorted(self._terms.items()) for line in term.listings()]
+        return sorted(found, key=lambda line: line.group)
+
+    async def _made(self, deadline_ms: int) -> None:
+        if self._is_closed:
+            raise Stopping("the node is stopping: ask another broker")
+        await self._topic.made(deadline_ms, spawn=self._scope.spawn)
+
+    def _leader_of(self, partition: int) -> NodeId:
+        topic = self._topic.image
+        state = None if topic is None else topic.partitions.get(partition)
+        return NO_NODE if state is None else state.leader
+
+    def _elsewhere(self, group: str) -> NotCoordinator | CoordinatorNotAvailable:
+        partition = self.partition_of(group)
+        leader = self._leader_of(partition)
+        if leader == NO_NODE:
+            return CoordinatorNotAvailable(
+                f"nobody leads partition {partition} of {OFFSETS_TOPIC} now: repeat"
+            )
+        return NotCoordinator(
+            f"node {leader} coordinates group {group}: ask that broker"
+            if leader != self._node_id
+            else f"this broker is about to coordinate group {group}, or stops: repeat"
+        )
+
+    # --- for the metrics --------------------------------------------------------------------------
+
+    def offset_count(self) -> int:
+        """Committed offsets that this broker holds."""
+        shards = [term.shard for term in self._terms.values()]
+        return sum(shard.offset_count for shard in shards if shard is not None)
+
+    def partition_counts(self) -> tuple[int, int]:
+        """Partitions that this broker coordinates, and how many of them it is still reading."""
+        loading = sum(not term.is_loaded for term in self._terms.values())
+        return len(self._terms), loading
+
+    def groups_by_state(self) -> dict[str, int]:
+        """How many groups are in each state, by its name; without those being read."""
+        counts: dict[str, int] = {}
+        for _, term in sorted(self._terms.items()):
+            for line in term.listings() if term.is_loaded else ():
+                counts[line.state] = counts.get(line.state, 0) + 1
+        return counts
+
+    # --- the image --------------------------------------------------------------------------------
+
+    def _present_image(self) -> MetadataImage:
+        return self._image
+
+    def apply(self, delta: ImageDelta) -> None:
+        """Take one step of the metadata, after the replicas have."""
+        self._image = delta.after
+        if self._is_closed:
+            return
+        before, after = delta.before.topic(OFFSETS_TOPIC), delta.after.topic(OFFSETS_TOPIC)
+        if before is not after:
+            self._take(after)
+            self._topic.applied()
+        if self._terms and delta.touched_topics:
+            deleted = delta.deleted_topics()
+            for term in list(self._terms.values()):
+                term.image_changed(delta.after, deleted)
+
+    def _take(self, topic: TopicImage | None) -> None:
+        """Begin and end terms, as the topic now says."""
+        led = {}
+        for index, state in topic.sorted_partitions() if topic is not None else ():
+            if state.leader == self._node_id:
+                led[index] = state.leader_epoch
+        for index, term in list(self._terms.items()):
+            if led.get(index) != term.leader_epoch:
+                del self._terms[index]
+                term.end(
+                    NotCoordinator(
+                        f"another broker coordinates the groups of partition {index} now: look up"
+                        " which, and ask that one"
+                    )
+                )
+        for index, epoch in led.items():
+            if index not in self._terms:
+                term = self._terms[index] = self._new_term(index, epoch)
+                self._scope.spawn(term.run(), name=f"groups of partition {index}")
+
+    def _new_term(self, partition: int, epoch: int) -> "Term":
+        from ....ids import Epoch
+        from .term import Around, Term
+
+        if self._around is None:
+            self._around = Around(
+                clock=self._runtime.clock,
+                entropy=self._runtime.entropy.stream("group members"),
+                directory=self._directory,
+                config=self._config,
+                figures=self.figures,
+                replica_of=self._replica_of,
+                image=self._present_image,
+                loading=asyncio.Semaphore(LOADS_AT_ONCE),
+            )
+        return Term(self._around, partition, Epoch(epoch))
+
+    async def close(self) -> None:
+        """End every term; who waits is told to look for another coordinator."""
+        self._is_closed = True
+        terms, self._terms = self._terms, {}
+        for term in terms.values():
+            term.end(NotCoordinator("this broker stops: look up who coordinates the group"))

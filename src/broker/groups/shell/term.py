@@ -1,0 +1,420 @@
+"""One leadership of one partition of `__consumer_offsets`, as its groups' coordinator.
+
+It loads what is stored, and then decides. Requests of one turn of the loop are decided one after
+another, and what they store goes into the log as one batch; the next turn's waits for that to be
+written, so nothing stands in the log behind a batch that failed. Answers go when all they rest on
+is committed.
+
+Where an append fails nobody knows what of the state is stored: it is thrown away, who waits is told
+to ask again, and everything is read anew.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from ....errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    Overloaded,
+    QuorumlogError,
+)
+from ....ids import Epoch
+from ....metadata.image import MetadataImage, TopicImage
+from ....records import Record, encode_batch
+from ....runtime import Clock, Entropy
+from ....storage import Origin
+from ....storage.shell.directory import Directory
+from ...partition import Acks
+from ...shell.replica import Replica
+from ..config import OFFSETS_TOPIC, GroupConfig
+from ..decision import Answered, Decision, Reply, Ticket
+from ..formats import encode
+from ..records import OffsetCommitted
+from ..requests import (
+    DescribeGroup,
+    FetchOffsets,
+    GroupListing,
+    GroupRequest,
+)
+from ..shard import GroupShard
+from .figures import GroupFigures
+from .loading import stored_records
+from .naming import check_texts
+
+R = TypeVar("R")
+
+_LOG = logging.getLogger("quorumlog.groups")
+
+AGAIN_S: Final = 0.2
+"""After so long what failed is tried again: opening, loading."""
+BATCH_BYTES: Final = 512 << 10
+"""No decision more goes into a batch that is as large."""
+READ_ONLY: Final = (FetchOffsets, DescribeGroup)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What the terms of one broker have in common; the callables never wait."""
+
+    clock: Clock
+    entropy: Entropy
+    directory: Directory
+    config: GroupConfig
+    figures: GroupFigures
+    replica_of: Callable[[str, int], Replica]  # raises NotLeaderOrFollower, ...
+    image: Callable[[], MetadataImage]
+    loading: asyncio.Semaphore  # partitions that are read at once
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What was decided and is not in the log."""
+
+    records: list[Record] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+    size: int = 0
+
+
+class Term:
+    """See the module. A `Watcher` of the replica."""
+
+    def __init__(self, around: Around, partition: int, leader_epoch: Epoch) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self._around = around
+        self._replica: Replica | None = None
+        self._shard: GroupShard | None = None  # None: not loaded
+        self._ended: QuorumlogError | None = None
+        self._wake = asyncio.Event()
+        self._turns: deque[_Turn] = deque()
+        self._is_writing = False
+        self._uncommitted: deque[tuple[int, list[Reply]]] = deque()  # end offset, answers
+        self._tickets: dict[Ticket, asyncio.Future[Any]] = {}
+        self._next_ticket = 0
+        # The wall clock may jump, and members' sessions must not: one look at it a load.
+        self._wall_ahead_ms = 0
+
+    # --- what is asked ----------------------------------------------------------------------------
+
+    async def ask(self, request: GroupRequest[R], deadline_ms: int) -> R:
+        """Decide a request; see `GroupCoordinator.ask`."""
+        shard = self._serving()
+        self._check_room(request)
+        ticket = Ticket(self._next_ticket)
+        self._next_ticket += 1
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._tickets[ticket] = future
+        try:
+            self._take(shard.handle(ticket, request, self._around.image(), self._now_ms()))
+            if future.done():
+                return future.result()
+            left_ms = max(0, deadline_ms - self._around.clock.now_ms())
+            async with asyncio.timeout(left_ms / 1000):
+                return await future
+        except TimeoutError:
+            raise CoordinatorNotAvailable(
+                f"group {request.group} did not answer in time; what was asked may be done or not:"
+                " repeat"
+            ) from None
+        finally:
+            self._tickets.pop(ticket, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # looked at, also where nobody waits any longer
+
+    def _serving(self) -> GroupShard:
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        if self._shard is None:
+            raise CoordinatorLoading(
+                f"the coordinator of partition {self.partition} reads what is stored of its groups:"
+                " repeat after a moment"
+            )
+        return self._shard
+
+    def _check_room(self, request: GroupRequest[Any]) -> None:
+        """Refuse what could not be stored, before anything is decided."""
+        check_texts(request)
+        if len(self._tickets) >= self._around.config.waits_max:
+            raise Overloaded(
+                f"{len(self._tickets)} requests wait for groups of partition {self.partition}, the"
+                f" bound is {self._around.config.waits_max}; wait and repeat"
+            )
+        if not isinstance(request, READ_ONLY):
+            try:
+                self._admit()
+            except QuorumlogError as error:
+                raise CoordinatorNotAvailable(
+                    f"nothing can be stored of groups now: {error.message}"
+                ) from None
+
+    def _admit(self) -> None:
+        """Raise why an append would be refused now."""
+        assert self._replica is not None, "it serves, so it has a replica"
+        self._replica.check()
+        self._replica.partition.admit(Acks.ALL, self.leader_epoch)
+
+    def listings(self) -> list[GroupListing]:
+        """The groups, by ascending name; raises CoordinatorLoading."""
+        return self._serving().listings()
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it answers."""
+        return self._shard is not None and self._ended is None
+
+    @property
+    def shard(self) -> GroupShard | None:
+        """What it holds, for who looks at figures; None: not loaded."""
+        return self._shard
+
+    def image_changed(self, image: MetadataImage, deleted: Iterable[TopicImage]) -> None:
+        """The cluster has changed, and these topics are gone."""
+        if self._shard is not None and self._ended is None:
+            self._take(self._shard.image_changed(image, self._now_ms(), deleted=deleted))
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    def _take(self, decision: Decision) -> None:
+        """Have a decision stored, and its answers go after that."""
+        if not decision.records and not decision.replies:
+            self._wake.set()  # a deadline may have come nearer
+            return
+        if not decision.records and not self._turns and not self._is_writing:
+            if self._uncommitted:
+                self._uncommitted[-1][1].extend(decision.replies)
+            else:
+                self._answer(decision.replies)
+            self._wake.set()
+            return
+        if not self._turns or self._turns[-1].size >= BATCH_BYTES:
+            self._turns.append(_Turn())
+        turn = self._turns[-1]
+        now_ms = self._now_ms()
+        for record in decision.records:
+            key, value = encode(record)
+            turn.records.append(Record(0, now_ms, key, value))
+            turn.size += len(key) + (0 if value is None else len(value))
+        turn.replies += decision.replies
+        self._around.figures.decided(
+            sum(isinstance(record, OffsetCommitted) for record in decision.records)
+        )
+        self._wake.set()
+
+    def _answer(self, replies: Iterable[Reply]) -> None:
+        for reply in replies:
+            future = self._tickets.pop(reply.ticket, None)
+            if future is None or future.done():
+                continue  # its caller is gone
+            if isinstance(reply, Answered):
+                future.set_result(reply.outcome)
+            else:
+                future.set_exception(reply.error)
+
+    def _now_ms(self) -> int:
+        return self._around.clock.now_ms() + self._wall_ahead_ms
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Load, and then decide and write, until the leadership goes."""
+        try:
+            while self._ended is None:
+                try:
+                    await self._open()
+                    await self._load()
+                    await self._serve()
+                except QuorumlogError as error:
+                    self._throw_away(error)
+                    if self._ended is None:
+                        self._wake.clear()
+                        await self._woken(AGAIN_S)
+        finally:
+            self.end(_gone(self.partition))
+            if self._replica is not None:
+                self._replica.watchers.pop(self, None)
+
+    def end(self, error: QuorumlogError) -> None:
+        """The leadership has gone: who waits is told, and nothing more is decided."""
+        if self._ended is None:
+            self._ended = error
+            self._shard = None
+            self._fail(error)
+
+    def _throw_away(self, error: QuorumlogError) -> None:
+        """Forget everything; it is read anew."""
+        was_serving, self._shard = self._shard is not None, None
+        if was_serving and self._ended is None:
+            _LOG.warning("groups.read_anew partition=%d error=%s", self.partition, error)
+            self._around.figures.thrown_away += 1
+        self._fail(
+            CoordinatorNotAvailable(
+                "what was asked could not be stored, and may be or not: repeat"
+                f" ({error.message.rstrip('.')})"
+            )
+        )
+
+    def _fail(self, error: QuorumlogError) -> None:
+        self._turns.clear()
+        self._uncommitted.clear()
+        tickets, self._tickets = self._tickets, {}
+        for future in tickets.values():
+            if not future.done():
+                future.set_exception(error.with_traceback(None))
+        self._wake.set()
+
+    async def _open(self) -> None:
+        """Come to lead: raises NotLeaderOrFollower while the replica does not yet."""
+        replica = self._around.replica_of(OFFSETS_TOPIC, self.partition)
+        await replica.opened()
+        replica.partition.check_leader(self.leader_epoch)
+        self._replica = replica
+        replica.watchers[self] = None
+
+    async def _load(self) -> None:
+        """Read all that is there, once it is committed."""
+        assert self._replica is not None, "it is open"
+        log, clock = self._replica.log, self._around.clock
+        began_ms = clock.now_ms()
+        end_offset = log.log_end_offset
+        while self._replica.partition.high_watermark < end_offset:
+            await self._woken(AGAIN_S)
+            self._check_leading()
+        shard = GroupShard(self._around.config, self._draw)
+        async with self._around.loading:
+            async for record in stored_records(
+                self._around.directory, log, end_offset=end_offset, partition=self.partition
+            ):
+                if record is not None:
+                    shard.replay(record)
+                else:
+                    self._check_leading()
+        self._check_leading()
+        self._wall_ahead_ms = clock.wall_ms() - clock.now_ms()
+        decision = shard.loaded(self._now_ms())
+        self._shard = shard
+        took_ms = clock.now_ms() - began_ms
+        self._around.figures.loaded(took_ms)
+        if end_offset:
+            _LOG.info(
+                "groups.loaded partition=%d leader_epoch=%d records=%d offsets=%d took_ms=%d",
+                self.partition,
+                self.leader_epoch,
+                end_offset - log.log_start_offset,
+                shard.offset_count,
+                took_ms,
+            )
+        self._take(decision)
+
+    def _draw(self) -> str:
+        return self._around.entropy.token(16).hex()
+
+    def _check_leading(self) -> None:
+        """Raise what ends this term, or the load."""
+        assert self._replica is not None, "it is open"
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        self._replica.check()
+        self._replica.partition.check_leader(self.leader_epoch)
+
+    async def _serve(self) -> None:
+        """Write what is decided, and do what is due."""
+        while self._ended is None:
+            assert self._shard is not None, "it is loaded"
+            if self._turns:
+                await self._write(self._turns.popleft())
+                continue
+            due_ms = self._shard.deadline_ms()
+            now_ms = self._now_ms()
+            if due_ms is None:
+                await self._woken(None)
+            elif due_ms > now_ms:
+                await self._woken((due_ms - now_ms) / 1000)
+            else:
+                await self._expire(now_ms)
+
+    async def _expire(self, now_ms: int) -> None:
+        """Do what is due; not while nothing could be stored: members would go for nothing."""
+        assert self._shard is not None, "it is loaded"
+        try:
+            self._admit()
+        except QuorumlogError:
+            await self._woken(AGAIN_S)
+            return
+        self._take(self._shard.expire(now_ms, self._around.image()))
+        due_ms = self._shard.deadline_ms()
+        if due_ms is not None and due_ms <= now_ms and not self._turns:
+            await asyncio.sleep(0.001)
+
+    async def _woken(self, timeout_s: float | None) -> None:
+        """Wait until something was decided or has changed, or the time is up."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._wake.clear()
+
+    async def _write(self, turn: _Turn) -> None:
+        """Store one turn's records as one batch, and have its answers wait for the commit."""
+        replica = self._replica
+        assert replica is not None, "it is open"
+        end_offset = replica.log.log_end_offset
+        if turn.records:
+            self._admit()
+            self._is_writing = True
+            try:
+                appended = await self._around.directory.append_nowait(
+                    replica.log,
+                    encode_batch(turn.records),
+                    leader_epoch=self.leader_epoch,
+                    origin=Origin.INTERNAL,
+                    flush=replica.flushes,
+                )
+            finally:
+                self._is_writing = False
+            self._check_leading()
+            end_offset = appended.next_offset
+        self._uncommitted.append((end_offset, turn.replies))
+        self.committed()
+
+    # --- the replica ------------------------------------------------------------------------------
+
+    def grew(self) -> None:
+        """As `Watcher`: nothing to do."""
+
+    def committed(self) -> None:
+        """The high watermark moved: answers go that waited for it."""
+        self._wake_loader()
+        replica = self._replica
+        if replica is None or self._ended is not None or not replica.partition.is_leader:
+            return
+        high_watermark = replica.partition.high_watermark
+        waiting = self._uncommitted
+        while waiting and waiting[0][0] <= high_watermark:
+            self._answer(waiting.popleft()[1])
+
+    def _wake_loader(self) -> None:
+        if self._shard is None:
+            self._wake.set()
+
+    def role_changed(self) -> None:
+        """The replica leads, or does no more."""
+        replica = self._replica
+        if replica is None:
+            return
+        partition = replica.partition
+        if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
+            self.end(_gone(self.partition))
+
+
+def _gone(partition: int) -> NotCoordinator:
+    return NotCoordinator(
+        f"this broker does not lead partition {partition} of {OFFSETS_TOPIC} any more: look up who"
+        " coordinates the group, and ask that broker"
+    )
