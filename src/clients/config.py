@@ -20,6 +20,7 @@ ON_FULL: tuple[str, ...] = ("wait", "raise")
 REQUEST_SIZE_MAX = 64 * MIB  # no broker takes a larger message
 FETCH_WAIT_MS_MAX = 60_000  # no broker waits longer
 INT32_MAX = 2**31 - 1
+POLL_INTERVAL_MS_MAX = 3_600_000  # no coordinator waits longer
 OUT_OF_RANGE: tuple[str, ...] = ("raise", "earliest", "latest")
 
 
@@ -133,6 +134,15 @@ class ConsumerConfig:
     poll_records_max: int = 500  # max.poll.records: records of one poll()
     on_out_of_range: str = "raise"  # auto.offset.reset, when the position is gone
     rack: str = ""  # client.rack: the failure zone to read in, where a replica in sync is there
+    # enable.auto.commit, in a group: what was handed out and followed by another poll is committed
+    # every auto_commit_interval_ms, before partitions are given back, and by close
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000  # auto.commit.interval.ms
+    # max.poll.interval.ms, in a group: a consumer that reads no further for so long leaves its
+    # group; others wait so long at most for what it shall give back
+    max_poll_interval_ms: int = 300_000
+    # group.remote.assignor: how the coordinator shares out, "uniform" or "range"; "": its default
+    assignor: str = ""
 
     def __post_init__(self) -> None:
         _one_of("on_out_of_range", self.on_out_of_range, OUT_OF_RANGE)
@@ -147,6 +157,11 @@ class ConsumerConfig:
         _at_most("fetch_bytes_max", self.fetch_bytes_max, INT32_MAX)
         _at_most("partition_bytes_max", self.partition_bytes_max, INT32_MAX)
         _at_least("poll_records_max", self.poll_records_max, 1)
+        _at_least("auto_commit_interval_ms", self.auto_commit_interval_ms, 1)
+        _at_least("max_poll_interval_ms", self.max_poll_interval_ms, 1)
+        _at_most("max_poll_interval_ms", self.max_poll_interval_ms, POLL_INTERVAL_MS_MAX)
+        if self.auto_commit not in (True, False):
+            raise InvalidConfig(f"auto_commit is {self.auto_commit!r}: give True or False")
 
 
 class ClientSettings(TypedDict, total=False):
@@ -188,6 +203,10 @@ class ConsumerSettings(TypedDict, total=False):
     poll_records_max: int
     on_out_of_range: str
     rack: str
+    auto_commit: bool
+    auto_commit_interval_ms: int
+    max_poll_interval_ms: int
+    assignor: str
 
 
 ConfigT = TypeVar("ConfigT", ClientConfig, ProducerConfig, ConsumerConfig)

@@ -7,7 +7,7 @@ brokers, and runs on whatever runtime it is given, the simulated one too.
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from ..errors import InvalidRequest, QuorumlogError, Stopping
 from ..runtime import Runtime, Scope
@@ -25,6 +25,8 @@ from .config import (
 from .connection import Connection
 from .consuming.assignment import Assignment, Wanted, parse_assignment
 from .consuming.consumer import AsyncConsumer
+from .consuming.grouping.group_consumer import AsyncGroupConsumer
+from .consuming.grouping.membership import Callbacks, OnPartitions, Start
 from .offsets import Bound, Position, resolve
 from .producing.partitioner import Partitioner
 from .producing.producer import AsyncProducer, Threading
@@ -99,6 +101,7 @@ class AsyncLog:
         self._children[producer] = None
         return producer
 
+    @overload
     def consumer(
         self,
         topics: Wanted = (),
@@ -107,8 +110,40 @@ class AsyncLog:
         start: Position = "earliest",
         until_end: bool = False,
         **settings: Unpack[ConsumerSettings],
+    ) -> AsyncConsumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: Wanted = (),
+        *,
+        group: str,
+        pattern: str = "",
+        start: Start = "earliest",
+        instance_id: str = "",
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> AsyncGroupConsumer: ...
+
+    def consumer(
+        self,
+        topics: Wanted = (),
+        *,
+        assign: Assignment | None = None,
+        start: Start = "earliest",
+        until_end: bool = False,
+        group: str | None = None,
+        pattern: str = "",
+        instance_id: str = "",
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        **settings: Unpack[ConsumerSettings],
     ) -> AsyncConsumer:
-        """Return a consumer of all partitions of `topics`, or of those of `assign`, from `start`.
+        """Return a consumer of all partitions of `topics`, or of those of `assign`, from `start`;
+        or, with `group`, of those that the group gives it.
 
         Partitions by topic may be given as `topics` as well: `log.consumer({"flights": [0, 1]})`.
 
@@ -116,23 +151,57 @@ class AsyncLog:
         reading ends where the partitions ended when it began. Partitions that `topics` get later
         are read too, from their beginning, when the metadata is next looked up. `settings` are the
         fields of `ConsumerConfig`.
+
+        In a group `start` counts where the group has committed nothing, "none" is then an error;
+        `pattern` (RE2) wants every topic whose name it matches. `instance_id` makes a static
+        member: it keeps its partitions while it is restarted. The callbacks get lists of (topic,
+        partition), and may be async functions: `on_assigned` before the first record comes, when
+        `seek` is in time; `on_revoked` after the last was worked on and committed, before another
+        member has them; `on_lost` (default: `on_revoked`) when others may have them already.
         """
         if not (assign is None or isinstance(assign, Mapping)):
             raise InvalidRequest(
                 f"assign is {assign!r}: give partitions by topic, e.g. {{'flights': [0, 1]}}"
             )
-        assignment = parse_assignment(topics) | parse_assignment(assign or {})
-        if not assignment:
-            raise InvalidRequest("a consumer needs topics or an assignment")
-        consumer = AsyncConsumer(
-            self._connection,
-            self._open_scope(),
-            config_of(ConsumerConfig, settings),
-            assignment,
-            start=start,
-            until_end=until_end,
-            on_close=self._forget,
-        )
+        config = config_of(ConsumerConfig, settings)
+        callbacks = Callbacks(on_assigned, on_revoked, on_lost)
+        consumer: AsyncConsumer
+        if group is None:
+            if pattern or instance_id or callbacks != Callbacks() or start == "none":
+                raise InvalidRequest(
+                    "pattern, instance_id, on_assigned, on_revoked, on_lost and start='none' go "
+                    "with a group: give group too"
+                )
+            assignment = parse_assignment(topics) | parse_assignment(assign or {})
+            if not assignment:
+                raise InvalidRequest("a consumer needs topics or an assignment")
+            consumer = AsyncConsumer(
+                self._connection,
+                self._open_scope(),
+                config,
+                assignment,
+                start=start,
+                until_end=until_end,
+                on_close=self._forget,
+            )
+        else:
+            if assign is not None or until_end:
+                raise InvalidRequest(
+                    "a consumer of a group gets its partitions from the group, and ends when it is "
+                    "closed: leave out assign and until_end, or the group"
+                )
+            consumer = AsyncGroupConsumer(
+                self._connection,
+                self._open_scope(),
+                config,
+                topics,
+                group=group,
+                pattern=pattern,
+                instance_id=instance_id,
+                start=start,
+                callbacks=callbacks,
+                on_close=self._forget,
+            )
         self._children[consumer] = None
         return consumer
 
@@ -287,6 +356,8 @@ class AsyncLog:
     async def _close_children(self, *, flush: bool) -> None:
         """Close them newest first, each even if another one's records failed; raise the first
         failure then. An interruption closes the rest without flushing."""
+        if not flush:
+            self.in_error()
         failure: QuorumlogError | None = None
         children = reversed(list(self._children))
         try:
@@ -300,6 +371,13 @@ class AsyncLog:
                 await _close_child(child, flush=False)
         if failure is not None:
             raise failure
+
+    def in_error(self) -> None:
+        """The application ends by an error: what consumers of groups have handed out last is not
+        seen to."""
+        for child in self._children:
+            if isinstance(child, AsyncGroupConsumer):
+                child.is_in_error = True
 
     def _forget(self, child: AsyncProducer | AsyncConsumer) -> None:
         self._children.pop(child, None)

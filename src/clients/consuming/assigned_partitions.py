@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import (
     InvalidRequest,
+    NoCommittedOffset,
     QuorumlogError,
     Stopping,
     TimedOut,
@@ -162,6 +163,26 @@ class AssignedPartitions:
         self.turns.remove(reader)
         self._fetcher.remove(reader)
 
+    def take(self, reader: PartitionReader) -> None:
+        """Read a partition ahead, and hand nothing of it out yet."""
+        self._fetcher.add(reader)
+
+    def hand_out(self, reader: PartitionReader) -> None:
+        """Hand out what was taken."""
+        if self._fetcher.readers.get((reader.topic, reader.partition)) is reader:
+            self.turns.append(reader)
+            self._fetcher.has_errors |= reader.error is not None
+            self._fetcher.announce()
+
+    def withhold(self, reader: PartitionReader) -> None:
+        """Hand out nothing more of a partition."""
+        if reader in self.turns:
+            self.turns.remove(reader)
+
+    def drop(self, reader: PartitionReader) -> None:
+        """Read a partition no more that nothing is handed out of."""
+        self._fetcher.remove(reader)
+
     async def located(self, readers: Iterable[PartitionReader]) -> None:
         """Wait until the readers know where to begin, those that are still assigned; raises what
         prevents it, TimedOut after `call_timeout_ms`."""
@@ -240,7 +261,10 @@ class AssignedPartitions:
     def told(self, reader: PartitionReader) -> None:
         """The application has heard of the reader's error: it is tried again after a while, or
         goes on in the topic that was made anew."""
-        error, reader.error = reader.error, None
+        error = reader.error
+        if isinstance(error, NoCommittedOffset):
+            return  # as long as nobody seeks
+        reader.error = None
         if isinstance(error, UnknownTopicId):
             self._fetcher.begin_again(reader)
             return

@@ -72,6 +72,7 @@ class AsyncConsumer:
     ) -> None:
         self.config = config
         self._connection = connection
+        self._scope = scope
         self._clock = connection.runtime.clock
         self._until_end = until_end
         parse_assignment(wanted)  # a mistake is told before anything is begun
@@ -385,8 +386,7 @@ class AsyncConsumer:
             await asyncio.sleep(0)  # what was read ahead must not keep the loop from others
             async with asyncio.timeout(None if timeout_ms is None else max(0, timeout_ms) / 1000):
                 await self._parts.ready()
-                if not self._fetcher.readers:
-                    raise InvalidRequest("nothing is assigned to this consumer: see assign()")
+                self._check_assigned()
                 while True:
                     self._raise_error()
                     found = ready()
@@ -401,6 +401,11 @@ class AsyncConsumer:
             return None
         finally:
             self._is_reading = False
+
+    def _check_assigned(self) -> None:
+        """Raise InvalidRequest when a poll would wait for ever."""
+        if not self._fetcher.readers:
+            raise InvalidRequest("nothing is assigned to this consumer: see assign()")
 
     def _next_reader(self) -> PartitionReader | None:
         """Return the reader in turn that has decoded records."""

@@ -1,0 +1,244 @@
+"""The calls of a consumer group's members and of who looks after groups; any broker takes them.
+
+Answers are checked before anything of them is believed. Errors that may pass are repeated until
+the deadline of a call, but for heartbeats, which the member repeats by itself.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ....errors import InvalidRequest, QuorumlogError
+from ....proto import groups_pb2
+from ....runtime.error_detail import decode_error
+from ....services import GROUPS_COMMIT_OFFSETS, GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
+from ...answers import senseless
+from ...connection import Connection
+from ...offsets import OFFSET_MAX, Place
+from .member import Beat
+
+HEARTBEAT_MS = 10_000  # for one heartbeat, at whichever broker answers
+CLIENT_ID = "quorumlog"
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """How far a group has read a partition."""
+
+    offset: int  # of the next record to read
+    note: str = ""  # the committer's own
+    leader_epoch: int | None = None  # of the last record read; None: not said
+    commit_ms: int = -1  # when, milliseconds since 1970 (UTC); -1: it is about to be
+    topic_id: bytes = b""  # of the topic that the offset is in; empty: not said
+
+    @property
+    def committed_at(self) -> datetime | None:
+        """When it was committed; None before."""
+        if self.commit_ms < 0:
+            return None
+        return datetime.fromtimestamp(self.commit_ms / 1000, UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who calls: a member in its present epoch; without an id a program outside of the group."""
+
+    member_id: str = ""
+    epoch: int = -1
+
+
+OUTSIDE = Caller()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """What a member says of itself when it joins, and never changes."""
+
+    group: str
+    member_id: str
+    instance_id: str
+    rack: str
+    assignor: str
+    rebalance_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeatAnswer:
+    """What the coordinator says to a heartbeat."""
+
+    epoch: int
+    interval_ms: int
+    assignment: tuple[Place, ...] | None
+
+
+async def heartbeat(connection: Connection, who: Joining, beat: Beat) -> BeatAnswer:
+    """Send one heartbeat; raises what it is refused with, or why nobody answers."""
+    request = groups_pb2.GroupHeartbeatRequest(
+        group=who.group,
+        member_id=who.member_id,
+        member_epoch=beat.epoch,
+        instance_id=who.instance_id,
+    )
+    if beat.is_first:
+        request.rack = who.rack
+        request.assignor = who.assignor
+        request.rebalance_timeout_ms = who.rebalance_timeout_ms
+        request.client_id = CLIENT_ID
+    if beat.subscription is not None:
+        request.subscription.topics.extend(beat.subscription.topics)
+        request.subscription.pattern = beat.subscription.pattern
+        request.subscription.SetInParent()
+    if beat.owned is not None:
+        request.owned.SetInParent()
+        request.owned.partitions.extend(_partitions(beat.owned))
+    answer = await connection.call_any(
+        GROUPS_HEARTBEAT,
+        request,
+        deadline_ms=connection.runtime.clock.now_ms() + HEARTBEAT_MS,
+        answers_soon=True,
+    )
+    if not beat.is_leave and (answer.member_epoch < 1 or answer.heartbeat_interval_ms < 1):
+        raise senseless(
+            f"answers a heartbeat with epoch {answer.member_epoch} and an interval of "
+            f"{answer.heartbeat_interval_ms} ms"
+        )
+    assignment = None
+    if answer.HasField("assignment"):
+        assignment = tuple(
+            (each.topic, each.partition) for each in answer.assignment.partitions if each.topic
+        )
+    return BeatAnswer(answer.member_epoch, answer.heartbeat_interval_ms, assignment)
+
+
+async def commit(
+    connection: Connection,
+    group: str,
+    offsets: Mapping[Place, CommittedOffset],
+    *,
+    by: Caller = OUTSIDE,
+    deadline_ms: int,
+) -> None:
+    """Store offsets; raises the first error, after which others may be stored."""
+    left = dict(offsets)
+
+    async def attempt(remaining_ms: int) -> None:
+        request = groups_pb2.CommitOffsetsRequest(
+            group=group,
+            member_id=by.member_id,
+            member_epoch=by.epoch,
+            offsets=[_to_commit(place, each) for place, each in left.items()],
+        )
+        answer = await connection.call_any(
+            GROUPS_COMMIT_OFFSETS,
+            request,
+            deadline_ms=connection.runtime.clock.now_ms() + remaining_ms,
+        )
+        failures = []
+        for place, error in _outcomes(answer.results, list(left)):
+            if error is None:
+                del left[place]
+            else:
+                failures.append(error)
+        if failures:
+            raise min(failures, key=lambda error: error.retriable)
+
+    if left:
+        await connection.repeat(attempt, deadline_ms=deadline_ms)
+
+
+async def fetch(
+    connection: Connection,
+    group: str,
+    places: Collection[Place] | None,
+    *,
+    by: Caller = OUTSIDE,
+    deadline_ms: int,
+) -> dict[Place, CommittedOffset | None]:
+    """Return what is stored of these places (None: of all that have something); those of undecided
+    transactions are waited for."""
+    asked = None if places is None else list(dict.fromkeys(places))
+
+    async def attempt(remaining_ms: int) -> dict[Place, CommittedOffset | None]:
+        request = groups_pb2.FetchOffsetsRequest(
+            group=group,
+            partitions=_partitions(asked or ()),
+            require_stable=True,
+            member_id=by.member_id,
+            member_epoch=by.epoch,
+        )
+        answer = await connection.call_any(
+            GROUPS_FETCH_OFFSETS,
+            request,
+            deadline_ms=connection.runtime.clock.now_ms() + remaining_ms,
+        )
+        failures = [error for _, error in _outcomes(answer.results, asked) if error is not None]
+        if failures:
+            raise min(failures, key=lambda error: error.retriable)
+        return {_place(result): _committed(result.offset) for result in answer.results}
+
+    if asked == []:
+        return {}
+    return await connection.repeat(attempt, deadline_ms=deadline_ms)
+
+
+def to_commit(offsets: Mapping[Place, "int | CommittedOffset"]) -> dict[Place, CommittedOffset]:
+    """Return offsets as callers give them; raises InvalidRequest for what is none."""
+    found: dict[Place, CommittedOffset] = {}
+    places: Mapping[Any, int | CommittedOffset] = offsets
+    for place, value in places.items():
+        given = value if isinstance(value, CommittedOffset) else CommittedOffset(value)
+        number = given.offset
+        if type(number) is not int or not 0 <= number <= OFFSET_MAX:
+            raise InvalidRequest(f"{number!r} is no offset to commit: give 0 or more")
+        if not (isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str)):
+            raise InvalidRequest(
+                f"{place!r} is no partition: give offsets by (topic, partition), e.g. "
+                "{('flights', 0): 42}"
+            )
+        found[place] = given
+    return found
+
+
+def _to_commit(place: Place, offset: CommittedOffset) -> groups_pb2.CommittedOffset:
+    return groups_pb2.CommittedOffset(
+        topic=place[0],
+        partition=place[1],
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        note=offset.note,
+        topic_id=offset.topic_id,
+    )
+
+
+def _committed(offset: groups_pb2.CommittedOffset) -> CommittedOffset | None:
+    if offset.offset < 0:
+        return None
+    return CommittedOffset(
+        offset.offset,
+        offset.note,
+        offset.leader_epoch if offset.HasField("leader_epoch") else None,
+        offset.commit_ms,
+        offset.topic_id,
+    )
+
+
+def _partitions(places: Iterable[Place]) -> list[groups_pb2.GroupPartition]:
+    return [groups_pb2.GroupPartition(topic=topic, partition=number) for topic, number in places]
+
+
+def _place(result: groups_pb2.OffsetResult) -> Place:
+    return (result.offset.topic, result.offset.partition)
+
+
+def _outcomes(
+    results: Iterable[groups_pb2.OffsetResult], asked: list[Place] | None
+) -> list[tuple[Place, QuorumlogError | None]]:
+    """Return each place's error, or None; raises unless the answer is to what was asked."""
+    found = [
+        (_place(result), decode_error(result.error) if result.HasField("error") else None)
+        for result in results
+    ]
+    if asked is not None and [place for place, _ in found] != asked:
+        raise senseless(f"answers {len(found)} offsets where {len(asked)} were asked for")
+    return found

@@ -1,0 +1,552 @@
+"""Carries out what a member of a group is to do: heartbeats, partitions given back and taken,
+commits. Each on a task of its own, so that none waits for the application's work.
+
+A partition is given back once the application is done with the records that it has of it: with its
+next reading call, or at once where it has none. Partitions that stay are read on meanwhile. A
+member that has lost its partitions drops them at once, and commits nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Any, Final, Literal, TypeAlias
+
+from ....errors import (
+    FencedMemberEpoch,
+    NoCommittedOffset,
+    QuorumlogError,
+    StaleMemberEpoch,
+    Stopping,
+    TimedOut,
+    UnknownMember,
+)
+from ....runtime import Scope
+from ...config import ConsumerConfig
+from ...connection import Connection
+from ...coordination import Changes
+from ...offsets import Place, Position
+from ..assigned_partitions import AssignedPartitions
+from ..fetcher import Fetcher
+from ..partition_reader import PartitionReader
+from . import calls
+from .calls import Caller, CommittedOffset, Joining
+from .handed import Handed
+from .member import Act, Beat, GroupMember, Phase, Step, Subscription
+
+COMMIT_MS: Final = 10_000  # for the commits that nobody waits for
+LEAVE_MS: Final = 3_000  # for saying that the member goes; its session ends without, too
+MEMBER_ID_SIZE: Final = 16
+
+Start: TypeAlias = Position | Literal["none"]
+"""Where to begin where the group has stored nothing; "none": the application is told."""
+
+OnPartitions: TypeAlias = Callable[[list[Place]], Awaitable[None] | None]
+"""Is told of partitions that come or go."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What the application wants to be told."""
+
+    on_assigned: OnPartitions | None = None
+    on_revoked: OnPartitions | None = None
+    on_lost: OnPartitions | None = None  # None: as `on_revoked`
+
+
+class Membership:
+    """See the module. Belongs to the loop that it is made in."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        scope: Scope,
+        config: ConsumerConfig,
+        *,
+        group: str,
+        instance_id: str,
+        subscription: Subscription,
+        start: Start,
+        parts: AssignedPartitions,
+        fetcher: Fetcher,
+        callbacks: Callbacks,
+        on_recall: Callable[[], None],
+    ) -> None:
+        runtime = connection.runtime
+        self._connection = connection
+        self._clock = runtime.clock
+        self._scope = scope
+        self._config = config
+        self._start = start
+        self._parts = parts
+        self._fetcher = fetcher
+        self._callbacks = callbacks
+        self._on_recall = on_recall  # the next reading call shall come here first
+        self.handed = Handed()
+        self.joining = Joining(
+            group=group,
+            member_id=runtime.entropy.token(MEMBER_ID_SIZE).hex(),
+            instance_id=instance_id,
+            rack=config.rack,
+            assignor=config.assignor,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+        )
+        self.member = GroupMember(
+            subscription,
+            is_static=bool(instance_id),
+            poll_interval_ms=config.max_poll_interval_ms,
+            backoff_ms=connection.backoff.wait_ms,
+            now_ms=self._clock.now_ms(),
+        )
+        self._committed: dict[Place, int] = {}  # as far as is known, of partitions that it has
+        self._committing = asyncio.Lock()
+        self._changes = Changes()
+        self._work = asyncio.Event()
+        self._mark: object = None  # of what the application had at the last look
+        self._error: BaseException | None = None  # of a callback, or of a step; not told yet
+        self._is_closing = False
+        self._commits: dict[asyncio.Task[None], None] = {}  # that nobody waits for
+        self._heart: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- what the application does -------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Join; does nothing when it has begun."""
+        if self._heart is None and not self._is_closing:
+            self._heart = self._scope.spawn(self._beat_on(), name="heartbeats")
+            self._tasks = [self._scope.spawn(self._step_on(), name="rebalances")]
+            if self._config.auto_commit:
+                self._tasks.append(self._scope.spawn(self._commit_on(), name="commits"))
+
+    def came_back(self) -> None:
+        """A reading call begins: the application is done with what it had."""
+        self.begin()
+        self.handed.over()
+        self.member.is_polling = True
+        self.member.come_back(self._clock.now_ms())
+        self._changed()
+
+    def went(self) -> None:
+        """A reading call ends."""
+        self.member.is_polling = False
+        self.member.polled(self._clock.now_ms())
+        self._work.set()
+
+    def raise_error(self) -> None:
+        """Raise what the application must hear of, once or as long as it is so."""
+        told, self._error = self._error, None
+        if told is not None:
+            raise told
+        error = self.member.error
+        if error is not None and self.member.step_is_over and not self.member.owned:
+            self.member.told()
+            raise error.with_traceback(None)
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Want something else from now on."""
+        self.member.subscribe(subscription)
+        self._changed()
+
+    async def joined(self) -> None:
+        """Wait until the member has what the coordinator gives it; raises what prevents it, after
+        `call_timeout_ms` at the latest."""
+        self.came_back()
+        try:
+            async with asyncio.timeout(self._connection.config.call_timeout_ms / 1000):
+                while not self.member.is_settled:
+                    self.raise_error()
+                    self._check_open()
+                    await self._changes.wait()
+        except TimeoutError:
+            raise self.member.failure or TimedOut(
+                f"the coordinator of group {self.joining.group} did not let the consumer in in time"
+            ) from None
+        finally:
+            self.went()
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise Stopping("the consumer is closed")
+
+    def _changed(self) -> None:
+        self._work.set()
+        self._changes.announce()
+        self._fetcher.announce()
+
+    # --- heartbeats --------------------------------------------------------------------------
+
+    async def _beat_on(self) -> None:
+        """Send heartbeats until the member is gone."""
+        while self.member.phase is not Phase.GONE:
+            self._work.clear()
+            now_ms = self._clock.now_ms()
+            self._look_at_application(now_ms)
+            phase = self.member.phase
+            beat = self.member.beat(now_ms)
+            if beat is not None:
+                await self._send(beat)
+                continue
+            if self.member.phase is not phase:
+                self._changed()
+                continue
+            wait_ms = self.member.due_ms() - now_ms
+            try:
+                async with asyncio.timeout(max(1, min(wait_ms, 3_600_000)) / 1000):
+                    await self._work.wait()
+            except TimeoutError:
+                pass
+        self._changes.announce()
+
+    def _look_at_application(self, now_ms: int) -> None:
+        """Whoever iterates over records that are there makes no call that would be seen."""
+        mark = self.handed.mark()
+        if mark != self._mark:
+            self._mark = mark
+            self.member.polled(now_ms)
+
+    async def _send(self, beat: Beat) -> None:
+        member, before = self.member, self.member.phase
+        try:
+            answer = await calls.heartbeat(self._connection, self.joining, beat)
+        except QuorumlogError as error:
+            member.refused(beat, error, self._clock.now_ms())
+            _log.info("group.heartbeat_failed group=%s error=%s", self.joining.group, error)
+        else:
+            member.answered(
+                beat,
+                epoch=answer.epoch,
+                interval_ms=answer.interval_ms,
+                assignment=answer.assignment,
+                now_ms=self._clock.now_ms(),
+            )
+        if member.phase is not before:
+            _log.info(
+                "group.%s group=%s member=%s epoch=%d",
+                member.phase.value,
+                self.joining.group,
+                self.joining.member_id,
+                member.epoch,
+            )
+        self._changed()
+
+    # --- partitions --------------------------------------------------------------------------
+
+    async def _step_on(self) -> None:
+        """Give back and take partitions as the member says."""
+        while True:
+            step = self.member.step()
+            if step is None or self._is_closing:
+                await self._changes.wait()
+                continue
+            match step.act:
+                case Act.GIVE:
+                    await self._give(step)
+                case Act.TAKE:
+                    await self._take(step)
+                case Act.LOSE:
+                    await self._lose(step.places)
+                    self.member.done(step)
+            self._changed()
+
+    async def _give(self, step: Step) -> None:
+        self.handed.recall(step.places)
+        self._on_recall()
+        readers = self._readers(step.places)
+        for reader in readers:
+            self._parts.withhold(reader)
+        places = set(step.places)
+        while self.member.wants(step) and places & self.handed.pending().keys():
+            if self._is_closing:
+                break  # close gives back whatever is left, this too
+            await self._changes.wait()
+        if self._is_closing:
+            self.member.done(step, has_failed=True)
+            return
+        if self.member.wants(step) and self._config.auto_commit:
+            await self._commit_quietly(self._positions(readers))
+        if self.member.wants(step):
+            await self._tell(self._callbacks.on_revoked, step.places)
+            self._drop(readers)
+        else:
+            await self._lose(step.places)
+        self.member.done(step)
+
+    async def _take(self, step: Step) -> None:
+        stored = await self._stored(step)
+        if stored is None:
+            self.member.done(step, has_failed=True)
+            return
+        readers = [self._reader(place, stored.get(place)) for place in step.places]
+        for reader in readers:
+            self._parts.take(reader)
+        await self._tell(self._callbacks.on_assigned, step.places)
+        for reader in readers:
+            self._parts.hand_out(reader)
+        self.member.done(step)
+
+    async def _lose(self, places: Collection[Place]) -> None:
+        """Others may read these by now: drop them, then tell."""
+        self.handed.recall(places)
+        self._on_recall()
+        readers = self._readers(places)
+        for reader in readers:
+            self._parts.withhold(reader)
+        self._drop(readers)
+        _log.warning(
+            "group.partitions_lost group=%s partitions=%s", self.joining.group, list(places)
+        )
+        on_lost = self._callbacks.on_lost or self._callbacks.on_revoked
+        await self._tell(on_lost, places)
+
+    def _drop(self, readers: Iterable[PartitionReader]) -> None:
+        for reader in readers:
+            self._committed.pop((reader.topic, reader.partition), None)
+            self._parts.drop(reader)
+
+    def _readers(self, places: Iterable[Place]) -> list[PartitionReader]:
+        found = (self._fetcher.readers.get(place) for place in places)
+        return [reader for reader in found if reader is not None]
+
+    def _reader(self, place: Place, stored: CommittedOffset | None) -> PartitionReader:
+        """Return a reader that begins where the group is, or as the rule says."""
+        if stored is not None:
+            self._committed[place] = stored.offset
+            reader = PartitionReader(place, stored.offset, wants_end=False)
+            reader.topic_id = stored.topic_id or None
+            reader.position = stored.offset
+            return reader
+        if self._start != "none":
+            return PartitionReader(place, self._start, wants_end=False)
+        reader = PartitionReader(place, "earliest", wants_end=False)
+        reader.error = NoCommittedOffset(
+            f"group {self.joining.group} has committed nothing here, and start is 'none': seek to "
+            "where reading shall begin, or give start='earliest' or 'latest'",
+            topic=place[0],
+            partition=place[1],
+        )
+        return reader
+
+    async def _stored(self, step: Step) -> Mapping[Place, CommittedOffset | None] | None:
+        """Ask where the group is, as long as it takes; None: the step is none any more."""
+        failures = 0
+        while self.member.wants(step):
+            deadline_ms = self._clock.now_ms() + COMMIT_MS
+            try:
+                return await calls.fetch(
+                    self._connection,
+                    self.joining.group,
+                    step.places,
+                    by=self._caller(),
+                    deadline_ms=deadline_ms,
+                )
+            except QuorumlogError as error:
+                failures += 1
+                is_of_membership = isinstance(
+                    error, StaleMemberEpoch | UnknownMember | FencedMemberEpoch
+                )
+                if not (error.retriable or is_of_membership):
+                    self._tell_error(error)
+                _log.info("group.offsets_unknown group=%s error=%s", self.joining.group, error)
+            await asyncio.sleep(self._connection.backoff.wait_ms(failures) / 1000)
+        return None
+
+    async def _tell(self, callback: OnPartitions | None, places: Collection[Place]) -> None:
+        """Call the application; what it raises is raised by the next poll."""
+        if callback is None:
+            return
+        try:
+            outcome = callback(list(places))
+            if isawaitable(outcome):
+                await outcome
+        except Exception as error:  # the application's own: only it knows what it means
+            _log.exception("group.callback_failed group=%s", self.joining.group)
+            self._tell_error(error)
+
+    def _tell_error(self, error: BaseException) -> None:
+        self._error = error
+        self._fetcher.announce()
+        self._changes.announce()
+
+    # --- commits -----------------------------------------------------------------------------
+
+    async def _commit_on(self) -> None:
+        """Commit every so often what the application is done with."""
+        while True:
+            await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
+            if self.member.phase is Phase.JOINED:
+                await self._commit_quietly(self.done_positions())
+
+    def handed_positions(self) -> dict[Place, int]:
+        """Return the offsets behind what was handed out, by partition."""
+        positions = self._positions(self._fetcher.readers.values())
+        ahead = self.handed.ahead()
+        return {place: ahead.get(place, offset) for place, offset in positions.items()}
+
+    def done_positions(self) -> dict[Place, int]:
+        """Return the offsets behind what the application is done with, by partition."""
+        pending = self.handed.pending()  # before the positions: those only grow
+        positions = self._positions(self._fetcher.readers.values())
+        return {place: pending.get(place, offset) for place, offset in positions.items()}
+
+    def _positions(self, readers: Iterable[PartitionReader]) -> dict[Place, int]:
+        return {
+            (reader.topic, reader.partition): reader.position
+            for reader in readers
+            if reader.position >= 0 and (reader.target is None or isinstance(reader.target, int))
+        }
+
+    async def _commit_quietly(self, positions: Mapping[Place, int]) -> None:
+        """Commit what is news; a failure costs that records are read again, and is logged."""
+        news = {
+            place: CommittedOffset(offset)
+            for place, offset in positions.items()
+            if self._committed.get(place) != offset
+        }
+        try:
+            await self.commit(news, deadline_ms=self._clock.now_ms() + COMMIT_MS)
+        except QuorumlogError as error:
+            _log.warning("group.commit_failed group=%s error=%s", self.joining.group, error)
+
+    async def commit(self, offsets: Mapping[Place, CommittedOffset], *, deadline_ms: int) -> None:
+        """Store offsets, one commit after the other."""
+        if not offsets:
+            return
+        async with self._committing:
+            while True:
+                caller = self._caller()
+                try:
+                    await calls.commit(
+                        self._connection,
+                        self.joining.group,
+                        offsets,
+                        by=caller,
+                        deadline_ms=deadline_ms,
+                    )
+                except StaleMemberEpoch:
+                    await self._next_epoch(caller.epoch, deadline_ms)
+                except (UnknownMember, FencedMemberEpoch) as error:
+                    raise self._no_member() from error
+                else:
+                    break
+        for place, offset in offsets.items():
+            if place in self._fetcher.readers:
+                self._committed[place] = offset.offset
+
+    def commit_soon(
+        self,
+        offsets: Mapping[Place, CommittedOffset],
+        on_done: Callable[[QuorumlogError | None], None] | None,
+    ) -> None:
+        """Store offsets without waiting for it; a failure is told, or logged."""
+
+        async def work() -> None:
+            deadline_ms = self._connection.deadline_ms()
+            error: QuorumlogError | None = None
+            try:
+                await self.commit(offsets, deadline_ms=deadline_ms)
+            except QuorumlogError as failure:
+                error = failure
+            if on_done is not None:
+                try:
+                    on_done(error)
+                except Exception as failure:  # the application's own
+                    _log.exception("group.callback_failed group=%s", self.joining.group)
+                    self._tell_error(failure)
+            elif error is not None:
+                _log.warning("group.commit_failed group=%s error=%s", self.joining.group, error)
+
+        self._keep(work())
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._scope.spawn(work, name="commit")
+        self._commits[task] = None
+        task.add_done_callback(self._commits.pop)
+
+    async def committed(
+        self, places: Collection[Place], *, deadline_ms: int
+    ) -> dict[Place, CommittedOffset | None]:
+        """Return what the group has stored of partitions, by whomever."""
+        return await calls.fetch(
+            self._connection, self.joining.group, places, deadline_ms=deadline_ms
+        )
+
+    def _caller(self) -> Caller:
+        if self.member.epoch <= 0:
+            raise self._no_member()
+        return Caller(member_id=self.joining.member_id, epoch=self.member.epoch)
+
+    def _no_member(self) -> UnknownMember:
+        return UnknownMember(
+            f"nothing is committed: the consumer is no member of group {self.joining.group} now, "
+            "and others may read its partitions; poll to join again, what was not committed is "
+            "read again"
+        )
+
+    async def _next_epoch(self, epoch: int, deadline_ms: int) -> None:
+        """Wait for the member's next epoch; raises StaleMemberEpoch when none comes in time."""
+        left_ms = deadline_ms - self._clock.now_ms()
+        try:
+            async with asyncio.timeout(max(0, left_ms) / 1000):
+                while self.member.epoch == epoch:
+                    await self._changes.wait()
+        except TimeoutError:
+            raise StaleMemberEpoch(
+                f"nothing is committed: group {self.joining.group} shares its partitions out anew "
+                "and the member's new epoch did not come in time; commit again"
+            ) from None
+
+    # --- leaving -----------------------------------------------------------------------------
+
+    async def close(self, *, is_well: bool) -> None:
+        """Commit, give everything back, leave; `is_well`: the application is done with what it
+        has. Repeating is fine: the second call leaves nothing to wait for."""
+        if self._is_closing:
+            self._cancel()
+            return
+        self._is_closing = True
+        self._changed()
+        try:
+            await self._leave(is_well=is_well)
+        finally:
+            self._cancel()
+
+    async def _leave(self, *, is_well: bool) -> None:
+        positions = self.handed_positions() if is_well else self.done_positions()
+        await self._end_of_step()
+        readers = self._readers(self.member.owned)
+        for reader in readers:
+            self._parts.withhold(reader)
+        if self._commits:
+            await asyncio.gather(*self._commits, return_exceptions=True)
+        if readers and self.member.phase is Phase.JOINED:
+            if self._config.auto_commit:
+                await self._commit_quietly(positions)
+            places = [(reader.topic, reader.partition) for reader in readers]
+            await self._tell(self._callbacks.on_revoked, places)
+        self._drop(readers)
+        self.member.leave()
+        self._work.set()
+        if self._heart is not None:
+            try:
+                async with asyncio.timeout(LEAVE_MS / 1000):
+                    await asyncio.gather(self._heart, return_exceptions=True)
+            except TimeoutError:
+                _log.info("group.left_without_answer group=%s", self.joining.group)
+
+    async def _end_of_step(self) -> None:
+        """Let a step that is under way end, within `COMMIT_MS`."""
+        try:
+            async with asyncio.timeout(COMMIT_MS / 1000):
+                while not self.member.step_is_over:
+                    await self._changes.wait()
+        except TimeoutError:
+            pass
+
+    def _cancel(self) -> None:
+        for task in (*self._tasks, *self._commits, self._heart):
+            if task is not None:
+                task.cancel()
