@@ -39,7 +39,7 @@ def refuse_transactional(records: Buffer) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a fetch makes one a partition
 class FetchSpec:
     """One partition of a fetch."""
 

@@ -3,6 +3,13 @@
 CAN_SEND: bool
 """Whether this system has what it takes; without, no Sender can be made."""
 
+def send_now(
+    socket: int, file: int, position: int, size: int, head: bytes, tail: bytes, probes: bool
+) -> tuple[int, int]:
+    """Send bytes, a range of a file and bytes to a non-blocking socket as far as there is room;
+    returns the bytes sent, and errno (0: none, -1: the file ends before the range, -2: `probes`,
+    and the page cache does not have the range)."""
+
 class Sender:
     """Threads for ranges of files, started as they are needed. All calls are for one thread."""
 

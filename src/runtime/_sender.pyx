@@ -44,7 +44,8 @@ cdef extern from *:
     #ifndef RWF_NOWAIT
     #define RWF_NOWAIT 8
     #endif
-    enum { QL_CAN_SEND = 1, QL_STACK_BYTES = 256 << 10, QL_ENDS_EARLY = -1 };
+    enum { QL_CAN_SEND = 1, QL_STACK_BYTES = 256 << 10, QL_ENDS_EARLY = -1, QL_IS_COLD = -2 };
+    enum { QL_PAGE_BYTES = 4096 };
 
     typedef struct {
         pthread_mutex_t lock;
@@ -88,20 +89,56 @@ cdef extern from *:
     }
 
     /* Whether the page cache does not have it, as its first and its last byte tell. */
-    static int ql_is_cold(ql_job *job) {
+    static int ql_is_cold(int file, int64_t position, int64_t size) {
         char byte;
         struct iovec into = { &byte, 1 };
-        const int64_t places[] = { job->position, job->end - 1 };
-        for (int i = 0; i < 2; i++)
-            if (preadv2(job->file, &into, 1, (off_t)places[i], RWF_NOWAIT) < 0 && errno == EAGAIN)
+        const int64_t places[] = { position, position + size - 1 };
+        for (int i = 0; i < (size > QL_PAGE_BYTES ? 2 : 1); i++)
+            if (preadv2(file, &into, 1, (off_t)places[i], RWF_NOWAIT) < 0 && errno == EAGAIN)
                 return 1;
         return 0;
+    }
+
+    /* Bytes, a range and bytes, as far as there is room now; returns how many went. */
+    static int64_t ql_send_now(int socket, int file, int64_t position, int64_t size,
+                               const char *head, int64_t head_size, const char *tail,
+                               int64_t tail_size, int probes, int *fault) {
+        int64_t sent = 0, whole = head_size + size + tail_size;
+        *fault = 0;
+        if (probes && ql_is_cold(file, position, size)) {
+            *fault = QL_IS_COLD;
+            return 0;
+        }
+        while (sent < whole) {
+            ssize_t count;
+            if (sent < head_size) {
+                count = send(socket, head + sent, (size_t)(head_size - sent), MSG_NOSIGNAL | MSG_MORE);
+            } else if (sent < head_size + size) {
+                off_t at = (off_t)(position + sent - head_size);
+                count = sendfile(socket, file, &at, (size_t)(size - (sent - head_size)));
+                if (!count) {
+                    *fault = QL_ENDS_EARLY;
+                    return sent;
+                }
+            } else {
+                const char *rest = tail + (sent - head_size - size);
+                count = send(socket, rest, (size_t)(whole - sent), MSG_NOSIGNAL);
+            }
+            if (count >= 0) {
+                sent += count;
+            } else if (errno != EINTR) {
+                if (errno != EAGAIN && errno != EWOULDBLOCK) *fault = errno;
+                return sent;
+            }
+        }
+        return sent;
     }
 
     static void ql_run(ql_pool *pool, ql_job *job) {
         job->began_ms = ql_now_ms();
         if (__atomic_load_n(&job->is_over, __ATOMIC_RELAXED)) return;
-        if (job->probes && (job->is_cold = ql_is_cold(job))) return;
+        if (job->probes && (job->is_cold = ql_is_cold(job->file, job->position, job->end - job->position)))
+            return;
         if (!ql_send_bytes(pool, job, job->bytes, job->head_size, MSG_MORE)) return;
         off_t at = (off_t)job->position;
         while (at < job->end) {
@@ -267,6 +304,14 @@ cdef extern from *:
         return 0;
     }
     static ql_job *ql_ended(ql_pool *pool) { (void)pool; return 0; }
+    static int64_t ql_send_now(int socket, int file, int64_t position, int64_t size,
+                               const char *head, int64_t head_size, const char *tail,
+                               int64_t tail_size, int probes, int *fault) {
+        (void)socket; (void)file; (void)position; (void)size; (void)head; (void)head_size;
+        (void)tail; (void)tail_size; (void)probes;
+        *fault = -1;
+        return 0;
+    }
     static void ql_stop(ql_job *job) { (void)job; }
     static void ql_drop(ql_job *job) { (void)job; }
     static void ql_close(ql_pool *pool) { (void)pool; }
@@ -290,11 +335,28 @@ cdef extern from *:
                      int64_t position, int64_t size, const char *head, int64_t head_size,
                      const char *tail, int64_t tail_size, int probes)
     ql_job *ql_ended(ql_pool *pool)
+    int64_t ql_send_now(int socket, int file, int64_t position, int64_t size, const char *head,
+                        int64_t head_size, const char *tail, int64_t tail_size, int probes,
+                        int *fault) nogil
     void ql_stop(ql_job *job)
     void ql_drop(ql_job *job)
     void ql_close(ql_pool *pool)
 
 CAN_SEND = bool(QL_CAN_SEND)
+
+
+def send_now(int socket, int file, int64_t position, int64_t size, bytes head, bytes tail,
+             bint probes):
+    cdef const char *before = PyBytes_AS_STRING(head)
+    cdef const char *behind = PyBytes_AS_STRING(tail)
+    cdef int64_t head_size = PyBytes_GET_SIZE(head)
+    cdef int64_t tail_size = PyBytes_GET_SIZE(tail)
+    cdef int64_t sent
+    cdef int fault
+    with nogil:
+        sent = ql_send_now(socket, file, position, size, before, head_size, behind, tail_size,
+                           probes, &fault)
+    return sent, fault
 
 
 cdef class Sender:

@@ -29,6 +29,7 @@ from .sending_aside import (
     Sent,
     Under,
     WaitingRange,
+    front_of,
     threads_aside,
 )
 from .sockets import bind, connect, is_near, name_of
@@ -43,7 +44,6 @@ NEAR_SEND_BUFFER: Final = 128 << 10
 nothing by more. With the megabytes that it would take by itself, pages of a file have left the
 processor's caches before they are read; sendfile then takes three times as long."""
 COPIED_MAX: Final = 256 << 10  # bytes of a file read and sent at once where there is no sendfile
-AROUND_MAX: Final = 4 << 10  # bytes in front of a large range, and behind it, that go with it
 SENDFILES_A_TURN: Final = 4  # then the loop serves others, so that one connection cannot hold it
 ACCEPT_PAUSE_S: Final = 0.1  # after running out of descriptors or memory
 WARM_RETRY_S: Final = 0.01  # when the read lane is full
@@ -388,13 +388,18 @@ class _Connection:
         """Return whether something is left."""
         pieces = 0  # of files; after some of them the other connections have a turn
         while self._queue and pieces < SENDFILES_A_TURN:
-            front = self._queue[0]
-            if isinstance(front, memoryview):
-                went = not self._has_gone_aside() and self._send_buffers()
-            elif self._has_gone_aside():
+            head, item, tail = front_of(self._queue)
+            if item is None:
+                went = self._send_buffers()
+            elif self._has_gone_aside(item, head, tail):
                 went = False
+            elif self._threads.takes_bytes:
+                went = self._send_now(item, head, tail)
+                pieces += 1
+            elif head:
+                went = self._send_buffers()
             else:
-                went = (front.is_warm or self._probe(front)) and self._send_range(front)
+                went = (item.is_warm or self._probe(item)) and self._send_range(item)
                 pieces += 1
             if not went:
                 break
@@ -458,39 +463,43 @@ class _Connection:
                     queue.popleft()
                     front.lease.release()
 
-    def _has_gone_aside(self) -> bool:
-        """Have a thread send what is in front, if that is a large range, with what surrounds it."""
-        head: list[memoryview] = []
-        tail: list[memoryview] = []
-        item: WaitingRange | None = None
-        left = AROUND_MAX
-        for each in self._queue:
-            if isinstance(each, memoryview):
-                left -= each.nbytes
-                if left < 0:
-                    break
-                (head if item is None else tail).append(each)
-            elif item is not None:
-                break
-            else:
-                item, left = each, AROUND_MAX
-        if item is None or item.size < ASIDE_MIN or item.is_slow or not CAN_SEND_ASIDE:
+    def _has_gone_aside(
+        self, item: WaitingRange, head: list[memoryview], tail: list[memoryview]
+    ) -> bool:
+        """Have a thread send the range in front, if it is large, with what surrounds it; True also
+        where the range is read first."""
+        if item.size < ASIDE_MIN or item.is_slow or not CAN_SEND_ASIDE:
             return False
         threads = self._threads
         if not threads.takes_bytes:
             if head or not (item.is_warm or self._probe(item)):
                 return self._is_aside
-            tail.clear()
-        return self._go_aside(item, b"".join(head), b"".join(tail))
-
-    def _go_aside(self, item: WaitingRange, head: bytes, tail: bytes) -> bool:
-        whole = len(head) + item.size + len(tail)
-        self._under = self._threads.begin(
-            self._socket.fileno(), item, head, tail, partial(self._sent_aside, item, whole)
+            tail = []
+        before, behind = b"".join(head), b"".join(tail)
+        whole = len(before) + item.size + len(behind)
+        self._under = threads.begin(
+            self._socket.fileno(), item, before, behind, partial(self._sent_aside, item, whole)
         )
         self._is_aside = self._under is not None
         item.is_slow = not self._is_aside
         return self._is_aside
+
+    def _send_now(self, item: WaitingRange, head: list[memoryview], tail: list[memoryview]) -> bool:
+        """Send the range in front, or a piece, with what surrounds it; return False when the socket
+        is full, or the range is read first."""
+        size, behind = item.size, b"".join(tail)
+        if size > SENDFILE_MAX:
+            size, behind = SENDFILE_MAX, b""
+        before = b"".join(head)
+        sent = self._threads.now(self._socket.fileno(), item, size, before, behind)
+        if sent.error is not None:
+            raise sent.error
+        if sent.is_cold:
+            self._warm_soon(item)
+            return False
+        item.is_warm = True
+        self._went(sent.size)
+        return sent.size == len(before) + size + len(behind)
 
     def _sent_aside(self, item: WaitingRange, whole: int, sent: Sent) -> None:
         """A thread is done with the range, or gives up."""
@@ -503,7 +512,7 @@ class _Connection:
         if sent.is_cold:
             self._warm_soon(item)
             return
-        item.is_slow = sent.size < whole
+        item.is_warm, item.is_slow = True, sent.size < whole
         self._went(sent.size)
         self._flush(sent.size)
 

@@ -17,6 +17,7 @@ from .system import OPEN_FLAGS, read_at, write_at
 
 IOVEC_MAX: Final = 1024  # IOV_MAX of Linux; more buffers in one call are EINVAL
 SCRATCH_SIZE: Final = 1 << 20  # bytes; larger cached reads allocate their own buffer
+SMALL_SIZE: Final = 1 << 10  # bytes; such reads zero a buffer of their own
 UNCOPIED_SIZE: Final = 1 << 16  # bytes; smaller cached reads are copied out of a reused buffer
 PAGE_SIZE: Final = 4096
 WARM_STEP: Final = 1 << 20  # bytes read at a time to bring a cold range into the page cache
@@ -85,6 +86,10 @@ class RealFile:
 
     def _read_resident(self, position: int, size: int) -> bytes:
         """Read as far as the page cache goes; BlockingIOError when it holds nothing there."""
+        if size <= SMALL_SIZE:
+            small = bytearray(size)
+            count = system.read_resident(self._descriptor, small, position)
+            return bytes(small) if count == size else bytes(small[:count])
         if size >= UNCOPIED_SIZE and (read := system.resident_read()) is not None:
             return read(self._descriptor, size, position)
         buffer = self._scratch.take(size)

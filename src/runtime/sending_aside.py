@@ -13,7 +13,7 @@ import asyncio
 import errno
 import logging
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -32,13 +32,16 @@ else:
 
 LANE: Final = "send"
 ASIDE_MIN: Final = 256 << 10  # bytes of a range; below it the way to the thread and back costs more
+AROUND_MAX: Final = 4 << 10  # bytes in front of a large range, and behind it, that go with it
 PIECE_MAX: Final = 1 << 20  # bytes in one sendfile
 PATIENCE_MS: Final = 2  # without room in the socket, before the thread gives up
 BYTES_PER_MS_MIN: Final = 64 << 10  # a peer that takes less, on the average, is slow as well
 
 CAN_SEND_ASIDE: Final = sendfile is not None and hasattr(select, "poll")
 
-_ENDS_EARLY: Final = -1  # the compiled sender's word for a range beyond the end of its file
+# The compiled sender's words for a range that its file or the page cache does not have.
+_ENDS_EARLY: Final = -1
+_IS_COLD: Final = -2
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +57,28 @@ class WaitingRange:
         self.size = size  # > 0; what is left of it
         self.is_warm = False  # probed, or read in the lane
         self.is_slow = False  # the peer did not keep up with a thread
+
+
+def front_of(
+    queue: Iterable[memoryview | WaitingRange],
+) -> tuple[list[memoryview], WaitingRange | None, list[memoryview]]:
+    """Return the range in front of a queue, where little is before it, and that; and what is behind
+    it, where that is little and no range follows, which it would go with."""
+    head: list[memoryview] = []
+    tail: list[memoryview] = []
+    found: WaitingRange | None = None
+    left = AROUND_MAX
+    for each in queue:
+        if isinstance(each, memoryview):
+            left -= each.nbytes
+            if left < 0:
+                return head, found, []
+            (head if found is None else tail).append(each)
+        elif found is not None:
+            return head, found, []
+        else:
+            found, left = each, AROUND_MAX
+    return head, found, tail
 
 
 class Sent(NamedTuple):
@@ -78,7 +103,11 @@ class Under(Protocol):
 class Aside(Protocol):
     """Threads that send ranges, for all connections of a network."""
 
-    takes_bytes: bool  # `begin` sends what surrounds a range, and looks whether it is cached
+    takes_bytes: bool  # ... with what surrounds a range, and looks whether it is cached
+
+    def now(self, socket: int, item: WaitingRange, size: int, head: bytes, tail: bytes) -> Sent:
+        """Send bytes, the first `size` of a range and bytes as far as there is room, by the calling
+        thread. Only where it `takes_bytes`."""
 
     def begin(
         self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
@@ -106,8 +135,18 @@ class CompiledAside:
     def __init__(self) -> None:
         self._sender: _sender.Sender | None = None  # made for the first range
         self._loop = asyncio.get_running_loop()
-        self._under_way: dict[int, tuple[Lease, Told, str]] = {}  # the path, for complaints
+        self._under_way: dict[int, tuple[Lease, Told, RealFile]] = {}
         self._is_idle: asyncio.Future[None] | None = None  # who closes waits for it
+
+    def now(self, socket: int, item: WaitingRange, size: int, head: bytes, tail: bytes) -> Sent:
+        """See `Aside`."""
+        file = item.file
+        count, fault = _sender.send_now(
+            socket, file.descriptor, item.position, size, head, tail, not item.is_warm
+        )
+        if not fault:
+            return Sent(count)
+        return Sent(count, None, True) if fault == _IS_COLD else Sent(count, _failure(fault, file))
 
     def begin(
         self, socket: int, item: WaitingRange, head: bytes, tail: bytes, told: Told
@@ -121,7 +160,7 @@ class CompiledAside:
         number = sender.begin(socket, file.descriptor, item.position, item.size, head, tail, probes)
         if number < 0:
             return None
-        self._under_way[number] = (file.lease(), told, file.path)
+        self._under_way[number] = (file.lease(), told, file)
         return _Stop(sender, number)
 
     async def close(self) -> None:
@@ -144,17 +183,20 @@ class CompiledAside:
     def _on_ended(self) -> None:
         assert self._sender is not None, "ranges have ended, and nothing sends any"
         for number, count, fault, is_cold in self._sender.ended():
-            lease, told, path = self._under_way.pop(number)
+            lease, told, file = self._under_way.pop(number)
             lease.release()
-            error = None
-            if fault:
-                error = _ends_early(path) if fault == _ENDS_EARLY else OSError(fault, path)
             try:
-                told(Sent(count, error, is_cold))
+                told(Sent(count, _failure(fault, file) if fault else None, is_cold))
             except Exception:  # a bug: other connections are told all the same
                 _log.exception("bytes.range_not_told")
         if self._is_idle is not None and not self._under_way and not self._is_idle.done():
             self._is_idle.set_result(None)
+
+
+def _failure(fault: int, file: RealFile) -> OSError:
+    if fault == _ENDS_EARLY:
+        return _ends_early(file.path)
+    return OSError(fault, f"sending {file.path} failed")
 
 
 class _Stop:
@@ -175,6 +217,10 @@ class LaneAside:
     """The same in plain Python; it sends ranges alone."""
 
     takes_bytes = False
+
+    def now(self, socket: int, item: WaitingRange, size: int, head: bytes, tail: bytes) -> Sent:
+        """See `Aside`."""
+        raise AssertionError("a lane has nothing to send with on the caller's thread")
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks

@@ -97,7 +97,7 @@ def read_into(descriptor: int, view: memoryview, position: int) -> int:
     return len(data)
 
 
-def read_resident(descriptor: int, view: memoryview, position: int) -> int:
+def read_resident(descriptor: int, view: bytearray | memoryview, position: int) -> int:
     """Fill a buffer by what the page cache holds; BlockingIOError when that is nothing.
 
     Only where `CAN_PROBE`. A system call that the file system does not know is OSError with

@@ -199,10 +199,12 @@ class Range:
             self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
         except CutShort as missing:
             raise StorageError(f"{self.file.path}: {missing}; {_CUT_SHORT}") from None
-        self.tail, end = self.position, self.position + self.size
-        for place in (floors.before, floors.cut, floors.end):
-            if self.tail < place < end:
-                self.tail = place
+        start = tail = self.position
+        end = start + self.size
+        for place in (floors.end, floors.cut, floors.before):  # most often descending
+            if tail < place < end:
+                tail = place
+        self.tail = tail
         self.is_located = True
 
     def _whole(self, content: bytes) -> bytes:
@@ -266,17 +268,17 @@ def _cut(
 ) -> tuple[int, int, int]:
     """Take whole batches from `start` while they fit. Those before `position` are known to; few are
     left, since the index had no place behind it."""
-    size = CUT_PROBE_SIZE
+    size, most = CUT_PROBE_SIZE, start + wanted.bytes_max
     while position < end:
         window = _probe(probe, position, end, size)
         size = PROBE_SIZE
         at, limit = 0, len(window) - HEADER_SIZE
         while at <= limit:
             base_offset, length, _ = _PLACE.unpack_from(window, at)
-            behind = position + at + _size(length, position + at)
-            is_first = position + at == start
-            if behind - start > wanted.bytes_max and not (is_first and wanted.at_least_one):
-                return start, position + at - start, base_offset
+            here = position + at
+            behind = here + _size(length, here)
+            if behind > most and not (here == start and wanted.at_least_one):
+                return start, here - start, base_offset
             at = behind - position
         position += at
     return start, end - start, next_offset

@@ -21,7 +21,7 @@ Fields: TypeAlias = Mapping[str, Any]
 """An answer: values by the field names of the newest schema; see `messages.encode`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a fetch makes one a partition
 class FileRange:
     """Bytes of a file that leave without being read here."""
 

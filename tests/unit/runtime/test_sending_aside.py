@@ -36,21 +36,27 @@ def pattern(size: int) -> bytes:
     return bytes(range(251)) * (size // 251) + bytes(range(size % 251))
 
 
-class Cold(RealFile):
-    """A file of which the page cache is told to have nothing, and that cannot be read."""
-
-    def is_resident(self, position: int, size: int) -> bool:
-        return False
+class Broken(RealFile):
+    """A file that cannot be brought into the page cache."""
 
     def warm(self, position: int, size: int) -> None:
         raise RuntimeError("a bug")
 
 
-def cold(file: RealFile) -> Cold:
+def broken(file: RealFile) -> Broken:
     """The same file, as the above."""
-    made = Cold.__new__(Cold)
+    made = Broken.__new__(Broken)
     made.__dict__.update(file.__dict__)
     return made
+
+
+def cold_file(runtime: Runtime, folder: Path, data: bytes) -> RealFile:
+    """A file that the page cache has nothing of."""
+    file = filled_file(runtime, f"{folder}/log", data)
+    assert isinstance(file, RealFile)
+    file.sync()
+    os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    return file
 
 
 def test_a_peer_that_takes_a_little_now_and_then_does_not_hold_the_thread(tmp_path: Path) -> None:
@@ -170,19 +176,14 @@ def test_a_range_beyond_the_end_of_its_file_ends_the_connection(tmp_path: Path) 
     real.run(main)
 
 
-@pytest.mark.parametrize("size", [1000, SIZE], ids=["small", "large"])
-def test_a_bug_in_reading_a_cold_range_ends_its_connection(
-    tmp_path: Path, threads: str, size: int
-) -> None:
+@pytest.mark.parametrize("size", [5000, SIZE], ids=["small", "large"])
+def test_a_bug_in_reading_a_cold_range_ends_its_connection(tmp_path: Path, size: int) -> None:
     """It stayed in the queue, and whoever waited for it waited for ever."""
-    if threads == "compiled" and size == SIZE:
-        pytest.skip("its threads look for themselves")
 
     async def main(runtime: Runtime) -> None:
-        file = filled_file(runtime, f"{tmp_path}/log", bytes(size))
-        assert isinstance(file, RealFile)
+        file = cold_file(runtime, tmp_path, bytes(size))
         async with connected(runtime) as (caller, server, _):
-            caller.connection.send_range(cold(file), 0, size)
+            caller.connection.send_range(broken(file), 0, size)
             await server.wait(lambda: bool(server.errors))
             assert isinstance(caller.errors[0], RuntimeError)
         file.close()
@@ -190,19 +191,17 @@ def test_a_bug_in_reading_a_cold_range_ends_its_connection(
     real.run(main)
 
 
-def test_a_large_range_that_the_page_cache_does_not_have_is_read_first(tmp_path: Path) -> None:
-    data = pattern(SIZE)
+@pytest.mark.parametrize("size", [5000, SIZE], ids=["small", "large"])
+def test_a_range_that_the_page_cache_does_not_have_is_read_first(tmp_path: Path, size: int) -> None:
+    data = pattern(size)
 
     async def main(runtime: Runtime) -> None:
-        file = filled_file(runtime, f"{tmp_path}/log", data)
-        assert isinstance(file, RealFile)
-        file.sync()
-        os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        file = cold_file(runtime, tmp_path, data)
         async with connected(runtime, buffer_size=256 << 10) as (caller, server, _):
             caller.connection.write([b"head"])
-            caller.connection.send_range(file, 0, SIZE)
+            caller.connection.send_range(file, 0, size)
             caller.connection.write([b"tail"])
-            await server.wait(lambda: len(server.got) == SIZE + 8)
+            await server.wait(lambda: len(server.got) == size + 8)
             assert server.got == b"head" + data + b"tail"
         file.close()
 

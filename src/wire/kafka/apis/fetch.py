@@ -19,6 +19,7 @@ from ..hot.fetch import (
     FetchResult,
     FetchTopic,
     encode_end,
+    encode_found,
     encode_result,
     encode_top,
     encode_topic,
@@ -33,13 +34,14 @@ NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1  # of a session: close it, or have none
 SESSION_ID_NOT_FOUND: Final = 70
 UNKNOWN_TOPIC_ID: Final = 100
+NO_TAGS: Final = b"\x00"
 INVALID_REQUEST: Final = 42
 
 
 class FetchAnswer(Prepared):
     """What was found, until it is queued."""
 
-    __slots__ = ("_endpoints", "_error_code", "_topics", "_version")
+    __slots__ = ("_endpoints", "_error_code", "_is_good", "_topics", "_version")
 
     def __init__(
         self,
@@ -48,7 +50,10 @@ class FetchAnswer(Prepared):
         *,
         endpoints: Sequence[Endpoint] = (),
         error_code: int = 0,
+        is_good: bool = False,
     ) -> None:
+        """`is_good`: it is known that there is no error in it."""
+        self._is_good = is_good
         self._version = version
         self._topics = topics
         self._endpoints = endpoints
@@ -64,6 +69,8 @@ class FetchAnswer(Prepared):
     @property
     def error_codes(self) -> Sequence[int]:
         """The errors of partitions, and that of all."""
+        if self._is_good:
+            return ()
         codes = [self._error_code]
         for _, results in self._topics:
             for one in results:
@@ -76,6 +83,7 @@ class FetchAnswer(Prepared):
     def parts(self, throttle_ms: int) -> Sequence[Part]:
         """Return the body: what surrounds the records in memory, and where the records lie."""
         version = self._version
+        no_tags = NO_TAGS if version >= FLEXIBLE else b""
         out: list[Part] = []
         head = [
             encode_top(
@@ -93,16 +101,20 @@ class FetchAnswer(Prepared):
                 )
             )
             for part, found in zip(topic.parts, results, strict=True):
-                result = found if isinstance(found, FetchResult) else _result(part, found)
-                before, behind = encode_result(version, result)
+                if isinstance(found, FetchResult):
+                    head += encode_result(version, found)
+                    continue
+                taken = found.range
+                if taken is None or found.aborted:
+                    before, behind = encode_result(version, _result(part, found))
+                else:
+                    before, behind = _before(version, found, taken.size), no_tags
                 head.append(before)
-                if isinstance(found, FoundRecords) and found.range is not None:
-                    taken = found.range
+                if taken is not None:
                     out += (b"".join(head), FileRange(taken.file, taken.position, taken.size))
                     head = []
                 head.append(behind)
-            if version >= FLEXIBLE:
-                head.append(b"\x00")
+            head.append(no_tags)
         head.append(encode_end(version, self._endpoints))
         out.append(b"".join(head))
         return out
@@ -138,17 +150,20 @@ class _Asked:
 
     def answer(self, found: Sequence[FoundRecords]) -> FetchAnswer:
         """Return the answer of what was found."""
-        rest = iter(found)
+        rest, is_good = iter(found), True
         topics: list[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]] = []
         for topic, name in self._named:
             if name is None:
                 unknown = [FetchResult(part.partition, UNKNOWN_TOPIC_ID) for part in topic.parts]
                 topics.append((topic, unknown))
+                is_good = False
             else:
                 topics.append((topic, [next(rest) for _ in topic.parts]))
         errors = [one.error for one in found if one.error is not None]
         endpoints = endpoints_of(self._door, self._call, errors) if errors else ()
-        return FetchAnswer(self._call.version, topics, endpoints=endpoints)
+        return FetchAnswer(
+            self._call.version, topics, endpoints=endpoints, is_good=is_good and not errors
+        )
 
 
 def begin(door: Door, call: Call, done: Done) -> bool:
@@ -206,16 +221,32 @@ def _name(door: Door, topic: FetchTopic) -> str | None:
 
 
 def _spec(request: FetchRequest, topic: FetchTopic, name: str, part: FetchPart) -> FetchSpec:
+    partition, leader_epoch, offset, last_epoch, max_bytes = part
     return FetchSpec(
-        topic=name,
-        partition=part.partition,
-        offset=part.offset,
-        max_bytes=max(part.max_bytes, 0),
-        leader_epoch=part.leader_epoch if part.leader_epoch >= 0 else None,
-        topic_id=topic.topic_id,
-        rack=request.rack,
-        committed_only=request.isolation == READ_COMMITTED,
-        last_epoch=part.last_epoch,
+        name,
+        partition,
+        offset,
+        max_bytes if max_bytes > 0 else 0,
+        leader_epoch if leader_epoch >= 0 else None,
+        topic.topic_id,
+        request.rack,
+        request.isolation == READ_COMMITTED,
+        last_epoch,
+    )
+
+
+def _before(version: int, found: FoundRecords, records_size: int) -> bytes:
+    """Return what stands in front of records with which nothing is unusual."""
+    preferred = found.preferred_replica
+    return encode_found(
+        version,
+        partition=found.spec.partition,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        log_start_offset=found.log_start_offset,
+        tells_aborted=found.spec.committed_only,
+        preferred_replica=-1 if preferred is None else preferred,
+        records_size=records_size,
     )
 
 

@@ -48,9 +48,13 @@ _PARTS: Final = {  # by the first version that has it
     9: Struct(">iiqqi"),
     12: Struct(">iiqiqi"),
 }
+_UNTAGGED: Final = Struct(">iiqiqiB")  # a partition of version 12, and that it has no tagged fields
 _TOP_7: Final = Struct(">ihi")
 _RESULT_4: Final = Struct(">ihqq")
 _RESULT_5: Final = Struct(">ihqqq")
+_FOUND_5: Final = Struct(">ihqqqii")  # with null or no aborted transactions, and the size
+_FOUND_11: Final = Struct(">ihqqqiii")  # and the preferred replica in front of it
+_FOUND_12: Final = Struct(">ihqqqBi")
 _ABORTED: Final = Struct(">qq")
 _DIVERGING: Final = Struct(">iqx")
 
@@ -161,7 +165,11 @@ def _read_topic(version: int, body: memoryview, at: int) -> tuple[FetchTopic, in
     name, topic_id, at = _read_name(version, body, at)
     shape = _PARTS[12 if version >= 12 else 9 if version >= 9 else 5 if version >= 5 else 4]
     count, at = read_count(body, at, flexible=flexible, size_min=shape.size)
-    parts = []
+    parts: list[FetchPart] = []
+    if flexible and count:
+        parts = _untagged(body, at, count)
+        at += len(parts) * _UNTAGGED.size
+        count -= len(parts)
     try:
         for _ in range(count):
             values = shape.unpack_from(body, at)
@@ -180,6 +188,19 @@ def _read_topic(version: int, body: memoryview, at: int) -> tuple[FetchTopic, in
     if flexible:
         at = skip_tags(body, at)
     return FetchTopic(name, topic_id, parts), at
+
+
+def _untagged(body: memoryview, at: int, count: int) -> list[FetchPart]:
+    """Read the partitions of a topic where none has tagged fields, as clients send them; else
+    nothing, since where the next one begins is not known then."""
+    end = at + count * _UNTAGGED.size
+    if end > len(body):
+        return []
+    rows = list(_UNTAGGED.iter_unpack(body[at:end]))
+    for row in rows:
+        if row[6]:
+            return []
+    return [FetchPart(row[0], row[1], row[2], row[3], row[5]) for row in rows]
 
 
 def _read_forgotten(
@@ -249,6 +270,39 @@ def encode_result(version: int, result: FetchResult) -> tuple[bytes, bytes]:
     if result.leader is not None:
         tags.append((1, encode_leader(result.leader)))
     return b"".join(parts), tags_of(tags)
+
+
+def encode_found(
+    version: int,
+    *,
+    partition: int,
+    high_watermark: int,
+    last_stable_offset: int,
+    log_start_offset: int,
+    tells_aborted: bool,
+    preferred_replica: int,
+    records_size: int,
+) -> bytes:
+    """Return what `encode_result` does in front of the records of a partition where nothing is
+    unusual: no error, no aborted transaction (`tells_aborted`: it was asked for them). Behind the
+    records there is `tags_of(())` from version 12 on."""
+    if version >= FLEXIBLE:
+        return _FOUND_12.pack(
+            partition,
+            0,
+            high_watermark,
+            last_stable_offset,
+            log_start_offset,
+            1 if tells_aborted else 0,
+            preferred_replica,
+        ) + varint(records_size + 1)
+    place = (partition, 0, high_watermark, last_stable_offset)
+    aborted = 0 if tells_aborted else -1
+    if version >= 11:
+        return _FOUND_11.pack(*place, log_start_offset, aborted, preferred_replica, records_size)
+    if version >= 5:
+        return _FOUND_5.pack(*place, log_start_offset, aborted, records_size)
+    return _RESULT_4.pack(*place) + _SESSION.pack(aborted, records_size)
 
 
 def encode_end(version: int, endpoints: Sequence[Endpoint] = ()) -> bytes:

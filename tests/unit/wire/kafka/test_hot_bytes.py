@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from io import BytesIO
+from struct import Struct
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from quorumlog.wire.kafka.hot.fetch import (
     FetchResult,
     FetchTopic,
     encode_end,
+    encode_found,
     encode_result,
     encode_top,
     encode_topic,
@@ -379,6 +381,43 @@ def test_fetch_answers_are_written_as_the_schemas_write_them(
         ours.append(b"\x00" if version >= 12 else b"")
     ours.append(encode_end(version, endpoints))
     assert b"".join(ours) == answer_bytes(1, version, 18, fields)
+
+
+def test_tagged_fields_of_any_partition_of_a_fetch_are_passed_over() -> None:
+    """Partitions are read together where none has any."""
+
+    def part(index: int, tags: bytes) -> bytes:
+        return Struct(">iiqiqi").pack(index, -1, 10 + index, 4, -1, 99) + tags
+
+    some = b"\x02\x05\x01x\x09\x00"  # two fields, of a byte and of none
+    for tagged in (set(), {0}, {1}, {3}, {0, 1, 2, 3}):
+        parts = b"".join(part(n, some if n in tagged else b"\x00") for n in range(4))
+        body = bytes(13) + bytes(8) + b"\x02" + bytes(16) + b"\x05" + parts + b"\x00\x01\x01\x00"
+        (topic,) = read_fetch(15, memoryview(body)).topics
+        assert topic.parts == [FetchPart(n, -1, 10 + n, 4, 99) for n in range(4)]
+        for end in range(len(body)):
+            with pytest.raises(InvalidRequest):
+                read_fetch(15, memoryview(body)[:end])
+
+
+@pytest.mark.parametrize("tells_aborted", [False, True])
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_usual_fetch_results_are_written_as_all_are(version: int, tells_aborted: bool) -> None:
+    for size in (0, 1, 127, 128, 70_000, 2**31 - 2):
+        usual = encode_found(
+            version,
+            partition=7,
+            high_watermark=2**40,
+            last_stable_offset=2**40 - 1,
+            log_start_offset=3,
+            tells_aborted=tells_aborted,
+            preferred_replica=-1 if size else 5,
+            records_size=size,
+        )
+        result = FetchResult(
+            7, 0, 2**40, 2**40 - 1, 3, () if tells_aborted else None, -1 if size else 5, size
+        )
+        assert (usual, b"\x00" if version >= 12 else b"") == encode_result(version, result)
 
 
 def fetch_result(one: FetchResult, records: bytes) -> dict[str, Any]:
