@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from ..broker.groups.shell import GroupCoordinator
 from ..broker.shell.replicas import ReplicaManager
 from ..errors import AddressInUse
 from ..metadata import ImageDelta
@@ -23,6 +24,7 @@ async def open_kafka(
     admin: AdminService,
     quorum: QuorumService,
     transactions: TransactionsService,
+    groups: GroupCoordinator,
 ) -> tuple[KafkaServer, dict[str, str]]:
     """Open every Kafka listener; returns their addresses by name. Raises AddressInUse."""
     settings = KafkaSettings(
@@ -44,6 +46,7 @@ async def open_kafka(
         admin=admin,
         quorum=quorum,
         transactions=transactions,
+        groups=groups,
         settings=settings,
     )
     server = KafkaServer(door, scope)

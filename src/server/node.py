@@ -47,6 +47,7 @@ from ..wire.grpc import (
 )
 from .config import NodeConfig, settings
 from .formatting import format_directory, is_formatted
+from .group_coordinator import open_groups
 from .kafka_door import advertised_kafka, open_kafka
 from .lifecycle import Lifecycle
 from .member import QUORUM_HEALTH, Member, join, open_member
@@ -167,6 +168,7 @@ class Node:
         if replicas is not None:
             self._life.opened(replicas.close)
             publisher.subscribe(replicas.apply)
+            self._open_groups(scope, directory, publisher, replicas)
         member = await open_member(
             self._runtime,
             scope,
@@ -236,6 +238,26 @@ class Node:
             knows_this_life=self._is_registered_in,
         )
 
+    def _open_groups(
+        self,
+        scope: Scope,
+        directory: Directory,
+        publisher: MetadataPublisher,
+        replicas: ReplicaManager,
+    ) -> None:
+        """Coordinate groups from now on: each change of the image comes after the replicas took
+        it."""
+        groups = self.parts.groups = open_groups(
+            self._runtime,
+            scope,
+            self._config,
+            directory=directory,
+            replicas=replicas,
+            formed_for=lambda: 1 if (raft := self.parts.raft) is None else len(raft.voters),
+        )
+        self._life.opened(groups.close)
+        publisher.subscribe(groups.apply)
+
     def _is_registered_in(self, image: MetadataImage) -> bool:
         """Whether an image has the registration of this life of the broker."""
         session, me = self.parts.session, image.broker(self._config.node_id)
@@ -251,6 +273,8 @@ class Node:
     ) -> NodeAddresses:
         """Register, serve, and return once the controller counts on this broker."""
         config = self._config
+        groups = self.parts.groups
+        assert groups is not None, "a broker coordinates groups"
         log = LogService(self._runtime, replicas, publisher, self._limits())
         producer_ids = ProducerIds(self._runtime.clock)
         transactions = TransactionsService(self._runtime, producer_ids)
@@ -283,6 +307,7 @@ class Node:
             admin=admin,
             quorum=member.quorum,
             transactions=transactions,
+            groups=groups,
         )
         self.parts.kafka = kafka
         self._life.opened(partial(kafka.close, config.shutdown_grace_ms))
@@ -297,6 +322,7 @@ class Node:
         member.machine.on_leadership(session.leader_changed)
         admin.attach(session)
         producer_ids.attach(session)
+        groups.attach(session)
         replicas.attach(session)
         self._life.run(scope, "session", session.run, session.close)
         await session.unfenced.wait()

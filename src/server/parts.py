@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ..broker.groups.shell import GroupCoordinator
 from ..broker.shell.replicas import ReplicaManager
 from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher
 from ..raftlog.shell import RaftNode
@@ -17,6 +18,7 @@ class NodeParts:
     directory: Directory | None = None
     publisher: MetadataPublisher | None = None
     replicas: ReplicaManager | None = None
+    groups: GroupCoordinator | None = None
     raft: RaftNode | None = None
     controller: ControllerShell | None = None
     log: LogService | None = None

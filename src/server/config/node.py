@@ -13,6 +13,7 @@ from ..addresses import (
     parse_address,
     parse_voter,
 )
+from .groups import Groups
 from .identity import ROLES, Identity
 from .kafka import KafkaClients
 from .listeners import Listeners
@@ -26,7 +27,15 @@ from .storage import Storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig(
-    Operation, Storage, Requests, Replication, Quorum, KafkaClients, Listeners, Identity
+    Operation,
+    Groups,
+    Storage,
+    Requests,
+    Replication,
+    Quorum,
+    KafkaClients,
+    Listeners,
+    Identity,
 ):
     """Everything a node is told; equal files give equal nodes.
 

@@ -5,6 +5,7 @@ A module of its own, which is never compiled: a test of one handler gives it not
 
 from dataclasses import dataclass, field
 
+from ...broker.groups.shell import GroupCoordinator
 from ...broker.quotas import Throttling
 from ...broker.shell.replicas import ReplicaManager
 from ...metadata import MetadataImage
@@ -25,6 +26,7 @@ class Door:
     admin: AdminService
     quorum: QuorumService
     transactions: TransactionsService
+    groups: GroupCoordinator
     settings: KafkaSettings
     throttling: Throttling = field(default_factory=Throttling)  # what clients owe; see `charging`
     deadlines: Deadlines = field(default_factory=Deadlines)  # of requests that wait

@@ -96,6 +96,7 @@ async def bare_server(
         admin=absent,
         quorum=absent,
         transactions=absent,
+        groups=absent,
         settings=KafkaSettings(**{**bounds, **settings}),
         throttling=throttling or Throttling(),
     )

@@ -1,0 +1,56 @@
+"""The coordinator of groups of a broker: made of the node's parts and its configuration."""
+
+from collections.abc import Callable
+
+from ..broker.groups.config import GroupConfig
+from ..broker.groups.shell.coordinator import GroupCoordinator
+from ..broker.shell.replicas import ReplicaManager
+from ..ids import NodeId
+from ..runtime import Runtime, Scope
+from ..storage.shell.directory import Directory
+from .config import NodeConfig
+
+MINUTE_MS = 60_000
+
+
+def open_groups(
+    runtime: Runtime,
+    scope: Scope,
+    config: NodeConfig,
+    *,
+    directory: Directory,
+    replicas: ReplicaManager,
+    formed_for: Callable[[], int],
+) -> GroupCoordinator:
+    """Return a coordinator that follows nothing yet; `formed_for`: voters of the quorum, as far as
+    they are known."""
+    return GroupCoordinator(
+        runtime,
+        scope,
+        directory,
+        group_config(config),
+        node_id=NodeId(config.node_id),
+        replica_of=replicas.replica_of,
+        formed_for=formed_for,
+    )
+
+
+def group_config(config: NodeConfig) -> GroupConfig:
+    """Return what a configuration says of groups."""
+    return GroupConfig(
+        offsets_partitions=config.offsets_partitions,
+        offsets_replicas=config.offsets_replicas,
+        offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+        offsets_check_ms=config.offsets_check_ms,
+        waits_max=config.group_waits_max,
+        note_bytes_max=config.note_bytes_max,
+        size_max=config.group_size_max,
+        session_timeout_min_ms=config.group_session_min_ms,
+        session_timeout_max_ms=config.group_session_max_ms,
+        initial_delay_ms=config.group_initial_delay_ms,
+        consumer_session_ms=config.group_consumer_session_ms,
+        consumer_heartbeat_ms=config.group_consumer_heartbeat_ms,
+        assignors=config.group_consumer_assignors,
+        pattern_refresh_ms=config.group_pattern_refresh_ms,
+        migration="off" if config.group_migration == "disabled" else config.group_migration,
+    )
