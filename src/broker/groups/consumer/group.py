@@ -1,13 +1,34 @@
-"""A group of KIP-848 as a pure machine."""
+"""A group of KIP-848 as a pure machine: who asks what is answered here, `core` does it.
+
+Apache Kafka 4.3 settles the behaviour. Where this differs, and why:
+- Small groups share out at once, whatever `group.consumer.assignment.interval.ms` says: the
+  second member of a group need not wait for its partitions.
+- A member that asks with an older epoch than it has is told its assignment, whole request or not:
+  the answer that raised its epoch was lost.
+- A change of the group's assignor raises the group's epoch.
+- A static member may come again into a full group: it takes its own place.
+- A pattern matches none of the cluster's own topics.
+- When the last member of KIP-848 makes way for a classic static one, the group becomes classic
+  first and that one joins it, as any does.
+"""
 
 from collections.abc import Callable
+from typing import Any
 
+from ....errors import (
+    IllegalGeneration,
+    QuorumlogError,
+    StaleMemberEpoch,
+    UnknownMember,
+)
 from ....metadata.image import MetadataImage
 from ..classic import ClassicGroupMachine
 from ..config import GroupConfig
-from ..decision import Decision, Ticket
-from ..records import GroupRecord
+from ..consumer_protocol import PROTOCOL_TYPE
+from ..decision import NOTHING, Answered, Decision, Failed, Ticket
+from ..records import GroupRecord, Partitions
 from ..requests import (
+    JOIN_EPOCH,
     ClassicHeartbeat,
     CommitOffsets,
     ConsumerHeartbeat,
@@ -16,8 +37,13 @@ from ..requests import (
     GroupListing,
     JoinGroup,
     LeaveGroup,
+    MemberDescription,
     SyncGroup,
 )
+from . import classic_face, heartbeating
+from .core import ASSIGN, GroupCore
+from .downgrading import downgrade, is_to_downgrade
+from .state import GroupState
 
 
 class ConsumerGroupMachine:
@@ -33,91 +59,240 @@ class ConsumerGroupMachine:
         self.downgraded: ClassicGroupMachine | None = None
         self._config = config
         self._draw = draw
+        self._core = GroupCore(group, config)
+
+    @property
+    def state(self) -> GroupState:
+        """What is stored of it; not to be changed but by `replay`."""
+        return self._core.state
 
     # --- what is asked ----------------------------------------------------------------------------
 
     def heartbeat(
         self, ticket: Ticket, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """A member joins, stays or leaves."""
-        raise NotImplementedError
+        """A member joins, stays or leaves.
+
+        Refused with: InvalidRequest, UnsupportedAssignor, InvalidPattern, GroupFull,
+        UnknownMember, FencedInstance, UnreleasedInstance, FencedMemberEpoch.
+        """
+        core = self._core
+        if request.member_epoch >= JOIN_EPOCH:
+            return self._answer(
+                ticket, lambda: heartbeating.heartbeat(core, self._draw, request, image, now_ms)
+            )
+        decision = self._answer(ticket, lambda: heartbeating.leave(core, request, image, now_ms))
+        return decision + self._maybe_downgrade(decision, image, now_ms)
 
     def join(
         self, ticket: Ticket, request: JoinGroup, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """A member of the classic protocol comes; answered at once, it waits for nobody."""
-        raise NotImplementedError
+        """A member of the classic protocol comes; answered at once, it waits for nobody.
+
+        Refused with: InconsistentGroupProtocol, InvalidSessionTimeout, GroupFull, UnknownMember,
+        FencedInstance.
+        """
+        core, state = self._core, self._core.state
+        old = None
+        if request.instance_id is not None and not request.member_id:
+            old = state.static_member(request.instance_id)
+        if old is not None and old.classic is None and self._is_last_but(old.member_id):
+            return self._join_classic(ticket, request, old.member_id, image, now_ms)
+        return self._answer(
+            ticket, lambda: classic_face.join(core, self._draw, request, image, now_ms)
+        )
 
     def sync(
         self, ticket: Ticket, request: SyncGroup, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """A member of the classic protocol asks for its part."""
-        raise NotImplementedError
+        """A member of the classic protocol asks for its part.
+
+        Refused with: UnknownMember, FencedInstance, IllegalGeneration, InconsistentGroupProtocol,
+        RebalanceInProgress.
+        """
+        return self._answer(ticket, lambda: classic_face.sync(self._core, request, image, now_ms))
 
     def classic_heartbeat(
         self, ticket: Ticket, request: ClassicHeartbeat, image: MetadataImage, now_ms: int
     ) -> Decision:
         """A member of the classic protocol lives; RebalanceInProgress: it is to join again."""
-        raise NotImplementedError
+        return self._answer(
+            ticket, lambda: classic_face.heartbeat(self._core, request, image, now_ms)
+        )
 
     def leave(
         self, ticket: Ticket, request: LeaveGroup, image: MetadataImage, now_ms: int
     ) -> Decision:
         """Members of the classic protocol go; each has an error of its own."""
-        raise NotImplementedError
+        return self._answer(ticket, lambda: classic_face.leave(self._core, request, image, now_ms))
 
     def check_commit(self, request: CommitOffsets) -> None:
         """Raises what speaks against a commit: UnknownMember, StaleMemberEpoch (of a member of the
         classic protocol: IllegalGeneration)."""
-        raise NotImplementedError
+        if request.generation < 0 and self.is_empty:
+            return  # an administrator, or a consumer without a group
+        self._check_epoch(request.member_id, request.generation)
 
     def check_fetch(self, request: FetchOffsets) -> None:
         """Raises UnknownMember or StaleMemberEpoch (IllegalGeneration) where a member asks."""
-        raise NotImplementedError
+        if request.member_id or request.member_epoch >= 0:
+            self._check_epoch(request.member_id, request.member_epoch)
 
     # --- time, and the cluster --------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
         """When `expire` is to be called next, never too late; None: never. O(1)."""
-        raise NotImplementedError
+        return self._core.timers.next_ms()
 
     def expire(self, now_ms: int, image: MetadataImage) -> Decision:
         """Do what is due: members that fell silent, or do not revoke, are fenced."""
-        raise NotImplementedError
+        core = self._core
+        late: dict[str, None] = {}
+        for kind, member_id in core.timers.due(now_ms):
+            if kind == ASSIGN:
+                core.refresh(image, now_ms, has_changed=False)
+                core.assign(now_ms)
+            elif member_id in core.state.members:
+                late[member_id] = None
+        if not late:
+            return Decision(core.take())
+        core.fence(late, image, now_ms)
+        decision = Decision(core.take())
+        return decision + self._maybe_downgrade(decision, image, now_ms)
 
     def metadata_changed(self, image: MetadataImage) -> None:
-        """The cluster has changed: looked at with the next heartbeat. Cheap; may be left out."""
-        raise NotImplementedError
+        """The cluster has changed: every heartbeat looks at that by itself."""
 
     # --- looking on -------------------------------------------------------------------------------
 
     def describe(self, image: MetadataImage) -> GroupDescription:
         """The group as it stands; what is read of topics that are gone is left out."""
-        raise NotImplementedError
+        state = self.state
+        return GroupDescription(
+            group=self.group,
+            is_classic=False,
+            state=state.name,
+            protocol_type=PROTOCOL_TYPE,
+            protocol=self._core.assignor,
+            generation=state.epoch,
+            target_epoch=state.target_epoch,
+            members=tuple(self._describe_member(each, image) for each in state.members),
+        )
+
+    def _describe_member(self, member_id: str, image: MetadataImage) -> MemberDescription:
+        member, current = self.state.members[member_id], self.state.current_of(member_id)
+        return MemberDescription(
+            member_id=member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rack=member.rack,
+            is_classic=member.classic is not None,
+            member_epoch=current.epoch,
+            topics=member.topics,
+            pattern=member.pattern,
+            owned=_existing(current.assigned, image),
+            target=_existing(self.state.targets.get(member_id, {}), image),
+        )
 
     def listing(self) -> GroupListing:
         """Its line in the list."""
-        raise NotImplementedError
+        return GroupListing(
+            group=self.group,
+            is_classic=False,
+            state=self.state.name,
+            protocol_type=PROTOCOL_TYPE,
+        )
 
     @property
     def is_empty(self) -> bool:
         """It has no member."""
-        raise NotImplementedError
+        return not self.state.members
 
     def subscribed_topics(self) -> frozenset[str]:
         """The topics that the members read, by name or by a pattern."""
-        raise NotImplementedError
+        return self.state.subscribed_topics()
 
     # --- storage ----------------------------------------------------------------------------------
 
     def replay(self, record: GroupRecord) -> None:
         """Take in a stored record of this group (its KIP-848 kinds); nothing else changes."""
-        raise NotImplementedError
+        self.state.replay(record)
 
     def loaded(self, now_ms: int) -> None:
         """All records have been replayed: every member has its whole session from now on."""
-        raise NotImplementedError
+        self._core.loaded(now_ms)
 
     def forget_records(self) -> tuple[GroupRecord, ...]:
         """Tombstones of everything that is stored of it; this machine is to be thrown away."""
-        raise NotImplementedError
+        return tuple(self.state.tombstones())
+
+    def check_invariants(self) -> None:
+        """What holds between any two steps; O(members + partitions)."""
+        self.state.check_invariants()
+
+    # --- within -----------------------------------------------------------------------------------
+
+    def _answer(self, ticket: Ticket, step: Callable[[], Any]) -> Decision:
+        """Do it; a refusal has the records of what was due anyway."""
+        try:
+            outcome = step()
+        except QuorumlogError as error:
+            return Decision(self._core.take(), (Failed(ticket, error),))
+        return Decision(self._core.take(), (Answered(ticket, outcome),))
+
+    def _check_epoch(self, member_id: str, epoch: int) -> None:
+        member = self.state.members.get(member_id)
+        if member is None:
+            raise UnknownMember(f"group {self.group!r} has no member {member_id!r}: join again")
+        current_epoch = self.state.current_of(member_id).epoch
+        if epoch == current_epoch and epoch >= 0:
+            return
+        if member.classic is not None:
+            raise IllegalGeneration(
+                f"the member comes with generation {epoch} and is at {current_epoch}: join again"
+            )
+        raise StaleMemberEpoch(
+            f"the member comes with epoch {epoch} and is at {current_epoch}: take the one of the "
+            "next heartbeat"
+        )
+
+    def _is_last_but(self, member_id: str) -> bool:
+        """Whether this is the last member of KIP-848, and the group would be classic without."""
+        state = self.state
+        return state.classic_count == len(state.members) - 1 and self._config.migration in (
+            "bidirectional",
+            "downgrade",
+        )
+
+    def _join_classic(
+        self, ticket: Ticket, request: JoinGroup, old_id: str, image: MetadataImage, now_ms: int
+    ) -> Decision:
+        """The last member of KIP-848 makes way for a classic one of its static name."""
+        core = self._core
+        try:
+            classic_face.check_protocols(core.state, request)
+        except QuorumlogError as error:
+            return Decision(replies=(Failed(ticket, error),))
+        core.fence((old_id,), image, now_ms)
+        if self.is_empty:
+            decision = Decision((*core.take(), *self.forget_records()))
+            self.downgraded = ClassicGroupMachine(self.group, self._config, self._draw)
+        else:
+            self.downgraded, decision = downgrade(core, self._draw, image, now_ms)
+        return decision + self.downgraded.join(ticket, request, now_ms)
+
+    def _maybe_downgrade(self, so_far: Decision, image: MetadataImage, now_ms: int) -> Decision:
+        """Become classic where the last member of KIP-848 has just gone."""
+        if not so_far.records or not is_to_downgrade(self._core):
+            return NOTHING
+        self.downgraded, decision = downgrade(self._core, self._draw, image, now_ms)
+        return decision
+
+
+def _existing(partitions: Partitions, image: MetadataImage) -> Partitions:
+    return {
+        topic_id: indices
+        for topic_id, indices in partitions.items()
+        if image.topic_of_id(topic_id) is not None
+    }

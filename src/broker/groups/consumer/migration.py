@@ -1,13 +1,32 @@
-"""How a group changes its protocol while its members go on: upgrade and downgrade."""
+"""A classic group is upgraded when the first member of KIP-848 comes, while its members go on."""
 
 from collections.abc import Callable
 
+from ....errors import GroupNotFound, QuorumlogError, RebalanceInProgress
+from ....ids import TopicId
 from ....metadata.image import MetadataImage
 from ..classic import ClassicGroupMachine
 from ..config import GroupConfig
-from ..decision import Decision, Ticket
+from ..consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from ..decision import Decision, Failed, Ticket
+from ..records import (
+    ClassicFace,
+    ClassicGroup,
+    ClassicGroupForgotten,
+    ConsumerGroup,
+    ConsumerMember,
+    CurrentAssignment,
+    GroupRecord,
+    MemberState,
+    Partitions,
+    StoredMember,
+    TargetAssignment,
+    TargetEpoch,
+)
 from ..requests import ConsumerHeartbeat
+from .classic_face import partitions_by_id
 from .group import ConsumerGroupMachine
+from .heartbeating import check_heartbeat
 
 
 def upgrade(
@@ -26,4 +45,119 @@ def upgrade(
     answers of those who wait in the classic one, and the heartbeat's. None: refused, the decision
     says why (GroupNotFound where the group cannot or must not change), nothing has changed.
     """
-    raise NotImplementedError
+    try:
+        check_heartbeat(request, config)
+        if not classic.is_empty:
+            _check_may_upgrade(classic, config)
+        records = _as_consumer(classic, image)
+    except QuorumlogError as error:
+        return None, Decision(replies=(Failed(ticket, error),))
+    machine = ConsumerGroupMachine(classic.group, config, draw)
+    for record in records:
+        machine.replay(record)
+    machine.loaded(now_ms)
+    answer = machine.heartbeat(ticket, request, image, now_ms)
+    if not answer.records:
+        return None, answer
+    ended = classic.drop(
+        RebalanceInProgress(f"group {classic.group!r} changes to the new protocol: join again")
+    )
+    forgotten = Decision((ClassicGroupForgotten(group=classic.group),))
+    return machine, forgotten + ended + Decision(tuple(records)) + answer
+
+
+def _check_may_upgrade(classic: ClassicGroupMachine, config: GroupConfig) -> None:
+    group = classic.group
+    if config.migration not in ("bidirectional", "upgrade"):
+        raise GroupNotFound(
+            f"group {group!r} is a classic one, and group.consumer.migration.policy keeps it so: "
+            "stop its members first"
+        )
+    if classic.protocol_type != PROTOCOL_TYPE:
+        raise GroupNotFound(
+            f"group {group!r} has members of {classic.protocol_type!r}, no consumers: use another "
+            "group"
+        )
+
+
+def _as_consumer(classic: ClassicGroupMachine, image: MetadataImage) -> list[GroupRecord]:
+    """The same group in facts of KIP-848: everybody has what it has, and is to have it.
+
+    Of a partition that the members' own strategy gave to two, the first one has it.
+    """
+    stored = classic.snapshot()
+    if not stored.members:
+        return []
+    protocols = classic.protocols()
+    group, epoch = stored.group, max(stored.generation, 1)
+    members: list[GroupRecord] = []
+    targets: list[GroupRecord] = []
+    currents: list[GroupRecord] = []
+    taken: dict[TopicId, set[int]] = {}
+    for each in stored.members:
+        offered = protocols.get(each.member_id) or ((stored.protocol or "", each.subscription),)
+        members.append(_member(group, each, offered))
+        assigned = _not_taken(_assigned(stored, each, image), taken)
+        targets.append(TargetAssignment(group=group, member_id=each.member_id, partitions=assigned))
+        currents.append(
+            CurrentAssignment(
+                group=group,
+                member_id=each.member_id,
+                epoch=epoch,
+                previous_epoch=epoch,
+                state=MemberState.STABLE,
+                assigned=assigned,
+            )
+        )
+    return [
+        *members,
+        ConsumerGroup(group=group, epoch=epoch),
+        *targets,
+        TargetEpoch(group=group, epoch=epoch),
+        *currents,
+    ]
+
+
+def _member(
+    group: str, stored: StoredMember, protocols: tuple[tuple[str, bytes], ...]
+) -> ConsumerMember:
+    try:
+        subscription = decode_subscription(protocols[0][1])
+    except ValueError as error:
+        raise GroupNotFound(
+            f"group {group!r} is a classic one, and cannot change: the subscription of "
+            f"{stored.member_id!r} cannot be read: {error}"
+        ) from error
+    return ConsumerMember(
+        group=group,
+        member_id=stored.member_id,
+        instance_id=stored.instance_id,
+        rack=subscription.rack,
+        client_id=stored.client_id,
+        client_host=stored.client_host,
+        topics=frozenset(subscription.topics),
+        rebalance_timeout_ms=stored.rebalance_timeout_ms,
+        classic=ClassicFace(session_timeout_ms=stored.session_timeout_ms, protocols=protocols),
+    )
+
+
+def _assigned(stored: ClassicGroup, member: StoredMember, image: MetadataImage) -> Partitions:
+    try:
+        return partitions_by_id(decode_assignment(member.assignment).partitions, image)
+    except ValueError as error:
+        raise GroupNotFound(
+            f"group {stored.group!r} is a classic one, and cannot change: the assignment of "
+            f"{member.member_id!r} cannot be read: {error}"
+        ) from error
+
+
+def _not_taken(partitions: Partitions, taken: dict[TopicId, set[int]]) -> Partitions:
+    """What nobody had so far; takes it."""
+    found = {}
+    for topic_id, indices in partitions.items():
+        of_topic = taken.setdefault(topic_id, set())
+        left = indices - of_topic
+        of_topic |= left
+        if left:
+            found[topic_id] = left
+    return found

@@ -1,0 +1,268 @@
+"""The heartbeat of KIP-848: everything is checked first, and then nothing is refused any more."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ....errors import (
+    FencedInstance,
+    FencedMemberEpoch,
+    GroupFull,
+    InvalidRequest,
+    UnknownMember,
+    UnreleasedInstance,
+    UnsupportedAssignor,
+)
+from ....metadata.image import MetadataImage
+from ..config import GroupConfig
+from ..records import ConsumerMember, CurrentAssignment, MemberState
+from ..requests import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerBeat,
+    ConsumerHeartbeat,
+)
+from .core import JOIN, REVOKE, SYNC, GroupCore
+from .patterns import check_pattern
+from .reconciling import is_within
+from .state import GroupState
+
+
+def check_heartbeat(request: ConsumerHeartbeat, config: GroupConfig) -> None:
+    """Raises what is wrong with a heartbeat, whatever the group: InvalidRequest,
+    UnsupportedAssignor, InvalidPattern."""
+    if request.instance_id == "" or request.rack == "":
+        raise InvalidRequest("a static name and a rack cannot be empty: leave them out")
+    if request.member_epoch < LEAVE_STATIC_EPOCH:
+        raise InvalidRequest(f"{request.member_epoch} is no epoch of a member: send 0 to join")
+    if not request.member_id and request.member_epoch != JOIN_EPOCH:
+        raise InvalidRequest("a member id is missing: send the one that the join was answered with")
+    if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+        raise InvalidRequest("only a member with a static name can leave with epoch -2: send -1")
+    if request.member_epoch == JOIN_EPOCH:
+        _check_join(request)
+    if request.assignor is not None and request.assignor not in config.assignors:
+        raise UnsupportedAssignor(
+            f"there is no assignor {request.assignor!r}: choose of {', '.join(config.assignors)}"
+        )
+    if request.pattern:
+        check_pattern(request.pattern)
+
+
+def _check_join(request: ConsumerHeartbeat) -> None:
+    if request.rebalance_timeout_ms < 0:
+        raise InvalidRequest("a join needs a rebalance time-out")
+    if request.topics is None and request.pattern is None:
+        raise InvalidRequest("a join needs topics or a pattern")
+    if request.owned:
+        raise InvalidRequest("who joins owns nothing: give up all partitions first")
+
+
+def heartbeat(
+    core: GroupCore,
+    draw: Callable[[], str],
+    request: ConsumerHeartbeat,
+    image: MetadataImage,
+    now_ms: int,
+) -> ConsumerBeat:
+    """Let a member join or stay; raises what is refused, and then nothing has been done."""
+    check_heartbeat(request, core.config)
+    if request.member_epoch == JOIN_EPOCH:
+        member = _admit(core, draw, request)
+    else:
+        member = _find(core.state, request)
+        _check_epoch(core.state.current_of(member.member_id), request)
+    return _go_on(core, member, request, image, now_ms)
+
+
+def _go_on(
+    core: GroupCore,
+    member: ConsumerMember,
+    request: ConsumerHeartbeat,
+    image: MetadataImage,
+    now_ms: int,
+) -> ConsumerBeat:
+    member_id = member.member_id
+    before = core.state.current_of(member_id)
+    has_changed = core.put_member(_as_said(member, request))
+    if member.classic is not None:
+        core.timers.stop(JOIN, SYNC, member_id=member_id)
+    core.refresh(image, now_ms, has_changed=has_changed)
+    core.assign(now_ms)
+    owned = {} if request.member_epoch == JOIN_EPOCH else request.owned
+    after = core.settle(member_id, owned, now_ms, is_forced=has_changed)
+    core.start_session(member_id, now_ms)
+    is_whole = (
+        request.rebalance_timeout_ms >= 0
+        and (request.topics is not None or request.pattern is not None)
+        and request.owned is not None
+    )
+    is_told = (
+        is_whole  # so a member asks that does not know whether the last answers came
+        or request.member_epoch != before.epoch
+        or after.assigned != before.assigned
+    )
+    return ConsumerBeat(
+        member_id=member_id,
+        member_epoch=after.epoch,
+        heartbeat_interval_ms=core.config.consumer_heartbeat_ms,
+        assignment=after.assigned if is_told or request.member_epoch == JOIN_EPOCH else None,
+    )
+
+
+def leave(
+    core: GroupCore, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
+) -> ConsumerBeat:
+    """Let a member go, or a static one for a while: what that one had waits for it."""
+    check_heartbeat(request, core.config)
+    member = _find(core.state, request)
+    if request.member_epoch == LEAVE_EPOCH:
+        core.fence((member.member_id,), image, now_ms)
+    else:
+        before = core.state.current_of(member.member_id)
+        after = replace(
+            before,
+            epoch=LEAVE_STATIC_EPOCH,
+            state=MemberState.STABLE,
+            pending_revocation={},
+        )
+        if after != before:
+            core.put(after)
+            core.start_session(member.member_id, now_ms)
+        core.timers.stop(REVOKE, member_id=member.member_id)
+    return ConsumerBeat(
+        member_id=member.member_id,
+        member_epoch=request.member_epoch,
+        heartbeat_interval_ms=core.config.consumer_heartbeat_ms,
+    )
+
+
+# --- who it is ------------------------------------------------------------------------------------
+
+
+def _admit(core: GroupCore, draw: Callable[[], str], request: ConsumerHeartbeat) -> ConsumerMember:
+    """The member that joins: a new one, the same once more (it was fenced, KAFKA-19233), or
+    another life of a static one."""
+    state = core.state
+    old = None if request.instance_id is None else state.static_member(request.instance_id)
+    known = state.members.get(request.member_id)
+    if old is None or old is known:
+        check_size(core, is_known=known is not None)
+        if known is None:
+            return _new_member(core.group, request, request.member_id or draw())
+        if state.current_of(known.member_id).epoch == LEAVE_STATIC_EPOCH:
+            return core.replace_static(known, known.member_id)
+        return known
+    if old.classic is None and state.current_of(old.member_id).epoch != LEAVE_STATIC_EPOCH:
+        raise UnreleasedInstance(
+            f"member {old.member_id} has the static name {request.instance_id!r} and has not "
+            "left: stop it first"
+        )
+    check_new_id(state, request.member_id)
+    return core.replace_static(old, request.member_id or draw())
+
+
+def check_size(core: GroupCore, *, is_known: bool) -> None:
+    """Raises GroupFull where a new member would be one too many."""
+    if not is_known and len(core.state.members) >= core.config.size_max:
+        raise GroupFull(
+            f"group {core.group!r} has {core.config.size_max} members, as many as it may have: "
+            "raise group.max.size, or use another group"
+        )
+
+
+def check_new_id(state: GroupState, member_id: str) -> None:
+    """Raises InvalidRequest where another member has the id that a static one comes back with."""
+    if member_id in state.members:
+        raise InvalidRequest(f"{member_id} is the id of another member: draw a new one")
+
+
+def _new_member(group: str, request: ConsumerHeartbeat, member_id: str) -> ConsumerMember:
+    """A member of which nothing is known yet."""
+    return ConsumerMember(
+        group=group,
+        member_id=member_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+    )
+
+
+def _find(state: GroupState, request: ConsumerHeartbeat) -> ConsumerMember:
+    return find_member(state, request.member_id, request.instance_id)
+
+
+def find_member(state: GroupState, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """The member that asks. Raises UnknownMember; FencedInstance where its static name has gone
+    to another one."""
+    if instance_id is None:
+        member = state.members.get(member_id)
+        if member is None:
+            raise UnknownMember(
+                f"group {state.group!r} has no member {member_id!r}: join again, with epoch 0"
+            )
+        return member
+    member = state.static_member(instance_id)
+    if member is None:
+        raise UnknownMember(
+            f"group {state.group!r} has no member of the static name {instance_id!r}: join again"
+        )
+    if member.member_id != member_id:
+        raise FencedInstance(
+            f"member {member.member_id} has the static name {instance_id!r} now: end this one"
+        )
+    return member
+
+
+def _check_epoch(current: CurrentAssignment, request: ConsumerHeartbeat) -> None:
+    """Raises FencedMemberEpoch, unless the member is at its epoch, or has not got the answer that
+    raised it and holds nothing that is not its own."""
+    epoch = request.member_epoch
+    if epoch == current.epoch:
+        return
+    if (
+        epoch < current.epoch
+        and epoch == current.previous_epoch
+        and is_within(request.owned, current.assigned)
+    ):
+        return
+    raise FencedMemberEpoch(
+        f"the member comes with epoch {epoch} and is at {current.epoch}: it gives up all "
+        "partitions and joins again with epoch 0"
+    )
+
+
+def _as_said(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
+    """The member with what the heartbeat says anew; the very value where that is nothing."""
+    topics = member.topics if request.topics is None else request.topics
+    pattern = member.pattern if request.pattern is None else request.pattern or None
+    rebalance_ms = request.rebalance_timeout_ms
+    if rebalance_ms < 0:
+        rebalance_ms = member.rebalance_timeout_ms
+    instance_id = member.instance_id if request.instance_id is None else request.instance_id
+    rack = member.rack if request.rack is None else request.rack
+    assignor = member.assignor if request.assignor is None else request.assignor
+    if (
+        topics == member.topics
+        and pattern == member.pattern
+        and rebalance_ms == member.rebalance_timeout_ms
+        and instance_id == member.instance_id
+        and rack == member.rack
+        and assignor == member.assignor
+        and request.client_id == member.client_id
+        and request.client_host == member.client_host
+        and member.classic is None
+    ):
+        return member
+    return replace(
+        member,
+        topics=topics,
+        pattern=pattern,
+        rebalance_timeout_ms=rebalance_ms,
+        instance_id=instance_id,
+        rack=rack,
+        assignor=assignor,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=None,
+    )
