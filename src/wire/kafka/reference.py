@@ -2,7 +2,7 @@
 puts it between the page's markers, a test holds the page against it."""
 
 import re
-import sys
+from importlib import import_module
 from typing import Final
 
 from .api import Api
@@ -29,7 +29,7 @@ def _row(api: Api) -> str:
 
 def _about(api: Api) -> str:
     """Return the first sentence of the module of a request, behind its name."""
-    text = sys.modules[api.handle.__module__].__doc__ or ""
+    text = import_module(api.handle.__module__).__doc__ or ""
     opening = " ".join(text.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=\.)\s", opening.removeprefix(f"{api.name}: "), maxsplit=1)[0]
     return sentence[:1].upper() + sentence[1:]

@@ -28,6 +28,7 @@ _CLUSTER: Final = (
     _ALTER_CONFIGS,
     _IDEMPOTENT_WRITE,
 )
+_GROUP: Final = (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
 
 
 def topic_operations(*, is_asked: bool) -> int:
@@ -38,6 +39,11 @@ def topic_operations(*, is_asked: bool) -> int:
 def cluster_operations(*, is_asked: bool) -> int:
     """Return a bit for each operation on the cluster."""
     return _bits(_CLUSTER) if is_asked else UNASKED
+
+
+def group_operations(*, is_asked: bool) -> int:
+    """Return a bit for each operation on a group."""
+    return _bits(_GROUP) if is_asked else UNASKED
 
 
 def _bits(operations: tuple[int, ...]) -> int:

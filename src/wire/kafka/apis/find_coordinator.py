@@ -1,14 +1,22 @@
-"""FindCoordinator: which broker has a group or a transactional id. None yet: the answer is the one
-that clients repeat their question after."""
+"""FindCoordinator: which broker has a group.
+
+Transactional ids and share groups have none yet: the answer is the one that clients repeat their
+question after.
+"""
 
 from typing import Any, Final
 
-from ....errors import InvalidRequest
+from ....errors import CoordinatorNotAvailable, InvalidRequest, QuorumlogError
 from ....ids import NO_NODE
-from ..api import Answer, Api, Call, Door
-from ..codes import COORDINATOR_NOT_AVAILABLE
+from ..api import Answer, Api, Call, Door, Fields
+from ..endpoints import endpoints
+from ..group_codes import group_code
+from ..parts import outcomes
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+
+CREATION_MS_MAX: Final = 5_000
+"""What a client waits for groups to have a place at first use, at most; it asks again then."""
 
 _SAYS_WHY: Final = 1  # from this version on
 _TAKES_MANY: Final = 4  # keys in one request, from this version on (KIP-699)
@@ -16,25 +24,60 @@ _KNOWS_SHARE: Final = 6  # from this version on (KIP-932)
 
 
 async def find_coordinator(door: Door, call: Call) -> Answer:
-    """Say of every key that nobody has it now."""
+    """Look every key up."""
+    body = call.body
+    if call.version < _TAKES_MANY:
+        (found,) = await outcomes(door, [body.key], _looked_up(door, call), context=call.context)
+        return _result(call, found)
+    keys = body.coordinator_keys
+    results = await outcomes(door, keys, _looked_up(door, call), context=call.context)
+    return {
+        "coordinators": [
+            {**_result(call, found), "key": key} for key, found in zip(keys, results, strict=True)
+        ]
+    }
+
+
+def _looked_up(door: Door, call: Call) -> Any:
+    """Return what looks one key up, of the kind that the request names."""
     kind = getattr(call.body, "key_type", GROUP)
-    is_known = kind in (GROUP, TRANSACTION) or (kind == SHARE and call.version >= _KNOWS_SHARE)
-    outcome: dict[str, Any] = {
-        "error_code": COORDINATOR_NOT_AVAILABLE if is_known else InvalidRequest.code,
+
+    async def look_up(key: str) -> Fields:
+        if kind != GROUP:
+            raise _refusal(call, kind)
+        deadline_ms = call.began_ms + CREATION_MS_MAX
+        node_id = await door.groups.coordinator_of(key, deadline_ms=deadline_ms)
+        reached = endpoints(door.image, call.client, asked=door.replicas.node_id).get(node_id)
+        if reached is None:
+            raise CoordinatorNotAvailable(
+                f"broker {node_id} coordinates the group, and is not reached by this listener now:"
+                " ask again"
+            )
+        return {"node_id": node_id, "host": reached.host, "port": reached.port}
+
+    return look_up
+
+
+def _refusal(call: Call, kind: int) -> QuorumlogError:
+    if kind == TRANSACTION or (kind == SHARE and call.version >= _KNOWS_SHARE):
+        return CoordinatorNotAvailable(
+            "this cluster coordinates groups of consumers only: produce without a transactional id"
+        )
+    return InvalidRequest(f"there is no kind {kind} of coordinator in version {call.version}")
+
+
+def _result(call: Call, found: Fields | QuorumlogError) -> Fields:
+    if not isinstance(found, QuorumlogError):
+        return {"error_code": 0, **found}
+    result: dict[str, Any] = {
+        "error_code": group_code(found),
         "node_id": NO_NODE,
         "host": "",
         "port": -1,
     }
     if call.version >= _SAYS_WHY:
-        outcome["error_message"] = (
-            "this cluster has no coordinators yet: consume with assigned partitions, produce "
-            "without a transactional id"
-            if is_known
-            else f"there is no kind {kind} of coordinator in version {call.version}"
-        )
-    if call.version < _TAKES_MANY:
-        return outcome
-    return {"coordinators": [{**outcome, "key": key} for key in call.body.coordinator_keys]}
+        result["error_message"] = str(found)
+    return result
 
 
 API: Final = Api(key=10, name="FindCoordinator", low=0, high=6, flexible=3, handle=find_coordinator)

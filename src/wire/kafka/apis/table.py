@@ -22,6 +22,7 @@ from .describe_topic_partitions import API as DESCRIBE_TOPIC_PARTITIONS
 from .elect_leaders import API as ELECT_LEADERS
 from .fetch import API as FETCH
 from .find_coordinator import API as FIND_COORDINATOR
+from .groups import GROUP_APIS
 from .incremental_alter_configs import API as INCREMENTAL_ALTER_CONFIGS
 from .init_producer_id import API as INIT_PRODUCER_ID
 from .list_offsets import API as LIST_OFFSETS
@@ -33,7 +34,7 @@ from .remove_raft_voter import API as REMOVE_RAFT_VOTER
 from .unregister_broker import API as UNREGISTER_BROKER
 from .update_features import API as UPDATE_FEATURES
 
-APIS: Final[tuple[Api, ...]] = (
+_PLAIN: Final[tuple[Api, ...]] = (
     PRODUCE,
     FETCH,
     LIST_OFFSETS,
@@ -64,4 +65,6 @@ APIS: Final[tuple[Api, ...]] = (
     ADD_RAFT_VOTER,
     REMOVE_RAFT_VOTER,
 )
+
+APIS: Final[tuple[Api, ...]] = tuple(sorted((*_PLAIN, *GROUP_APIS), key=lambda api: api.key))
 """By ascending key."""

@@ -7,6 +7,7 @@ import pytest
 from quorumlog import simulation
 from quorumlog.runtime import Runtime
 
+from .admin_calls import NODE
 from .kafka_node import KafkaNode, serving_kafka
 
 FIND_COORDINATOR, INIT_PRODUCER_ID = 10, 22
@@ -38,10 +39,12 @@ async def sought(kafka: KafkaNode, version: int, kind: int = GROUP) -> list[tupl
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_no_group_has_a_coordinator_yet(folder: str, version: int) -> None:
+def test_a_group_is_found_at_the_address_that_its_client_has_reached(
+    folder: str, version: int
+) -> None:
     async def main(kafka: KafkaNode) -> None:
-        nobody = (COORDINATOR_NOT_AVAILABLE, -1, "")
-        assert await sought(kafka, version) == [nobody] * (2 if version >= 4 else 1)
+        here = (0, NODE, kafka.address.rpartition(":")[0])
+        assert await sought(kafka, version) == [here] * (2 if version >= 4 else 1)
 
     alone(main, folder)
 

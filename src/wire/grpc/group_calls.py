@@ -1,0 +1,400 @@
+"""What the service `Groups` does: consumer groups of KIP-848, and what is stored of all groups.
+
+Any broker may be asked, so that clients need not know where a group lives. One that does not
+coordinate it passes the call on to the broker that does, once: the receiver answers itself, or
+refuses with NOT_COORDINATOR, which means to ask again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
+
+from ...broker.groups.requests import DeleteGroup, DeleteOffsets, DescribeGroup, OffsetToCommit
+from ...broker.groups.shell import GroupCoordinator
+from ...errors import CoordinatorNotAvailable, InvalidRequest, QuorumlogError
+from ...ids import NodeId
+from ...metadata import MetadataImage
+from ...metadata.shell.publisher import MetadataPublisher
+from ...proto import errors_pb2
+from ...proto import groups_pb2 as pb
+from ...runtime import CallContext, Channel, Method, Runtime
+from ...runtime.error_detail import encode_error
+from ...services import (
+    GROUPS_COMMIT_OFFSETS,
+    GROUPS_DELETE,
+    GROUPS_DELETE_OFFSETS,
+    GROUPS_DESCRIBE,
+    GROUPS_FETCH_OFFSETS,
+    GROUPS_HEARTBEAT,
+    GROUPS_LIST,
+)
+from .group_translation import (
+    read_commit,
+    read_fetch,
+    read_heartbeat,
+    read_offset,
+    told_error,
+    told_group,
+    told_listing,
+    told_offset,
+    told_partitions,
+)
+from .validation import (
+    ANSWER_MS,
+    NAMES_MAX,
+    PARTITIONS_MAX,
+    check_partition,
+    check_places,
+    check_topic_id,
+    left_ms,
+)
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+TEXT_BYTES_MAX: Final = 32_767  # of a name: what the Kafka protocol can say too
+REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
+LIST_MS_MAX: Final = 5_000  # for which another broker may take to list its groups
+PARTS_A_REQUEST: Final = 1_000  # offsets that are stored together
+
+
+class GroupCalls:
+    """What the service `Groups` does, a method for each call."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        groups: GroupCoordinator,
+        metadata: MetadataPublisher,
+        *,
+        node_id: NodeId,
+    ) -> None:
+        self._runtime = runtime
+        self._groups = groups
+        self._metadata = metadata
+        self._node_id = node_id
+        self._channels: dict[str, Channel] = {}  # to the other brokers
+
+    # --- members -------------------------------------------------------------------------------
+
+    async def heartbeat(
+        self, request: pb.GroupHeartbeatRequest, context: CallContext
+    ) -> pb.GroupHeartbeatResponse:
+        """A member joins, stays, or leaves."""
+        _check_heartbeat(request)
+        peer = request.peer if request.passed_on else context.peer
+
+        async def here() -> pb.GroupHeartbeatResponse:
+            asked = read_heartbeat(self._image, request, peer)
+            beat = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+            told = pb.GroupHeartbeatResponse(
+                member_epoch=beat.member_epoch, heartbeat_interval_ms=beat.heartbeat_interval_ms
+            )
+            if beat.assignment is not None:
+                told.assignment.SetInParent()
+                told.assignment.partitions.extend(told_partitions(self._image, beat.assignment))
+            return told
+
+        request.peer = peer
+        return await self._at_coordinator(GROUPS_HEARTBEAT, request, context, here)
+
+    # --- offsets -------------------------------------------------------------------------------
+
+    async def commit_offsets(
+        self, request: pb.CommitOffsetsRequest, context: CallContext
+    ) -> pb.CommitOffsetsResponse:
+        """Store how far a group has read; what is wrong with one offset stops no other."""
+        _check_text("group", request.group)
+        _check_text("member_id", request.member_id)
+        _check_offsets(request.offsets)
+
+        async def here() -> pb.CommitOffsetsResponse:
+            image, errors = self._image, [errors_pb2.Error() for _ in request.offsets]
+            wanted: list[tuple[int, OffsetToCommit]] = []
+            for index, offset in enumerate(request.offsets):
+                try:
+                    wanted.append((index, read_offset(image, offset)))
+                except QuorumlogError as refused:
+                    errors[index] = encode_error(refused)
+            for part in _slices(wanted):
+                asked = read_commit(request, [offset for _, offset in part])
+                stored = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+                for (index, _), failure in zip(part, stored.errors, strict=True):
+                    errors[index] = told_error(failure)
+            return pb.CommitOffsetsResponse(
+                results=[
+                    pb.OffsetResult(offset=offset, error=failure if failure.name else None)
+                    for offset, failure in zip(request.offsets, errors, strict=True)
+                ]
+            )
+
+        return await self._at_coordinator(GROUPS_COMMIT_OFFSETS, request, context, here)
+
+    async def fetch_offsets(
+        self, request: pb.FetchOffsetsRequest, context: CallContext
+    ) -> pb.FetchOffsetsResponse:
+        """Read what was stored."""
+        _check_text("group", request.group)
+        _check_text("member_id", request.member_id)
+        if request.partitions:
+            _check_places(request.partitions)
+
+        async def here() -> pb.FetchOffsetsResponse:
+            places = tuple((part.topic, part.partition) for part in request.partitions)
+            asked = read_fetch(request, places or None)
+            found = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+            image = self._image
+            return pb.FetchOffsetsResponse(results=[told_offset(image, each) for each in found])
+
+        return await self._at_coordinator(GROUPS_FETCH_OFFSETS, request, context, here)
+
+    async def delete_offsets(
+        self, request: pb.DeleteOffsetsRequest, context: CallContext
+    ) -> pb.DeleteOffsetsResponse:
+        """Forget what was stored; what is wrong with one partition stops no other."""
+        _check_text("group", request.group)
+        _check_places(request.partitions)
+
+        async def here() -> pb.DeleteOffsetsResponse:
+            errors: list[errors_pb2.Error] = []
+            for part in _slices(request.partitions):
+                places = tuple((each.topic, each.partition) for each in part)
+                asked = DeleteOffsets(group=request.group, partitions=places)
+                done = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+                errors += map(told_error, done.errors)
+            return pb.DeleteOffsetsResponse(errors=errors)
+
+        return await self._at_coordinator(GROUPS_DELETE_OFFSETS, request, context, here)
+
+    # --- looking on, and deleting --------------------------------------------------------------
+
+    async def list_groups(
+        self, request: pb.ListGroupsRequest, context: CallContext
+    ) -> pb.ListGroupsResponse:
+        """Ask every broker for the groups that it coordinates; who does not answer is named."""
+        if len(request.states) + len(request.types) > NAMES_MAX:
+            raise InvalidRequest(f"states and types are more than {NAMES_MAX}; give fewer")
+        if request.passed_on:
+            return self._listed_here(request)
+        passed_on = pb.ListGroupsRequest(states=request.states, types=request.types, passed_on=True)
+        timeout_ms = min(LIST_MS_MAX, self._passed_on_ms(context))
+
+        async def listed(node_id: NodeId) -> pb.ListGroupsResponse:
+            try:
+                if node_id == self._node_id:
+                    return self._listed_here(request)
+                channel = self._channel(node_id)
+                return await channel.call(GROUPS_LIST, passed_on, timeout_ms=timeout_ms)
+            except QuorumlogError as error:
+                failure = encode_error(error)
+                failure.message = f"broker {node_id} did not list its groups: {failure.message}"
+                return pb.ListGroupsResponse(errors=[failure])
+
+        brokers = [each.id for each in self._image.sorted_brokers() if not each.fenced]
+        answers = await asyncio.gather(*map(listed, brokers))
+        groups = sorted(
+            (line for answer in answers for line in answer.groups), key=lambda line: line.group
+        )
+        errors = [error for answer in answers for error in answer.errors]
+        return pb.ListGroupsResponse(groups=groups, errors=errors)
+
+    async def describe_groups(
+        self, request: pb.DescribeGroupsRequest, context: CallContext
+    ) -> pb.DescribeGroupsResponse:
+        """Describe each group by itself."""
+
+        async def here(name: str) -> pb.GroupDescription:
+            asked = DescribeGroup(group=name)
+            found = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+            return told_group(self._image, found, self._node_id)
+
+        async def there(node_id: NodeId, names: Sequence[str]) -> Iterable[pb.GroupDescription]:
+            asked = pb.DescribeGroupsRequest(groups=names, passed_on=True)
+            timeout_ms = self._passed_on_ms(context)
+            answer = await self._channel(node_id).call(
+                GROUPS_DESCRIBE, asked, timeout_ms=timeout_ms
+            )
+            return answer.groups
+
+        found = await self._at_coordinators(request, context, here, there)
+        return pb.DescribeGroupsResponse(
+            groups=[
+                pb.GroupDescription(listing=pb.GroupListing(group=name), error=encode_error(each))
+                if isinstance(each, QuorumlogError)
+                else each
+                for name, each in zip(request.groups, found, strict=True)
+            ]
+        )
+
+    async def delete_groups(
+        self, request: pb.DeleteGroupsRequest, context: CallContext
+    ) -> pb.DeleteGroupsResponse:
+        """Delete each group by itself."""
+        if len(set(request.groups)) < len(request.groups):
+            raise InvalidRequest("groups names a group twice; name each once")
+
+        async def here(name: str) -> errors_pb2.Error:
+            asked = DeleteGroup(group=name)
+            await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+            return errors_pb2.Error()
+
+        async def there(node_id: NodeId, names: Sequence[str]) -> Iterable[errors_pb2.Error]:
+            asked = pb.DeleteGroupsRequest(groups=names, passed_on=True)
+            timeout_ms = self._passed_on_ms(context)
+            answer = await self._channel(node_id).call(GROUPS_DELETE, asked, timeout_ms=timeout_ms)
+            return answer.errors
+
+        found = await self._at_coordinators(request, context, here, there)
+        return pb.DeleteGroupsResponse(
+            errors=[
+                encode_error(each) if isinstance(each, QuorumlogError) else each for each in found
+            ]
+        )
+
+    # --- passing on ----------------------------------------------------------------------------
+
+    async def _at_coordinator(
+        self,
+        method: Method[Q, R],
+        request: Q,
+        context: CallContext,
+        here: Callable[[], Awaitable[R]],
+    ) -> R:
+        """Do it here where this broker coordinates the group, else pass it on."""
+        asked: Any = request
+        if asked.passed_on:
+            return await here()
+        node_id = await self._coordinator_of(asked.group, context)
+        if node_id == self._node_id:
+            return await here()
+        asked.passed_on = True
+        timeout_ms = self._passed_on_ms(context)
+        return await self._channel(node_id).call(method, request, timeout_ms=timeout_ms)
+
+    async def _at_coordinators(
+        self,
+        request: pb.DescribeGroupsRequest | pb.DeleteGroupsRequest,
+        context: CallContext,
+        here: Callable[[str], Awaitable[T]],
+        there: Callable[[NodeId, Sequence[str]], Awaitable[Iterable[T]]],
+    ) -> list[T | QuorumlogError]:
+        """Do something for every group where it is coordinated; what came of each, in order."""
+        names = request.groups
+        if not 1 <= len(names) <= NAMES_MAX:
+            raise InvalidRequest(f"groups has {len(names)} entries; give 1..{NAMES_MAX}")
+        for name in names:
+            _check_text("groups", name)
+        found: dict[str, T | QuorumlogError] = {}
+        elsewhere: dict[NodeId, list[str]] = {}
+        for name in dict.fromkeys(names):
+            try:
+                node_id = self._node_id
+                if not request.passed_on:
+                    node_id = await self._coordinator_of(name, context)
+                if node_id == self._node_id:
+                    found[name] = await here(name)
+                else:
+                    elsewhere.setdefault(node_id, []).append(name)
+            except QuorumlogError as error:
+                found[name] = error
+
+        async def ask(node_id: NodeId, those: Sequence[str]) -> None:
+            try:
+                found.update(zip(those, await there(node_id, those), strict=True))
+            except QuorumlogError as error:
+                found.update(dict.fromkeys(those, error))
+
+        await asyncio.gather(*[ask(*each) for each in elsewhere.items()])
+        return [found[name] for name in names]
+
+    async def _coordinator_of(self, group: str, context: CallContext) -> NodeId:
+        return await self._groups.coordinator_of(group, deadline_ms=self._deadline_ms(context))
+
+    def _listed_here(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        states = {state.lower() for state in request.states}
+        types = {kind.lower() for kind in request.types}
+        lines = [told_listing(each, self._node_id) for each in self._groups.list_groups()]
+        return pb.ListGroupsResponse(
+            groups=[
+                line
+                for line in lines
+                if (not states or line.state.lower() in states)
+                and (not types or line.type in types)
+            ]
+        )
+
+    def _channel(self, node_id: NodeId) -> Channel:
+        broker = self._image.broker(node_id)
+        if broker is None:
+            raise CoordinatorNotAvailable(f"broker {node_id} is not known any more: ask again")
+        channel = self._channels.get(broker.grpc_address)
+        if channel is None:
+            channel = self._runtime.network.channel(broker.grpc_address)
+            self._channels[broker.grpc_address] = channel
+        return channel
+
+    @property
+    def _image(self) -> MetadataImage:
+        return self._metadata.image
+
+    def _deadline_ms(self, context: CallContext) -> int:
+        now_ms = self._runtime.clock.now_ms()
+        return now_ms + left_ms(context, now_ms)
+
+    def _passed_on_ms(self, context: CallContext) -> int:
+        """How long another broker may take so that the caller hears what it says."""
+        return max(1, left_ms(context, self._runtime.clock.now_ms()) - ANSWER_MS)
+
+
+def _slices(parts: Sequence[T]) -> Iterable[Sequence[T]]:
+    for begin in range(0, len(parts), PARTS_A_REQUEST):
+        yield parts[begin : begin + PARTS_A_REQUEST]
+
+
+def _check_text(field: str, value: str) -> None:
+    if len(value.encode()) > TEXT_BYTES_MAX:
+        raise InvalidRequest(f"{field} has {len(value)} characters; give {TEXT_BYTES_MAX} bytes")
+
+
+def _check_heartbeat(request: pb.GroupHeartbeatRequest) -> None:
+    if not request.member_id:
+        raise InvalidRequest("member_id is empty; draw one, a UUID as text")
+    for field in ("group", "member_id", "instance_id", "rack", "assignor", "client_id"):
+        _check_text(field, getattr(request, field))
+    _check_text("subscription.pattern", request.subscription.pattern)
+    if not 0 <= request.rebalance_timeout_ms <= REBALANCE_TIMEOUT_MS_MAX:
+        raise InvalidRequest(
+            f"rebalance_timeout_ms is {request.rebalance_timeout_ms}; give "
+            f"1..{REBALANCE_TIMEOUT_MS_MAX}, or 0 for as before"
+        )
+    if len(request.subscription.topics) > NAMES_MAX:
+        raise InvalidRequest(
+            f"subscription names {len(request.subscription.topics)} topics; at most {NAMES_MAX}"
+        )
+    for topic in request.subscription.topics:
+        _check_text("subscription.topics", topic)
+    for part in request.owned.partitions:
+        check_topic_id(part.topic_id)
+
+
+def _check_places(partitions: Sequence[pb.GroupPartition]) -> None:
+    for part in partitions:
+        check_partition(part.topic, part.partition)
+    check_places("partitions", partitions)
+
+
+def _check_offsets(offsets: Sequence[pb.CommittedOffset]) -> None:
+    if not 1 <= len(offsets) <= PARTITIONS_MAX:
+        raise InvalidRequest(f"offsets has {len(offsets)} entries; give 1..{PARTITIONS_MAX}")
+    for offset in offsets:
+        check_topic_id(offset.topic_id)
+        _check_text("note", offset.note)
+        if offset.offset < 0:
+            raise InvalidRequest(
+                f"offset is {offset.offset}; give 0 or more",
+                topic=offset.topic,
+                partition=offset.partition,
+            )

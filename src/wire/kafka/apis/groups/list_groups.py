@@ -1,0 +1,48 @@
+"""ListGroups: the groups that this broker coordinates, by state (KIP-518) and type (KIP-848)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from .....broker.groups.requests import GroupListing
+from .....errors import QuorumlogError
+from ...api import Answer, Call, Door, Fields
+from ...group_codes import group_code
+from ...large_answers import encoded
+
+CLASSIC: Final = "Classic"
+CONSUMER: Final = "Consumer"
+
+
+async def handle(door: Door, call: Call) -> Answer:
+    """List those that the filters let through; empty filters let everything through."""
+    try:
+        listings = door.groups.list_groups()
+    except QuorumlogError as error:
+        return {"error_code": group_code(error), "groups": ()}
+    states = _wanted(getattr(call.body, "states_filter", ()))
+    types = _wanted(getattr(call.body, "types_filter", ()))
+    groups = [
+        _line(each)
+        for each in listings
+        if (not states or each.state.lower() in states)
+        and (not types or type_of(each).lower() in types)
+    ]
+    return await encoded(door, call, {"error_code": 0, "groups": groups}, elements=len(groups))
+
+
+def type_of(listing: GroupListing) -> str:
+    """Return the type of a group as the field names it."""
+    return CLASSIC if listing.is_classic else CONSUMER
+
+
+def _wanted(names: Sequence[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
+
+
+def _line(listing: GroupListing) -> Fields:
+    return {
+        "group_id": listing.group,
+        "protocol_type": listing.protocol_type,
+        "group_state": listing.state,
+        "group_type": type_of(listing),
+    }

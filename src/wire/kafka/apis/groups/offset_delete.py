@@ -1,0 +1,39 @@
+"""OffsetDelete: forgets how far a group has read partitions that no member reads (KIP-496)."""
+
+from .....broker.groups.requests import DeleteOffsets
+from .....errors import QuorumlogError, UnknownTopicOrPartition
+from ...api import Answer, Call, Door
+from ...group_codes import group_code
+from ...large_answers import encoded
+from ...messages import code_of
+from ...parts import by_topic
+from .asking import asked, slices
+
+
+async def handle(door: Door, call: Call) -> Answer:
+    """Forget what names a partition that there is; the others have errors of their own."""
+    image = door.image
+    codes: dict[tuple[str, int], int] = {}
+    wanted: dict[tuple[str, int], None] = {}
+    for part in call.body.topics:
+        topic = image.topic(part.name)
+        for one in part.partitions:
+            place = (part.name, one.partition_index)
+            codes[place] = UnknownTopicOrPartition.code
+            if topic is not None and one.partition_index in topic.partitions:
+                wanted[place] = None
+    for places in slices(list(wanted)):
+        request = DeleteOffsets(group=call.body.group_id, partitions=tuple(places))
+        outcome = await asked(door, call, request)
+        if isinstance(outcome, QuorumlogError):
+            return {"error_code": group_code(outcome), "topics": ()}
+        codes.update(zip(places, map(code_of, outcome.errors), strict=True))
+    results = (
+        (topic, {"partition_index": index, "error_code": code})
+        for (topic, index), code in codes.items()
+    )
+    answer = {
+        "error_code": 0,
+        "topics": by_topic(results, topic_as="name", partitions_as="partitions"),
+    }
+    return await encoded(door, call, answer, elements=len(codes))

@@ -1,0 +1,64 @@
+"""The rows of the keys of consumer groups."""
+
+from importlib import import_module
+from typing import Final
+
+from ...api import Answer, Api, Call, Door, Handle
+
+
+def _later(module: str) -> Handle:
+    """Return a handler that imports the `handle` of a module of this folder when it is called."""
+
+    async def handle(door: Door, call: Call) -> Answer:
+        answer: Answer = await import_module(handle.__module__).handle(door, call)
+        return answer
+
+    handle.__module__ = f"{__package__}.{module}"
+    return handle
+
+
+GROUP_APIS: Final[tuple[Api, ...]] = (
+    Api(key=8, name="OffsetCommit", low=2, high=10, flexible=8, handle=_later("offset_commit")),
+    Api(key=9, name="OffsetFetch", low=1, high=10, flexible=6, handle=_later("offset_fetch")),
+    Api(
+        key=11,
+        name="JoinGroup",
+        low=0,
+        high=9,
+        flexible=6,
+        handle=_later("join_group"),
+        waits_for_others=True,
+    ),
+    Api(key=12, name="Heartbeat", low=0, high=4, flexible=4, handle=_later("heartbeat")),
+    Api(key=13, name="LeaveGroup", low=0, high=5, flexible=4, handle=_later("leave_group")),
+    Api(
+        key=14,
+        name="SyncGroup",
+        low=0,
+        high=5,
+        flexible=4,
+        handle=_later("sync_group"),
+        waits_for_others=True,
+    ),
+    Api(key=15, name="DescribeGroups", low=0, high=6, flexible=5, handle=_later("describe_groups")),
+    Api(key=16, name="ListGroups", low=0, high=5, flexible=3, handle=_later("list_groups")),
+    Api(key=42, name="DeleteGroups", low=0, high=2, flexible=2, handle=_later("delete_groups")),
+    Api(key=47, name="OffsetDelete", low=0, high=0, flexible=1, handle=_later("offset_delete")),
+    Api(
+        key=68,
+        name="ConsumerGroupHeartbeat",
+        low=0,
+        high=1,
+        flexible=0,
+        handle=_later("consumer_group_heartbeat"),
+    ),
+    Api(
+        key=69,
+        name="ConsumerGroupDescribe",
+        low=0,
+        high=1,
+        flexible=0,
+        handle=_later("consumer_group_describe"),
+    ),
+)
+"""By ascending key."""

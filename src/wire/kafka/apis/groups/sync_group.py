@@ -1,0 +1,38 @@
+"""SyncGroup: a member of a classic group gets its part once the group's leader has brought it."""
+
+from typing import Final
+
+from .....broker.groups.requests import SyncGroup
+from .....errors import InconsistentGroupProtocol, QuorumlogError
+from ...api import Answer, Call, Door
+from ...group_codes import group_code
+from .asking import waited_for
+
+_NAMES_PROTOCOL: Final = 5  # from this version on, and has to
+
+
+async def handle(door: Door, call: Call) -> Answer:
+    """Translate both ways."""
+    body = call.body
+    protocol_type = getattr(body, "protocol_type", None)
+    protocol = getattr(body, "protocol_name", None)
+    if call.version >= _NAMES_PROTOCOL and (protocol_type is None or protocol is None):
+        return {"error_code": InconsistentGroupProtocol.code, "assignment": b""}
+    request = SyncGroup(
+        group=body.group_id,
+        member_id=body.member_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        generation=body.generation_id,
+        protocol_type=protocol_type,
+        protocol=protocol,
+        assignments={each.member_id: bytes(each.assignment) for each in body.assignments},
+    )
+    outcome = await waited_for(door, call, request)
+    if isinstance(outcome, QuorumlogError):
+        return {"error_code": group_code(outcome), "assignment": b""}
+    return {
+        "error_code": 0,
+        "protocol_type": outcome.protocol_type,
+        "protocol_name": outcome.protocol,
+        "assignment": outcome.assignment,
+    }
