@@ -1,0 +1,241 @@
+"""A classic group with its clock and its callers: what the tests of the room play with.
+
+Every step checks the machine's invariants, and that no request is answered twice.
+"""
+
+from collections.abc import Sequence
+from struct import pack
+from typing import TypeVar
+
+from quorumlog.broker.groups import Answered, Decision, Ticket
+from quorumlog.broker.groups.classic import ClassicGroupMachine
+from quorumlog.broker.groups.config import GroupConfig
+from quorumlog.broker.groups.records import ClassicGroup, GroupRecord
+from quorumlog.broker.groups.requests import (
+    ClassicHeartbeat,
+    CommitOffsets,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Leaver,
+    Left,
+    Synced,
+    SyncGroup,
+)
+from quorumlog.errors import QuorumlogError
+
+E = TypeVar("E", bound=QuorumlogError)
+
+START_MS = 1_000_000
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+CONFIG = GroupConfig()
+PROTOCOLS = (("range", b"r"), ("roundrobin", b"b"))
+
+
+def subscription(*topics: str, tail: bytes = b"\xff\xff\xff\xff") -> bytes:
+    """What a consumer sends: version 0 and its topics; `tail`: no user data."""
+    contents = [topic.encode() for topic in topics]
+    names = b"".join(pack(">h", len(content)) + content for content in contents)
+    return pack(">hi", 0, len(topics)) + names + tail
+
+
+class Play:
+    """One group; a request gives a ticket, `answer` and `error` what became of it."""
+
+    def __init__(self, config: GroupConfig = CONFIG, *, drawn: int = 0) -> None:
+        self.config = config
+        self.now_ms = START_MS
+        self._drawn = drawn  # ids so far
+        self._tickets = 0
+        self.machine = ClassicGroupMachine("g", config, self._draw)
+        self.outcomes: dict[Ticket, object] = {}
+        self.records: list[GroupRecord] = []
+
+    def _draw(self) -> str:
+        self._drawn += 1
+        return str(self._drawn)
+
+    def _ticket(self) -> Ticket:
+        self._tickets += 1
+        return Ticket(self._tickets)
+
+    def see(self, decision: Decision) -> None:
+        """Take what was decided."""
+        for reply in decision.replies:
+            assert reply.ticket not in self.outcomes, f"{reply.ticket} is answered twice"
+            outcome = reply.outcome if isinstance(reply, Answered) else reply.error
+            self.outcomes[reply.ticket] = outcome
+        self.records += decision.records
+        self.machine.check_invariants()
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        client: str = "c",
+        protocols: Sequence[tuple[str, bytes]] = PROTOCOLS,
+        kind: str = "consumer",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        takes_id_first: bool = False,
+        can_skip: bool = True,
+    ) -> Ticket:
+        ticket = self._ticket()
+        request = JoinGroup(
+            group="g",
+            member_id=member_id,
+            instance_id=instance,
+            client_id=client,
+            client_host="/127.0.0.1",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            protocol_type=kind,
+            protocols=tuple(protocols),
+            takes_member_id_first=takes_id_first,
+            can_skip_assignment=can_skip,
+        )
+        self.see(self.machine.join(ticket, request, self.now_ms))
+        return ticket
+
+    def sync(
+        self,
+        joined: Joined,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        instance: str | None = None,
+        generation: int | None = None,
+        kind: str | None = None,
+        protocol: str | None = None,
+    ) -> Ticket:
+        ticket = self._ticket()
+        request = SyncGroup(
+            group="g",
+            member_id=joined.member_id,
+            instance_id=instance,
+            generation=joined.generation if generation is None else generation,
+            protocol_type=kind,
+            protocol=protocol,
+            assignments=assignments or {},
+        )
+        self.see(self.machine.sync(ticket, request, self.now_ms))
+        return ticket
+
+    def beat(self, member_id: str, generation: int, *, instance: str | None = None) -> object:
+        """A heartbeat's answer: None, or an error."""
+        ticket = self._ticket()
+        request = ClassicHeartbeat(
+            group="g", member_id=member_id, instance_id=instance, generation=generation
+        )
+        self.see(self.machine.heartbeat(ticket, request, self.now_ms))
+        return self.outcomes[ticket]
+
+    def leave(self, *leavers: Leaver | str) -> list[QuorumlogError | None]:
+        ticket = self._ticket()
+        named = tuple(Leaver(member_id=who) if isinstance(who, str) else who for who in leavers)
+        self.see(self.machine.leave(ticket, LeaveGroup(group="g", leavers=named), self.now_ms))
+        left = self.outcomes[ticket]
+        assert isinstance(left, Left)
+        return list(left.errors)
+
+    def commit(
+        self, member_id: str = "", generation: int = -1, *, instance: str | None = None
+    ) -> None:
+        """A commit that is a sign of life; raises what speaks against it."""
+        request = CommitOffsets(
+            group="g",
+            member_id=member_id,
+            instance_id=instance,
+            generation=generation,
+            offsets=(),
+        )
+        self.machine.check_commit(request, self.now_ms)
+
+    def wait(self, for_ms: int) -> None:
+        """Let time go by, step by step as the machine asks for it."""
+        end_ms = self.now_ms + for_ms
+        for _ in range(10_000):
+            deadline_ms = self.machine.deadline_ms()
+            if deadline_ms is None or deadline_ms > end_ms:
+                break
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.see(self.machine.expire(self.now_ms))
+        else:
+            raise AssertionError("the machine asks for the same moment again and again")
+        self.now_ms = end_ms
+
+    # --- seeing -----------------------------------------------------------------------------------
+
+    def waits(self, *tickets: Ticket) -> bool:
+        """Whether none of them is answered."""
+        return not any(ticket in self.outcomes for ticket in tickets)
+
+    def joined(self, ticket: Ticket) -> Joined:
+        outcome = self.outcomes[ticket]
+        assert isinstance(outcome, Joined), f"{outcome!r}"
+        return outcome
+
+    def assignment(self, ticket: Ticket) -> bytes:
+        outcome = self.outcomes[ticket]
+        assert isinstance(outcome, Synced), f"{outcome!r}"
+        return outcome.assignment
+
+    def error(self, ticket: Ticket, kind: type[E]) -> E:
+        outcome = self.outcomes[ticket]
+        assert isinstance(outcome, kind), f"{outcome!r}"
+        return outcome
+
+    @property
+    def state(self) -> str:
+        return self.machine.listing().state
+
+    @property
+    def stored(self) -> ClassicGroup:
+        """The last record."""
+        record = self.records[-1]
+        assert isinstance(record, ClassicGroup), f"{record!r}"
+        return record
+
+    # --- groups to begin with ---------------------------------------------------------------------
+
+    def gather(self, *tickets: Ticket) -> list[Joined]:
+        """End the first gathering of these."""
+        while self.waits(*tickets):
+            self.wait(self.config.initial_delay_ms)
+        return [self.joined(ticket) for ticket in tickets]
+
+    def settle(self, members: Sequence[Joined]) -> dict[str, bytes]:
+        """All sync, the leader with a part for each; by member id, what each was given."""
+        leader = members[0].leader
+        parts = {m.member_id: f"{m.member_id}/{m.generation}".encode() for m in members}
+        tickets = {m.member_id: self.sync(m) for m in members if m.member_id != leader}
+        led = next(m for m in members if m.member_id == leader)
+        tickets[leader] = self.sync(led, parts)
+        given = {member_id: self.assignment(ticket) for member_id, ticket in tickets.items()}
+        assert given == parts
+        return given
+
+    def stable(
+        self,
+        count: int,
+        *,
+        protocols: Sequence[tuple[str, bytes]] = PROTOCOLS,
+        session_ms: int = SESSION_MS,
+    ) -> list[Joined]:
+        """A stable group of new members, the leader first."""
+        members = self.gather(
+            *[self.join(protocols=protocols, session_ms=session_ms) for _ in range(count)]
+        )
+        self.settle(members)
+        return members
+
+    def stable_static(
+        self, *instances: str, protocols: Sequence[tuple[str, bytes]] = PROTOCOLS
+    ) -> list[Joined]:
+        """A stable group of static members, the leader first."""
+        members = self.gather(*[self.join(instance=i, protocols=protocols) for i in instances])
+        self.settle(members)
+        return members

@@ -1,0 +1,42 @@
+"""A thousand members: what each step costs grows with the members, not with their square."""
+
+from time import process_time
+
+import pytest
+
+from .play import PROTOCOLS, Play, subscription
+
+COUNT = 1_000
+CPU_S_MAX = 1.0  # of what the machine does itself
+
+
+class Fast(Play):
+    """Without the checks that go over all members at every step."""
+
+    def see(self, decision: object) -> None:
+        for reply in decision.replies:  # type: ignore[attr-defined]
+            self.outcomes[reply.ticket] = getattr(reply, "outcome", None)
+        self.records += decision.records  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_a_thousand_members_join_and_join_again() -> None:
+    play = Fast()
+    protocols = [(name, subscription("a", "b")) for name, _ in PROTOCOLS]
+    began = process_time()
+    told = [play.joined(play.join(takes_id_first=True)).member_id for _ in range(COUNT)]
+    members = play.gather(*[play.join(name, protocols=protocols) for name in told])
+    play.settle(members)
+    newcomer = play.join(protocols=protocols)
+    tickets = [play.join(name, protocols=protocols) for name in told]
+    assert play.joined(newcomer).generation == 2
+    play.settle([play.joined(ticket) for ticket in (*tickets, newcomer)])
+    for name in told:
+        assert play.beat(name, 2) is None
+        assert play.machine.deadline_ms() is not None
+    assert play.machine.subscribed_topics() == frozenset({"a", "b"})
+    play.leave(*told)
+    spent_s = process_time() - began
+    play.machine.check_invariants()
+    assert len(play.machine.describe().members) == 1
+    assert spent_s < CPU_S_MAX, f"{spent_s:.2f} s"

@@ -1,0 +1,172 @@
+"""Syncing: the leader's assignment goes round, once, to those of its generation."""
+
+import pytest
+
+from quorumlog.broker.groups.requests import Joined
+from quorumlog.errors import (
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    RebalanceInProgress,
+    UnknownMember,
+)
+
+from .play import REBALANCE_MS, Play
+
+
+def completing(count: int) -> tuple[Play, list[Joined]]:
+    play = Play()
+    return play, play.gather(*[play.join(session_ms=600_000) for _ in range(count)])
+
+
+def test_followers_wait_for_what_the_leader_assigns() -> None:
+    play, (leader, follower) = completing(2)
+    waiting = play.sync(follower)
+    assert play.waits(waiting)
+    mine = play.sync(leader, {leader.member_id: b"0", follower.member_id: b"1"})
+    assert play.assignment(mine) == b"0"
+    assert play.assignment(waiting) == b"1"
+    assert play.state == "Stable"
+
+
+def test_the_answers_stand_in_the_decision_that_stores_them() -> None:
+    play, (leader,) = completing(1)
+    assert not play.records
+    play.sync(leader, {leader.member_id: b"0"})
+    assert [m.assignment for m in play.stored.members] == [b"0"]
+
+
+def test_a_sync_after_the_leaders_is_answered_at_once() -> None:
+    play, (leader, follower) = completing(2)
+    play.sync(leader, {follower.member_id: b"1"})
+    assert play.assignment(play.sync(follower)) == b"1"
+    assert play.assignment(play.sync(follower)) == b"1"
+    assert play.assignment(play.sync(leader)) == b""
+
+
+def test_who_is_not_in_the_assignment_gets_nothing_and_strangers_in_it_are_left_out() -> None:
+    play, (leader, follower) = completing(2)
+    waiting = play.sync(follower)
+    play.sync(leader, {leader.member_id: b"0", "stranger": b"1"})
+    assert play.assignment(waiting) == b""
+    assert [m.member_id for m in play.stored.members] == [leader.member_id, follower.member_id]
+
+
+def test_an_assignment_of_a_follower_counts_for_nothing() -> None:
+    play, (leader, follower) = completing(2)
+    waiting = play.sync(follower, {follower.member_id: b"all"})
+    assert play.waits(waiting)
+    play.sync(leader, {leader.member_id: b"all"})
+    assert play.assignment(waiting) == b""
+
+
+@pytest.mark.parametrize("generation", [-1, 0, 2, 2**31 - 1])
+def test_a_sync_of_another_generation_is_refused(generation: int) -> None:
+    play, (leader, _) = completing(2)
+    play.error(play.sync(leader, {}, generation=generation), IllegalGeneration)
+    assert play.state == "CompletingRebalance"
+
+
+def test_a_sync_of_a_stranger_is_refused() -> None:
+    play, _ = completing(1)
+    play.error(play.sync(Joined(member_id="stranger", generation=1)), UnknownMember)
+
+
+def test_a_sync_in_an_empty_group_is_refused() -> None:
+    play = Play()
+    play.error(play.sync(Joined(member_id="c-1", generation=0)), UnknownMember)
+
+
+@pytest.mark.parametrize(
+    ("kind", "protocol"),
+    [("connect", "range"), ("consumer", "roundrobin"), (None, "x"), ("", None)],
+)
+def test_who_thinks_of_another_protocol_is_refused(kind: str | None, protocol: str | None) -> None:
+    play, (leader,) = completing(1)
+    play.error(play.sync(leader, {}, kind=kind, protocol=protocol), InconsistentGroupProtocol)
+    play.sync(leader, {}, kind="consumer", protocol="range")
+    assert play.state == "Stable"
+
+
+def test_the_answer_says_the_protocol() -> None:
+    play, (leader,) = completing(1)
+    ticket = play.sync(leader)
+    outcome = play.outcomes[ticket]
+    assert getattr(outcome, "protocol_type", None) == "consumer"
+    assert getattr(outcome, "protocol", None) == "range"
+
+
+def test_a_sync_while_members_join_is_told_so() -> None:
+    play = Play()
+    first, second = play.stable(2)
+    play.join(first.member_id)
+    play.error(play.sync(second), RebalanceInProgress)
+
+
+def test_a_newcomer_fails_the_syncs_that_wait() -> None:
+    play, (leader, follower) = completing(2)
+    waiting = play.sync(follower)
+    play.join()
+    play.error(waiting, RebalanceInProgress)
+    play.error(play.sync(leader, {follower.member_id: b"1"}), RebalanceInProgress)
+
+
+def test_an_assignment_never_reaches_the_next_generation() -> None:
+    play, (leader, follower) = completing(2)
+    play.join(follower.member_id, protocols=[("range", b"n")])
+    play.join(leader.member_id)
+    play.error(play.sync(leader, {follower.member_id: b"old"}), IllegalGeneration)
+    assert play.state == "CompletingRebalance"
+    assert play.machine.describe().members[1].assignment == b""
+
+
+def test_a_sync_that_is_sent_again_answers_the_earlier_one() -> None:
+    play, (leader, follower) = completing(2)
+    earlier, later = play.sync(follower), play.sync(follower)
+    play.error(earlier, RebalanceInProgress)
+    play.sync(leader, {follower.member_id: b"1"})
+    assert play.assignment(later) == b"1"
+
+
+def test_a_leader_that_does_not_sync_in_time_has_to_go() -> None:
+    play, (leader, follower) = completing(2)
+    waiting = play.sync(follower)
+    play.wait(REBALANCE_MS - 1)
+    assert play.waits(waiting)
+    play.wait(1)
+    play.error(waiting, RebalanceInProgress)
+    assert isinstance(play.beat(leader.member_id, 1), UnknownMember)
+    joined = play.joined(play.join(follower.member_id))
+    assert (joined.generation, joined.leader) == (2, follower.member_id)
+
+
+def test_a_follower_that_does_not_sync_in_time_has_to_go_from_a_stable_group() -> None:
+    play, (leader, follower) = completing(2)
+    play.sync(leader, {follower.member_id: b"1"})
+    play.wait(REBALANCE_MS - 1)
+    assert play.state == "Stable"
+    play.wait(1)
+    assert play.state == "PreparingRebalance"
+    assert isinstance(play.beat(follower.member_id, 1), UnknownMember)
+
+
+def test_nobody_goes_when_all_have_synced() -> None:
+    play, (leader, follower) = completing(2)
+    play.sync(leader, {})
+    play.sync(follower)
+    play.wait(REBALANCE_MS)
+    assert play.state == "Stable"
+
+
+def test_a_leader_that_leaves_before_it_assigns_fails_the_syncs_that_wait() -> None:
+    play, (leader, follower) = completing(2)
+    waiting = play.sync(follower)
+    assert play.leave(leader.member_id) == [None]
+    play.error(waiting, RebalanceInProgress)
+    assert play.joined(play.join(follower.member_id)).leader == follower.member_id
+
+
+def test_a_member_that_leaves_while_its_sync_waits_is_answered() -> None:
+    play, (_, follower) = completing(2)
+    waiting = play.sync(follower)
+    play.leave(follower.member_id)
+    play.error(waiting, UnknownMember)
