@@ -1,0 +1,197 @@
+"""The coordinator of groups on whole nodes: what is committed stays, whoever coordinates."""
+
+import pytest
+
+from quorumlog.broker.groups.config import OFFSETS_TOPIC
+from quorumlog.broker.groups.requests import DeleteGroup, FetchOffsets
+from quorumlog.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    NotCoordinator,
+    UnknownTopicOrPartition,
+)
+from quorumlog.records import iterate_batches
+from quorumlog.runtime import Runtime
+
+from .coordinated import (
+    ANSWER_MS,
+    GROUP,
+    TAKEN,
+    asked,
+    begun,
+    cluster,
+    commit,
+    coordinator,
+    image,
+    leader,
+    made,
+    make_topic,
+    on,
+    stored,
+    tried,
+)
+
+
+def test_what_is_committed_on_one_node_is_there_after_a_power_cut() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        assert asked(nodes, 1, commit(7)) == TAKEN
+        nodes.crash(1, power=True)
+        nodes.start(1)
+        assert stored(nodes, 1) == {("t", 0): 7}
+
+
+def test_nothing_committed_is_lost_when_the_coordinator_dies() -> None:
+    with cluster() as nodes:
+        nodes.start()
+        make_topic(nodes)
+        old = made(nodes)
+        for offset in range(20):
+            assert asked(nodes, old, commit(offset)) == TAKEN
+        nodes.crash(old)
+        nodes.until(lambda: leader(nodes) not in (0, old))
+        assert stored(nodes, leader(nodes)) == {("t", 0): 19}
+
+
+def test_who_does_not_coordinate_says_who_does() -> None:
+    with cluster() as nodes:
+        nodes.start()
+        make_topic(nodes)
+        number = made(nodes)
+        other = next(n for n in nodes.numbers if n != number)
+        with pytest.raises(NotCoordinator, match=f"node {number} coordinates"):
+            asked(nodes, other, commit(1))
+
+        async def look(runtime: Runtime) -> int:
+            deadline_ms = runtime.clock.now_ms() + ANSWER_MS
+            return await coordinator(nodes, other).coordinator_of(GROUP, deadline_ms=deadline_ms)
+
+        assert on(nodes, other, look) == number
+
+
+def test_a_commit_of_no_partition_is_refused_by_itself() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        (error,) = asked(nodes, 1, commit(1, topic="no")).errors
+        assert isinstance(error, UnknownTopicOrPartition)
+        (error,) = asked(nodes, 1, commit(1, partition=1)).errors
+        assert isinstance(error, UnknownTopicOrPartition)
+        with pytest.raises(InvalidGroupId):
+            asked(nodes, 1, commit(1, group=""))
+
+
+def test_the_topic_waits_for_as_many_brokers_as_the_cluster_was_formed_of() -> None:
+    with cluster() as nodes:
+        nodes.start(1, 2)
+        with pytest.raises(
+            CoordinatorNotAvailable, match="made once 3 brokers are there, and 2 are"
+        ):
+            asked(nodes, 1, commit(1))
+        nodes.start(3)
+        made(nodes)
+        topic = image(nodes, 1).topic(OFFSETS_TOPIC)
+        assert topic is not None
+        assert len(topic.partitions[0].replicas) == 3
+        assert dict(topic.configs) == {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "min.insync.replicas": "2",
+            "segment.bytes": str(100 << 20),
+        }
+
+
+def test_a_lone_broker_makes_the_topic_for_itself() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        made(nodes)
+        topic = image(nodes, 1).topic(OFFSETS_TOPIC)
+        assert topic is not None
+        assert topic.partitions[0].replicas == (1,)
+        assert topic.configs["flush.policy"] == "fsync"
+
+
+def test_a_commit_waits_for_the_replicas_and_is_refused_without_enough() -> None:
+    with cluster() as nodes:
+        nodes.start()
+        make_topic(nodes)
+        number = made(nodes)
+        assert asked(nodes, number, commit(1)) == TAKEN
+        others = [n for n in nodes.numbers if n != number]
+        barrier = nodes.separate(number, others[0]) + nodes.separate(number, others[1])
+        with pytest.raises(CoordinatorNotAvailable):
+            asked(nodes, number, commit(2), answer_ms=1_000)
+        nodes.join_again(barrier)
+        nodes.until(lambda: leader(nodes) != 0)
+        assert tried(nodes, leader(nodes), commit(3)) == TAKEN
+        assert stored(nodes, leader(nodes)) == {("t", 0): 3}
+
+
+def test_commits_of_one_turn_are_one_batch() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes, partitions=5)
+        made(nodes)
+        asked(nodes, 1, commit(1))
+        log = nodes.replica(1, OFFSETS_TOPIC).log
+        before = log.log_end_offset
+        tasks = [begun(nodes, 1, commit(9, partition=each)) for each in range(5)]
+        for task in tasks:
+            nodes.world.run_until(task, virtual_ms=1_000)
+            assert task.result() == TAKEN
+        found = log.read(before, max_bytes=1 << 20)
+        assert found is not None
+        content = found.read()
+        found.release()
+        batches = [header.record_count for _, header in iterate_batches(content)]
+        assert sum(batches) == 5
+        assert len(batches) <= 2
+
+
+def test_offsets_of_a_deleted_topic_go_and_do_not_serve_its_namesake() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        make_topic(nodes, "kept")
+        made(nodes)
+        asked(nodes, 1, commit(5))
+        asked(nodes, 1, commit(6, topic="kept"))
+        nodes.run(lambda log: log.admin.delete_topic("t"))
+        make_topic(nodes)
+        assert stored(nodes, 1) == {("kept", 0): 6}
+        nodes.crash(1, power=True)
+        nodes.start(1)
+        assert stored(nodes, 1) == {("kept", 0): 6}
+
+
+def test_a_deleted_group_stays_deleted() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        asked(nodes, 1, commit(5))
+        assert [line.group for line in coordinator(nodes, 1).list_groups()] == [GROUP]
+        asked(nodes, 1, DeleteGroup(group=GROUP))
+        assert coordinator(nodes, 1).list_groups() == []
+        nodes.crash(1)
+        nodes.start(1)
+        assert stored(nodes, 1) == {}
+        assert coordinator(nodes, 1).list_groups() == []
+
+
+def test_a_coordinator_that_reads_says_so() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        asked(nodes, 1, commit(5))
+        nodes.crash(1)
+        nodes.start(1)
+        nodes.until(lambda: coordinator(nodes, 1).partition_counts() == (1, 1))
+        with pytest.raises(CoordinatorLoading):
+            asked(nodes, 1, FetchOffsets(group=GROUP))
+        assert stored(nodes, 1) == {("t", 0): 5}
