@@ -1,0 +1,86 @@
+"""What of a source's batches a mirror sends on, and whether a copy is one of its source. Pure.
+
+A batch goes on as it is but for its producer: that is the source cluster's, and another one may
+have its number where the copy is. Offsets, timestamps, keys, values, headers and the codec stay.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import InvalidTxnState
+from ...records import (
+    BatchHeader,
+    Codec,
+    Record,
+    decode_all,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
+from ...records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, renumber
+from ...records.compression import Buffer
+
+_MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is sent on of an answer of a source."""
+
+    records: bytes  # whole batches; empty: there is nothing new
+    next_offset: int  # where to go on
+    count: int  # records in it
+    last_epoch: int  # the source's leader epoch of the last batch, -1: there is none
+    newest_ms: int  # the largest timestamp, -1: none
+
+
+def prepared(batches: Buffer, from_offset: int) -> Prepared:
+    """Return what a source's whole batches have from an offset on, without their producers.
+
+    A batch that begins before it is cut. Raises InvalidTxnState for a batch of a
+    transaction, CorruptionError for what is none.
+    """
+    parts: list[bytes] = []
+    next_offset, count, epoch, newest_ms = from_offset, 0, -1, -1
+    for position, header in iterate_batches(batches):
+        if header.next_offset <= from_offset:
+            continue
+        if header.attributes & _MARKS:
+            raise InvalidTxnState(
+                f"the source has a transaction at offset {header.base_offset}, and transactions are"
+                " not mirrored yet: leave this topic out"
+            )
+        batch = bytes(memoryview(batches)[position : position + header.size])
+        if header.base_offset < from_offset:
+            parts.append(_rest(batch, header, from_offset))
+        elif header.producer_id == NO_PRODUCER:
+            parts.append(batch)
+        else:
+            parts.append(renumber(batch, producer_id=-1, producer_epoch=-1, base_sequence=-1))
+        next_offset, epoch = header.next_offset, header.leader_epoch
+        newest_ms = max(newest_ms, header.max_timestamp)
+        count += header.record_count
+    return Prepared(b"".join(parts), next_offset, count, epoch, newest_ms)
+
+
+def batch_of(records: list[Record], *, codec: Codec = Codec.NONE) -> bytes:
+    """Return one batch of records at their offsets, ascending, with their gaps."""
+    return encode_batch(
+        records, base_offset=records[0].offset, leader_epoch=0, codec=codec, keep_offsets=True
+    )
+
+
+def first_difference(mine: Buffer, theirs: Buffer) -> int | None:
+    """Return the first offset at which two logs have different records, None: none of those that
+    both have here. How records are put into batches does not count."""
+    ours = {record.offset: record for record in decode_all(mine)}
+    for record in decode_all(theirs):
+        own = ours.get(record.offset)
+        if own is not None and own != record:
+            return record.offset
+    return None
+
+
+def _rest(batch: bytes, header: BatchHeader, from_offset: int) -> bytes:
+    kept = [record for record in decode_batch(batch) if record.offset >= from_offset]
+    return batch_of(kept, codec=header.codec) if kept else b""

@@ -1,0 +1,417 @@
+"""The mirror: follows topics of a source, and keeps their copies in a target up to it.
+
+One look at all topics every few seconds; for the partitions of each source broker one read at a
+time and, beside the next read, one append of what the read before brought: so memory is bounded by
+two answers a source broker. Nothing that either side does ends it: what fails is looked at again.
+"""
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...errors import (
+    InvalidRequest,
+    InvalidTxnState,
+    NotMirror,
+    QuorumlogError,
+    TopicAlreadyExists,
+)
+from ...runtime import Runtime, Scope
+from ..administration.descriptions import Topic
+from ..offsets import Place
+from .batches import Prepared, first_difference, prepared
+from .course import Course, State
+from .source import Piece, Source, SourceTopic, Want, source_name
+from .target import SOURCE, Chunk, Copied, Target
+
+WAIT_MS: Final = 500  # of a read for records
+TURN_MS: Final = 200  # between two looks at what is to be done, where nothing happens
+LOOKS_MAX: Final = 16  # partitions looked at at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorReport:
+    """What a mirror has done, and how far it is."""
+
+    topics: int
+    partitions: int
+    caught_up: int  # partitions whose copies have all that their sources last said
+    stopped: int  # partitions of which nothing more is copied; with those that diverged
+    diverged: int
+    records: int  # copied by this mirror
+    bytes: int
+    lag: int  # offsets that are committed in sources and not in their copies, as far as is known
+    problems: tuple[str, ...]  # what is not mirrored, and why
+
+
+@dataclass(slots=True)
+class _Sending:
+    """A chunk under way."""
+
+    course: Course
+    turn: int
+    chunk: Chunk
+    what: Prepared
+
+
+class Mirror:
+    """Copies the topics of a source whose names match a pattern as a whole."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        source: Source,
+        target: Target,
+        *,
+        topics: str,
+        refresh_ms: int = 5_000,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`say` is told in a sentence what happens. Raises InvalidRequest for a bad pattern."""
+        try:
+            self._pattern = re.compile(topics)
+        except re.error as error:
+            raise InvalidRequest(f"{topics!r} is no regular expression: {error}") from None
+        self._runtime = runtime
+        self._source = source
+        self._target = target
+        self._refresh_ms = refresh_ms
+        self._say = say
+        self._courses: dict[Place, Course] = {}
+        self._problems: dict[str, str] = {}  # by topic, or "" for what concerns all of them
+        self._has_looked = False  # at the topics, at least once, with success
+        self._cluster_id = ""
+        self._wake = asyncio.Event()
+        self._is_stopping = False
+        self._turns: dict[str, None] = {}  # addresses of the source that are being read
+        self._appending: dict[str, asyncio.Task[None]] = {}  # by the same
+        self._looks = 0
+
+    @property
+    def courses(self) -> list[Course]:
+        """The partitions that it has begun to copy, by topic and number."""
+        return [self._courses[place] for place in sorted(self._courses)]
+
+    def stop(self) -> None:
+        """End soon: what is under way is given up, and the next mirror goes on from it."""
+        self._is_stopping = True
+        self._wake.set()
+
+    def report(self) -> MirrorReport:
+        """Return how far it is now."""
+        courses = self._courses.values()
+        stopped = [course for course in courses if course.state is State.STOPPED]
+        return MirrorReport(
+            topics=len({course.topic for course in courses}),
+            partitions=len(courses),
+            caught_up=sum(course.is_caught_up for course in courses),
+            stopped=len(stopped),
+            diverged=sum(course.is_diverged for course in stopped),
+            records=sum(course.records for course in courses),
+            bytes=sum(course.bytes for course in courses),
+            lag=sum(max(0, course.lag) for course in courses),
+            problems=tuple(
+                [self._problems[topic] for topic in sorted(self._problems)]
+                + [f"{each.topic}-{each.partition}: {each.reason}" for each in stopped]
+            ),
+        )
+
+    async def run(self, *, once: bool = False) -> MirrorReport:
+        """Copy until `stop`, or with `once` until every copy has had all that its source has."""
+        async with self._runtime.tasks.scope("mirror") as scope:
+            scope.spawn(self._follow_topics(), name="mirror topics")
+            while not self._is_stopping and not (once and self._is_done()):
+                self._wake.clear()
+                self._begin(scope)
+                try:
+                    async with asyncio.timeout(TURN_MS / 1000):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+            scope.cancel()
+        return self.report()
+
+    def _is_done(self) -> bool:
+        return self._has_looked and all(
+            course.is_caught_up or course.state is State.STOPPED
+            for course in self._courses.values()
+        )
+
+    @property
+    def _now_ms(self) -> int:
+        return self._runtime.clock.now_ms()
+
+    # --- topics -------------------------------------------------------------------------------
+
+    async def _follow_topics(self) -> None:
+        while True:
+            try:
+                await self._look_at_topics()
+                await self._follow_starts()
+            except QuorumlogError as error:
+                self._problem("", f"the topics cannot be looked at now: {error}")
+            else:
+                self._problems.pop("", None)
+                self._has_looked = True
+            self._wake.set()
+            await asyncio.sleep(self._refresh_ms / 1000)
+
+    async def _look_at_topics(self) -> None:
+        if not self._cluster_id:
+            self._cluster_id = await self._source.cluster_id()
+        sources = {
+            topic.name: topic
+            for topic in await self._source.topics()
+            if self._pattern.fullmatch(topic.name)
+        }
+        copies = await self._target.topics()
+        for name, topic in sources.items():
+            try:
+                await self._follow_topic(topic, copies.get(name))
+            except QuorumlogError as error:
+                if error.retriable:
+                    raise
+                self._problem(name, f"{name} is not mirrored: {error}")
+        for course in self._courses.values():
+            if course.topic not in sources and course.state is not State.STOPPED:
+                course.stop("the topic was deleted where it is copied from; the copy stays")
+                self._say(f"{course.topic}-{course.partition}: {course.reason}")
+
+    async def _follow_topic(self, topic: SourceTopic, copy: Topic | None) -> None:
+        source = source_name(self._cluster_id, topic.topic_id)
+        if copy is None:
+            try:
+                await self._target.create(topic, source)
+            except TopicAlreadyExists:
+                return  # another one was quicker; looked at again soon
+            self._say(f"{topic.name} is mirrored from now on")
+        elif copy.configs.get(SOURCE) != source:
+            self._refuse(topic, copy.configs.get(SOURCE))
+            return
+        else:
+            for change in await self._target.follow(copy, topic):
+                self._problem(f"{topic.name} configs", change)
+        self._problems.pop(topic.name, None)
+        for partition in range(topic.partitions):
+            place = (topic.name, partition)
+            known = self._courses.get(place)
+            if known is None or known.source != source:
+                self._courses[place] = Course(topic=topic.name, partition=partition, source=source)
+
+    def _refuse(self, topic: SourceTopic, mirrored: str | None) -> None:
+        """The target has a topic of this name which is none of the source's copies."""
+        name = topic.name
+        if any(course.topic == name for course in self._courses.values()):
+            why = "the copy was promoted, and is a topic of its own now"
+        elif mirrored is None:
+            why = "the target has a topic of this name that is no mirror; delete or rename it"
+        else:
+            why = (
+                f"the target's topic of this name mirrors {mirrored}, this one is"
+                f" {source_name(self._cluster_id, topic.topic_id)}: it was deleted and made anew,"
+                " or is of another cluster"
+            )
+        for course in self._courses.values():
+            if course.topic == name and course.state is not State.STOPPED:
+                course.stop(why)
+        self._problem(name, f"{name} is not mirrored: {why}")
+
+    async def _follow_starts(self) -> None:
+        """Let copies begin where their sources do: what was deleted there goes here too."""
+        starts: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        for course in self._courses.values():
+            start = min(course.source_start, course.copied_to)
+            if course.state is State.COPYING and start > course.copy_start:
+                starts[course.topic][course.partition] = start
+        for topic, by_partition in starts.items():
+            await self._target.delete_before(topic, by_partition)
+            for partition, start in by_partition.items():
+                self._courses[topic, partition].copy_start = start
+
+    def _problem(self, key: str, sentence: str) -> None:
+        if self._problems.get(key) != sentence:
+            self._say(sentence)
+        if not key.endswith(" configs"):
+            self._problems[key] = sentence
+
+    # --- partitions ---------------------------------------------------------------------------
+
+    def _begin(self, scope: Scope) -> None:
+        """Begin what is to be done now and is not under way."""
+        now_ms = self._now_ms
+        reads: defaultdict[str, list[Course]] = defaultdict(list)
+        for course in self._courses.values():
+            if course.state is State.COPYING and course.address not in self._turns:
+                reads[course.address].append(course)
+            elif (
+                course.state is State.LOOKING
+                and not course.is_looking
+                and course.not_before_ms <= now_ms
+                and self._looks < LOOKS_MAX
+            ):
+                course.is_looking = True
+                self._looks += 1
+                scope.spawn(self._ended(self._look(course)), name="mirror look")
+        for address, courses in reads.items():
+            self._turns[address] = None
+            scope.spawn(self._ended(self._turn(scope, address, courses)), name="mirror read")
+
+    async def _ended(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        finally:
+            self._wake.set()
+
+    async def _look(self, course: Course) -> None:
+        """Look where a copy ends, and whether its last batch is its source's."""
+        turn = course.turn
+        try:
+            await self._compare(course)
+        except NotMirror as error:
+            self._stop(course, str(error))
+        except QuorumlogError as error:
+            if course.turn == turn:
+                self._failed(course, error)
+        finally:
+            self._looks -= 1
+
+    async def _compare(self, course: Course) -> None:
+        place = course.place
+        copy = await self._copy_of(course)
+        if copy.high_watermark < copy.end:
+            course.failed("the copy's end is not committed yet", self._now_ms)
+            return
+        address, epoch = await self._source.leadership(place)
+        start, end = await self._source.bounds(place)
+        if end < copy.end:
+            course.ends_before(end, copy.end, self._now_ms)
+        elif copy.end > max(copy.start, start):
+            last = copy.end - 1
+            wants = [Want(place, last, epoch, 1)]
+            (theirs,) = await self._source.fetch(address, wants, max_wait_ms=0)
+            mine = await self._target.read(place, last)
+            for piece in (theirs, mine):
+                if piece.error is not None:
+                    raise piece.error
+            offset = first_difference(mine.records, theirs.records)
+            if offset is not None:
+                course.differs_at(offset)
+        if course.state is State.STOPPED:
+            self._say(f"{course.topic}-{course.partition} is mirrored no more: {course.reason}")
+        elif course.is_looking:
+            course.looked(
+                copy_start=copy.start,
+                copy_end=copy.end,
+                source_start=start,
+                address=address,
+                epoch=epoch,
+            )
+
+    async def _copy_of(self, course: Course) -> Copied:
+        address = await self._target.leader(course.place)
+        (copied,) = await self._target.append(address, [Chunk(course.place, course.source, 0)])
+        if copied.error is not None:
+            raise copied.error
+        return copied
+
+    async def _turn(self, scope: Scope, address: str, courses: list[Course]) -> None:
+        """Read the partitions that are led there, and have what they bring appended."""
+        turns = [course.turn for course in courses]
+        wants = [Want(each.place, each.asked_to, each.checked_epoch) for each in courses]
+        try:
+            try:
+                pieces = await self._source.fetch(address, wants, max_wait_ms=WAIT_MS)
+            except QuorumlogError as error:
+                for course, turn in zip(courses, turns, strict=True):
+                    if course.turn == turn:
+                        self._failed(course, error, self._source)
+                return
+            sending: list[_Sending] = []
+            for course, turn, piece in zip(courses, turns, pieces, strict=True):
+                if course.turn == turn:
+                    sending += self._take(course, piece)
+            before = self._appending.get(address)
+            if before is not None:
+                await asyncio.gather(before)
+            if sending:
+                self._appending[address] = scope.spawn(
+                    self._ended(self._append(sending)), name="mirror append"
+                )
+        finally:
+            del self._turns[address]
+
+    def _take(self, course: Course, piece: Piece) -> list[_Sending]:
+        """Return what is to be sent of an answer."""
+        if piece.error is not None:
+            self._failed(course, piece.error, self._source)
+            return []
+        try:
+            what = prepared(piece.records, course.asked_to)
+        except InvalidTxnState as error:
+            self._stop(course, str(error))
+            return []
+        except QuorumlogError as error:
+            self._failed(course, error)
+            return []
+        course.answered(source_start=piece.start, source_end=piece.end, now_ms=self._now_ms)
+        if not what.records:
+            return []
+        chunk = Chunk(course.place, course.source, course.sent_to, what.records)
+        course.sent(what.next_offset)
+        return [_Sending(course, course.turn, chunk, what)]
+
+    async def _append(self, sending: list[_Sending]) -> None:
+        """Append chunks to their copies, and return once each is committed or failed."""
+        groups: defaultdict[str, list[_Sending]] = defaultdict(list)
+        for each in sending:
+            if each.course.turn != each.turn:
+                continue  # it is looked at again: what came before it was not appended
+            try:
+                groups[await self._target.leader(each.chunk.place)].append(each)
+            except QuorumlogError as error:
+                self._failed(each.course, error, self._target)
+        await asyncio.gather(*(self._append_to(*group) for group in groups.items()))
+
+    async def _append_to(self, address: str, sending: list[_Sending]) -> None:
+        try:
+            copied = await self._target.append(address, [each.chunk for each in sending])
+        except QuorumlogError as error:
+            for each in sending:
+                if each.course.turn == each.turn:
+                    self._failed(each.course, error, self._target)
+            return
+        for each, result in zip(sending, copied, strict=True):
+            course = each.course
+            if course.turn != each.turn:
+                continue
+            if isinstance(result.error, NotMirror):
+                self._stop(course, str(result.error))
+            elif result.error is not None:
+                self._failed(course, result.error, self._target)
+            else:
+                course.appended(
+                    copy_start=result.start,
+                    copy_end=result.end,
+                    records=each.what.count,
+                    size=len(each.chunk.records),
+                    newest_ms=each.what.newest_ms,
+                    now_ms=self._now_ms,
+                )
+
+    def _failed(
+        self, course: Course, error: QuorumlogError, side: Source | Target | None = None
+    ) -> None:
+        """A side has refused something; None: it is not known which."""
+        for each in (self._source, self._target):
+            if side is None:
+                each.doubt(course.place)
+            elif side is each:
+                each.learn(course.place, error)
+        course.failed(str(error), self._now_ms)
+
+    def _stop(self, course: Course, reason: str) -> None:
+        course.stop(reason)
+        self._say(f"{course.topic}-{course.partition} is mirrored no more: {reason}")

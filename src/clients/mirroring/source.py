@@ -1,0 +1,160 @@
+"""The side that is copied from: its topics, and batches of its partitions."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ...errors import InvalidRequest, QuorumlogError
+from ...proto import log_pb2
+from ...runtime.error_detail import decode_error
+from ...services import LOG_FETCH
+from ..administration.admin import AsyncAdmin
+from ..answers import senseless
+from ..connection import Connection
+from ..offsets import Place, look_up
+
+FETCH_BYTES_MAX: Final = 8 << 20  # of one answer, for all partitions
+PARTITION_BYTES_MAX: Final = 4 << 20
+ANSWER_MS: Final = 10_000  # for an answer, beyond what the broker may wait for records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """A topic of the source."""
+
+    name: str
+    topic_id: str  # empty where the source tells none
+    partitions: int
+    configs: Mapping[str, str]  # what was set for it
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What is to be read of one partition."""
+
+    place: Place
+    offset: int
+    epoch: int  # of the leadership that is to answer
+    max_bytes: int = PARTITION_BYTES_MAX  # one batch comes even if larger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What a source answers for one partition."""
+
+    place: Place
+    records: bytes = b""  # whole batches; the first may begin below the offset asked for
+    start: int = -1  # first offset, -1: unknown
+    end: int = -1  # committed end, -1: unknown
+    error: QuorumlogError | None = None
+
+
+class Source(Protocol):
+    """A cluster whose topics are copied. Every call ends within seconds, or raises."""
+
+    async def cluster_id(self) -> str:
+        """Return the cluster's own id."""
+
+    async def topics(self) -> Sequence[SourceTopic]:
+        """Return its topics by name, without those that are the cluster's own."""
+
+    async def leadership(self, place: Place) -> tuple[str, int]:
+        """Return where a partition is read, and the epoch of that leadership; raises why not."""
+
+    async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
+        """Read partitions that are led there; raises only what concerns all of them."""
+
+    async def bounds(self, place: Place) -> tuple[int, int]:
+        """Return a partition's first offset and its committed end."""
+
+    def learn(self, place: Place, error: QuorumlogError) -> None:
+        """A partition was refused: look anew who leads it."""
+
+    def doubt(self, place: Place) -> None:
+        """What is known of who leads a partition may be old."""
+
+
+class QuorumlogSource:
+    """A quorumlog cluster, over gRPC."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._admin = AsyncAdmin(connection)
+
+    async def cluster_id(self) -> str:
+        """See `Source`."""
+        return (await self._admin.describe_cluster()).cluster_id
+
+    async def topics(self) -> Sequence[SourceTopic]:
+        """See `Source`."""
+        return [
+            SourceTopic(
+                name=topic.name,
+                topic_id=base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+                partitions=len(topic.partitions),
+                configs=topic.configs,
+            )
+            for topic in await self._admin.describe_topics()
+            if not topic.name.startswith("__")
+        ]
+
+    async def leadership(self, place: Place) -> tuple[str, int]:
+        """See `Source`."""
+        leader = await self._connection.leader(*place)
+        return leader.address, leader.epoch
+
+    async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
+        """See `Source`."""
+        request = log_pb2.FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=FETCH_BYTES_MAX
+        )
+        for want in wants:
+            topic, partition = want.place
+            leader = self._connection.topology.leader(topic, partition)
+            request.partitions.add(
+                topic=topic,
+                partition=partition,
+                offset=want.offset,
+                max_bytes=want.max_bytes,
+                leader_epoch=want.epoch,
+                topic_id=b"" if leader is None else leader.topic_id,
+            )
+        channel = self._connection.channel(address)
+        answer = await channel.call(LOG_FETCH, request, timeout_ms=max_wait_ms + ANSWER_MS)
+        if [(each.topic, each.partition) for each in answer.results] != [w.place for w in wants]:
+            raise senseless("answers other partitions than it was asked for")
+        return [_piece(each) for each in answer.results]
+
+    async def bounds(self, place: Place) -> tuple[int, int]:
+        """See `Source`."""
+        first = await look_up(self._connection, {place: "earliest"})
+        end = await look_up(self._connection, {place: "latest"})
+        return first[place], end[place]
+
+    def learn(self, place: Place, error: QuorumlogError) -> None:
+        """See `Source`."""
+        self._connection.learn(*place, error)
+
+    def doubt(self, place: Place) -> None:
+        """See `Source`."""
+        self._connection.doubt(place[0])
+
+
+def source_name(cluster_id: str, topic_id: str) -> str:
+    """Return the mirror.source of a topic's copies."""
+    if not cluster_id:
+        raise InvalidRequest("the source has no cluster id, so that no copy could name it")
+    return f"{cluster_id}/{topic_id}" if topic_id else cluster_id
+
+
+def _piece(result: log_pb2.FetchResult) -> Piece:
+    place = (result.topic, result.partition)
+    if result.HasField("error"):
+        return Piece(place=place, error=decode_error(result.error))
+    return Piece(
+        place=place,
+        records=result.records,
+        start=result.log_start_offset,
+        end=result.high_watermark,
+    )
