@@ -39,6 +39,7 @@ from ..storage import DirectoryConfig
 from ..storage.shell.directory import Directory
 from ..wire.grpc import (
     AdminService,
+    GroupsService,
     LogLimits,
     LogService,
     MirrorService,
@@ -290,6 +291,7 @@ class Node:
                 **log.handlers(),
                 **admin.handlers(),
                 **transactions.handlers(),
+                **self._groups_service(publisher).handlers(),
                 **mirror.handlers(),
                 **followers.handlers(),
                 **member.quorum.handlers(),
@@ -337,6 +339,12 @@ class Node:
             kafka=next(iter(kafka_addresses.values()), None),
             kafka_listeners=kafka_addresses,
         )
+
+    def _groups_service(self, publisher: MetadataPublisher) -> GroupsService:
+        groups = self.parts.groups
+        assert groups is not None, "a broker coordinates groups"
+        node_id = NodeId(self._config.node_id)
+        return GroupsService(self._runtime, groups, publisher, node_id=node_id)
 
     def _admin(
         self, directory: Directory, publisher: MetadataPublisher, replicas: ReplicaManager

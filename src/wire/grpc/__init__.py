@@ -1,4 +1,4 @@
-"""The gRPC front door: handler tables for the services `Log`, `Admin`, `Mirror`, `Quorum`
+"""The gRPC front door: handler tables for the services `Log`, `Admin`, `Groups`, `Mirror`, `Quorum`
 and `Transactions`.
 
 Handlers are transport-neutral (`runtime.Handler`): this room imports no grpc, and the simulation
@@ -7,6 +7,7 @@ runs it as it is.
 
 from .admin_service import AdminService
 from .configs import NodeSetting
+from .groups_service import GroupsService
 from .log_service import LogLimits, LogService
 from .mirror_service import MirrorService
 from .quorum_service import QuorumMember, QuorumService
@@ -14,6 +15,7 @@ from .transactions_service import TransactionsService
 
 __all__ = [
     "AdminService",
+    "GroupsService",
     "LogLimits",
     "LogService",
     "MirrorService",
