@@ -142,10 +142,8 @@ class AsyncLog:
         on_lost: OnPartitions | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> AsyncConsumer:
-        """Return a consumer of all partitions of `topics`, or of those of `assign`, from `start`;
-        or, with `group`, of those that the group gives it.
-
-        Partitions by topic may be given as `topics` as well: `log.consumer({"flights": [0, 1]})`.
+        """Return a consumer of all partitions of `topics`, or of those of `assign` (or `topics`, by
+        topic), from `start`; or, with `group`, of those that the group gives it.
 
         `start` is "earliest", "latest", an offset, a datetime or a TimestampMs; with `until_end`
         reading ends where the partitions ended when it began. Partitions that `topics` get later
@@ -159,32 +157,10 @@ class AsyncLog:
         `seek` is in time; `on_revoked` after the last was worked on and committed, before another
         member has them; `on_lost` (default: `on_revoked`) when others may have them already.
         """
-        if not (assign is None or isinstance(assign, Mapping)):
-            raise InvalidRequest(
-                f"assign is {assign!r}: give partitions by topic, e.g. {{'flights': [0, 1]}}"
-            )
         config = config_of(ConsumerConfig, settings)
         callbacks = Callbacks(on_assigned, on_revoked, on_lost)
         consumer: AsyncConsumer
-        if group is None:
-            if pattern or instance_id or callbacks != Callbacks() or start == "none":
-                raise InvalidRequest(
-                    "pattern, instance_id, on_assigned, on_revoked, on_lost and start='none' go "
-                    "with a group: give group too"
-                )
-            assignment = parse_assignment(topics) | parse_assignment(assign or {})
-            if not assignment:
-                raise InvalidRequest("a consumer needs topics or an assignment")
-            consumer = AsyncConsumer(
-                self._connection,
-                self._open_scope(),
-                config,
-                assignment,
-                start=start,
-                until_end=until_end,
-                on_close=self._forget,
-            )
-        else:
+        if group is not None:
             if assign is not None or until_end:
                 raise InvalidRequest(
                     "a consumer of a group gets its partitions from the group, and ends when it is "
@@ -200,6 +176,21 @@ class AsyncLog:
                 instance_id=instance_id,
                 start=start,
                 callbacks=callbacks,
+                on_close=self._forget,
+            )
+        elif pattern or instance_id or callbacks != Callbacks() or start == "none":
+            raise InvalidRequest(
+                "pattern, instance_id, on_assigned, on_revoked, on_lost and start='none' go with a "
+                "group: give group too"
+            )
+        else:
+            consumer = AsyncConsumer(
+                self._connection,
+                self._open_scope(),
+                config,
+                _assignment(topics, assign),
+                start=start,
+                until_end=until_end,
                 on_close=self._forget,
             )
         self._children[consumer] = None
@@ -381,6 +372,17 @@ class AsyncLog:
 
     def _forget(self, child: AsyncProducer | AsyncConsumer) -> None:
         self._children.pop(child, None)
+
+
+def _assignment(topics: Wanted, assign: Any) -> Assignment:
+    if not (assign is None or isinstance(assign, Mapping)):
+        raise InvalidRequest(
+            f"assign is {assign!r}: give partitions by topic, e.g. {{'flights': [0, 1]}}"
+        )
+    assignment = parse_assignment(topics) | parse_assignment(assign or {})
+    if not assignment:
+        raise InvalidRequest("a consumer needs topics or an assignment")
+    return assignment
 
 
 async def _close_child(child: AsyncProducer | AsyncConsumer, *, flush: bool) -> None:

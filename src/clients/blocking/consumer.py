@@ -80,7 +80,7 @@ class Consumer:
             self._undelivered = turn.starts
             return turn.table()
 
-        table = self._wait(poll)
+        table = self._read(poll)
         self._undelivered = {}
         return table
 
@@ -261,7 +261,7 @@ class Consumer:
         async def enter(consumer: AsyncConsumer) -> None:
             await consumer.__aenter__()
 
-        self._wait(enter)
+        self._read(enter)
         return self
 
     def __exit__(
@@ -303,7 +303,7 @@ class Consumer:
             self._ahead.extend(records)
             return bool(records)
 
-        return self._wait(read)
+        return self._read(read)
 
     def _taken(self, limit: int) -> list[ConsumerRecord]:
         """Take records out, up to `limit`; Ctrl-C meanwhile leaves them all."""
@@ -356,6 +356,10 @@ class Consumer:
         """Forget what was polled of partitions that are not read any more."""
         assigned = consumer.positions()
         self._take_out(lambda place: place not in assigned)
+
+    def _read(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
+        """Wait for a reading call."""
+        return self._wait(work)
 
     def _wait(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
         if self._is_closed:

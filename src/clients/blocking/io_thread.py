@@ -173,6 +173,7 @@ class ProcessState:
             threading.Lock()
         )  # around making a delivery's state; never while waiting
         self.io: IoThread | None = None
+        self.is_exiting = False  # the process ends; clients were left open
         self._fork_safe: WeakSet[threading.Lock] = WeakSet()
         self._held: list[threading.Lock] = []  # across a fork
         self._was_busy = False  # gRPC, at the last fork
@@ -240,6 +241,7 @@ class ProcessState:
 
     def _on_exit(self) -> None:
         """Flush what was left open; a daemon thread must not run into the interpreter's end."""
+        self.is_exiting = True
         if self.io is not None:
             self.io.close_users()
 

@@ -9,16 +9,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ...errors import QuorumlogError, Stopping
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, config_of
 from ..consuming.assignment import Assignment, Wanted
+from ..consuming.grouping.membership import Callbacks, OnPartitions, Start
 from ..log import READ_ARROW_COLUMNS, AsyncLog
 from ..offsets import Bound, Position
 from ..producing.partitioner import Partitioner
 from .admin import Admin
 from .consumer import Consumer
+from .group_consumer import GroupConsumer
 from .io_thread import FORK_WAIT_S, STATE, IoThread
 from .producer import Producer
 from .scan import open_reader
@@ -66,6 +68,7 @@ class Log:
         self._io: IoThread | None = None
         self._log: AsyncLog | None = None
         self._is_closed = False
+        self._groups: dict[GroupConsumer, None] = {}  # closed first: they have callbacks here
 
     def producer(
         self, *, partitioner: str | Partitioner = "murmur2", **settings: Unpack[ProducerSettings]
@@ -75,6 +78,7 @@ class Log:
         or close it."""
         return Producer(self, partitioner, settings)
 
+    @overload
     def consumer(
         self,
         topics: Wanted = (),
@@ -83,14 +87,50 @@ class Log:
         start: Position = "earliest",
         until_end: bool = False,
         **settings: Unpack[ConsumerSettings],
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: Wanted = (),
+        *,
+        group: str,
+        pattern: str = "",
+        start: Start = "earliest",
+        instance_id: str = "",
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> GroupConsumer: ...
+
+    def consumer(
+        self,
+        topics: Wanted = (),
+        *,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        **options: Any,
     ) -> Consumer:
-        """Return a consumer; see `AsyncLog.consumer` for the arguments."""
-        return Consumer(
-            self,
-            lambda log: log.consumer(
-                topics, assign=assign, start=start, until_end=until_end, **settings
-            ),
-        )
+        """Return a consumer; see `AsyncLog.consumer` for the arguments. Callbacks of a consumer of
+        a group run on the thread that reads, and may call its methods."""
+        callbacks = Callbacks(on_assigned, on_revoked, on_lost)
+
+        def make(log: AsyncLog, callbacks: Callbacks) -> Any:
+            return log.consumer(
+                topics,
+                on_assigned=callbacks.on_assigned,
+                on_revoked=callbacks.on_revoked,
+                on_lost=callbacks.on_lost,
+                **options,
+            )
+
+        if options.get("group") is None:
+            return Consumer(self, lambda log: make(log, callbacks))
+        consumer = GroupConsumer(self, make, callbacks, lambda it: self._groups.pop(it, None))
+        self._groups[consumer] = None
+        return consumer
 
     def read_arrow(
         self,
@@ -171,6 +211,10 @@ class Log:
         """
         if self._io is not None:
             self._io.refuse_callbacks()
+        for consumer in list(self._groups):
+            if STATE.is_exiting:
+                consumer.in_error()  # nobody knows
+            consumer.close()
         with STATE.lock:
             if self._is_closed:
                 return
@@ -192,6 +236,9 @@ class Log:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if error is not None:
+            for consumer in self._groups:
+                consumer.in_error()
         try:
             self.close()
         except QuorumlogError as failure:
@@ -228,6 +275,8 @@ class Log:
         if io is None or log is None:
             return
         self._log = None
+        for consumer in self._groups:
+            consumer.wind_down()
         try:
             io.wait(_close_soon(log))
         except (QuorumlogError, TimeoutError) as error:
