@@ -211,13 +211,12 @@ class Generations:
             self._maybe_begin(turn)
 
     def _undo_syncs(self, turn: Turn) -> None:
-        """The generation ends before its leader has assigned."""
+        """The generation ends before its leader has assigned: all have what they had before."""
         error = RebalanceInProgress(
             f"group {self.group!r} changed before generation {self.generation} was assigned; join"
             " again"
         )
         for member in self.roster:
-            member.assignment = b""
             if member.syncing is not None:
                 self._fail_sync(member, error, turn)
                 self.restart_session(member, turn)

@@ -1,6 +1,6 @@
 """Deadlines against a plain dictionary."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorumlog.broker.groups.classic.deadlines import STALE_MAX, Deadlines
@@ -14,6 +14,7 @@ STEPS = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(STEPS)
 def test_what_is_due_is_what_a_plain_dictionary_says(steps: list[tuple[str, str, int]]) -> None:
     deadlines, model = Deadlines(), dict[str, int]()

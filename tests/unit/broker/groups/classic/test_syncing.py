@@ -116,7 +116,18 @@ def test_an_assignment_never_reaches_the_next_generation() -> None:
     play.join(leader.member_id)
     play.error(play.sync(leader, {follower.member_id: b"old"}), IllegalGeneration)
     assert play.state == "CompletingRebalance"
-    assert play.machine.describe().members[1].assignment == b""
+
+
+def test_what_members_had_is_known_until_a_generation_is_assigned() -> None:
+    """They may go on with it: whoever takes the group over must not give it to others."""
+    play = Play()
+    members = play.stable(2)
+    third = play.join()
+    for member in members:
+        play.join(member.member_id)
+    play.sync(play.joined(third))
+    play.join(members[1].member_id, protocols=[("range", b"n")])
+    assert [m.assignment for m in play.machine.snapshot().members] == [b"c-1/1", b"c-2/1", b""]
 
 
 def test_a_sync_that_is_sent_again_answers_the_earlier_one() -> None:
