@@ -1,0 +1,276 @@
+"""A group of KIP-848 with its clock, its cluster and its callers: what the tests of it play with.
+
+Every step checks the machine's invariants, and that whoever reads the log so far has its state.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from immutables import Map
+
+from quorumlog.broker.groups import Answered, Decision, Failed, Ticket
+from quorumlog.broker.groups.classic import ClassicGroupMachine
+from quorumlog.broker.groups.config import GroupConfig
+from quorumlog.broker.groups.consumer import ConsumerGroupMachine, upgrade
+from quorumlog.broker.groups.consumer.state import GroupState
+from quorumlog.broker.groups.consumer_protocol import (
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
+from quorumlog.broker.groups.records import (
+    ClassicGroup,
+    ClassicGroupForgotten,
+    GroupRecord,
+    Partitions,
+)
+from quorumlog.broker.groups.requests import (
+    ClassicHeartbeat,
+    CommitOffsets,
+    ConsumerBeat,
+    ConsumerHeartbeat,
+    FetchOffsets,
+    JoinGroup,
+    LeaveGroup,
+    Leaver,
+    SyncGroup,
+)
+from quorumlog.errors import QuorumlogError
+from quorumlog.ids import Epoch, NodeId, Offset, TopicId
+from quorumlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
+
+E = TypeVar("E", bound=QuorumlogError)
+
+START_MS = 1_000_000
+SESSION_MS = 45_000
+REBALANCE_MS = 60_000
+CLASSIC_SESSION_MS = 10_000
+PARTITION = PartitionImage(
+    replicas=(NodeId(1),),
+    isr=(NodeId(1),),
+    leader=NodeId(1),
+    leader_epoch=Epoch(0),
+    partition_epoch=0,
+)
+
+
+def topic_id(name: str, life: int = 0) -> TopicId:
+    """The id of a topic in one of its lives."""
+    return TopicId(f"{name}.{life}".encode().ljust(16, b"-"))
+
+
+def cluster(topics: Mapping[str, int], *, lives: Mapping[str, int] | None = None) -> MetadataImage:
+    """An image with topics of so many partitions."""
+    images = [
+        TopicImage(
+            id=topic_id(name, (lives or {}).get(name, 0)),
+            name=name,
+            partitions=Map({index: PARTITION for index in range(count)}),
+            configs=Map(),
+        )
+        for name, count in topics.items()
+    ]
+    return replace(
+        EMPTY_IMAGE,
+        offset=Offset(len(topics)),
+        topics_by_id=Map({each.id: each for each in images}),
+        topics_by_name=Map({each.name: each.id for each in images}),
+    )
+
+
+def of(**topics: set[int]) -> Partitions:
+    """Partitions of topics in their first life."""
+    return {topic_id(name): frozenset(indices) for name, indices in topics.items() if indices}
+
+
+def subscription(
+    *topics: str, version: int = 3, owned: Mapping[str, tuple[int, ...]] | None = None
+) -> bytes:
+    """What a classic consumer sends."""
+    return encode_subscription(Subscription(version=version, topics=topics, owned=owned or {}))
+
+
+class Play:
+    """One group `g`."""
+
+    def __init__(self, topics: Mapping[str, int] | None = None, **config: Any) -> None:
+        self.config = GroupConfig(**config)
+        self.image = cluster({"t": 4} if topics is None else topics)
+        self.now_ms = START_MS
+        self.machine = ConsumerGroupMachine("g", self.config, self.draw)
+        self.log: list[GroupRecord] = []
+        self.read = GroupState("g")  # by who follows the log
+        self.last: tuple[GroupRecord, ...] = ()  # records of the last step
+        self._drawn = 0
+        self._ticket = 0
+
+    def draw(self) -> str:
+        self._drawn += 1
+        return f"drawn-{self._drawn}"
+
+    def ticket(self) -> Ticket:
+        self._ticket += 1
+        return Ticket(self._ticket)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def took(self, decision: Decision) -> Any:
+        """Take a decision's records in; returns the outcome or the error of the last ticket."""
+        self.last = decision.records
+        self.log += decision.records
+        for record in decision.records:
+            if not isinstance(record, ClassicGroup | ClassicGroupForgotten):
+                self.read.replay(record)
+        if self.machine.downgraded is None:
+            assert self.read == self.machine.state
+        self.machine.check_invariants()
+        for reply in decision.replies:
+            if reply.ticket == self._ticket:
+                return reply.outcome if isinstance(reply, Answered) else reply.error
+        return None
+
+    def ask(self, member_id: str, member_epoch: int, **said: Any) -> Any:
+        """A heartbeat as it comes."""
+        said = {"client_id": "c", "client_host": "h"} | said
+        request = ConsumerHeartbeat(
+            group="g", member_id=member_id, member_epoch=member_epoch, **said
+        )
+        return self.took(self.machine.heartbeat(self.ticket(), request, self.image, self.now_ms))
+
+    def join(self, member_id: str, *topics: str, **said: Any) -> ConsumerBeat:
+        """A member joins, for topic `t` where no other is said."""
+        said = {
+            "topics": frozenset(topics or ("t",)),
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "owned": {},
+        } | said
+        return self.beaten(self.ask(member_id, 0, **said))
+
+    def beat(self, member_id: str, **said: Any) -> ConsumerBeat:
+        """A member beats with the epoch that it has."""
+        return self.beaten(self.ask(member_id, self.epoch(member_id), **said))
+
+    def beaten(self, answer: Any) -> ConsumerBeat:
+        assert isinstance(answer, ConsumerBeat), answer
+        return answer
+
+    def refused(self, answer: Any, error: type[E]) -> E:
+        """The answer is this refusal."""
+        assert isinstance(answer, error), answer
+        return answer
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, and what is due happen."""
+        until_ms = self.now_ms + ms
+        while (due_ms := self.machine.deadline_ms()) is not None and due_ms <= until_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self.took(self.machine.expire(self.now_ms, self.image))
+        self.now_ms = until_ms
+
+    def settle(self, *members: str) -> None:
+        """Honest members beat, and give back at once, until nothing changes."""
+        for _ in range(10):
+            quiet = True
+            for member_id in members:
+                self.beat(member_id, owned=self.owned(member_id))
+                quiet = quiet and not self.last
+            if quiet:
+                return
+        raise AssertionError(f"not settled: {self.state_name}")
+
+    # --- the classic face -------------------------------------------------------------------------
+
+    def classic_join(self, member_id: str = "", **said: Any) -> Any:
+        """A join of the classic protocol as it comes."""
+        protocols = said.pop("protocols", (("range", subscription("t")),))
+        said = {
+            "client_id": "c",
+            "client_host": "h",
+            "session_timeout_ms": CLASSIC_SESSION_MS,
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "protocol_type": "consumer",
+            "takes_member_id_first": False,
+        } | said
+        request = JoinGroup(group="g", member_id=member_id, protocols=protocols, **said)
+        return self.took(self.machine.join(self.ticket(), request, self.image, self.now_ms))
+
+    def sync(self, member_id: str, generation: int, **said: Any) -> Any:
+        request = SyncGroup(group="g", member_id=member_id, generation=generation, **said)
+        return self.took(self.machine.sync(self.ticket(), request, self.image, self.now_ms))
+
+    def synced(self, member_id: str) -> dict[str, tuple[int, ...]]:
+        """What a classic member is given."""
+        answer = self.sync(member_id, self.epoch(member_id))
+        return dict(decode_assignment(answer.assignment).partitions)
+
+    def classic_beat(self, member_id: str, generation: int | None = None) -> Any:
+        epoch = self.epoch(member_id) if generation is None else generation
+        request = ClassicHeartbeat(group="g", member_id=member_id, generation=epoch)
+        decision = self.machine.classic_heartbeat(self.ticket(), request, self.image, self.now_ms)
+        return self.took(decision)
+
+    def classic_leave(self, *leavers: Leaver) -> Any:
+        request = LeaveGroup(group="g", leavers=leavers)
+        return self.took(self.machine.leave(self.ticket(), request, self.image, self.now_ms))
+
+    def upgraded(self, classic: ClassicGroupMachine, member_id: str, **said: Any) -> Any:
+        """A heartbeat of KIP-848 comes to a classic group; its machine is this play's, if any."""
+        request = ConsumerHeartbeat(
+            group="g",
+            member_id=member_id,
+            member_epoch=0,
+            client_id="c",
+            client_host="h",
+            rebalance_timeout_ms=REBALANCE_MS,
+            topics=frozenset({"t"}),
+            **said,
+        )
+        machine, decision = upgrade(
+            classic,
+            self.ticket(),
+            request,
+            self.image,
+            config=self.config,
+            draw=self.draw,
+            now_ms=self.now_ms,
+        )
+        self.replies = decision.replies
+        if machine is not None:
+            self.machine = machine
+        return self.took(decision)
+
+    # --- looking on -------------------------------------------------------------------------------
+
+    def epoch(self, member_id: str) -> int:
+        return self.machine.state.current_of(member_id).epoch
+
+    def owned(self, member_id: str) -> Partitions:
+        """What a member has been told to own."""
+        return self.machine.state.current_of(member_id).assigned
+
+    @property
+    def state_name(self) -> str:
+        return self.machine.describe(self.image).state
+
+    def commit_error(self, member_id: str, epoch: int) -> QuorumlogError | None:
+        request = CommitOffsets(group="g", member_id=member_id, generation=epoch, offsets=())
+        try:
+            self.machine.check_commit(request)
+        except QuorumlogError as error:
+            return error
+        return None
+
+    def fetch_error(self, member_id: str, epoch: int) -> QuorumlogError | None:
+        try:
+            self.machine.check_fetch(
+                FetchOffsets(group="g", member_id=member_id, member_epoch=epoch)
+            )
+        except QuorumlogError as error:
+            return error
+        return None
+
+
+def failed(decision: Decision) -> list[QuorumlogError]:
+    """The refusals of a decision."""
+    return [reply.error for reply in decision.replies if isinstance(reply, Failed)]

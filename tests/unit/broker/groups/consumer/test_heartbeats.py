@@ -1,0 +1,421 @@
+"""Joining, staying, leaving: who is let in, whose epoch counts, who is fenced."""
+
+import pytest
+
+from quorumlog.broker.groups.records import MemberState
+from quorumlog.errors import (
+    FencedInstance,
+    FencedMemberEpoch,
+    GroupFull,
+    IllegalGeneration,
+    InvalidPattern,
+    InvalidRequest,
+    StaleMemberEpoch,
+    UnknownMember,
+    UnreleasedInstance,
+    UnsupportedAssignor,
+)
+
+from .play import REBALANCE_MS, SESSION_MS, Play, cluster, of
+
+
+def test_the_first_member_gets_everything_with_its_join() -> None:
+    play = Play()
+    told = play.join("a")
+    assert (told.member_id, told.member_epoch, told.heartbeat_interval_ms) == ("a", 1, 5_000)
+    assert told.assignment == of(t={0, 1, 2, 3})
+    assert play.state_name == "Stable"
+    assert play.machine.subscribed_topics() == {"t"}
+
+
+def test_a_quiet_heartbeat_is_answered_without_a_record_or_an_assignment() -> None:
+    play = Play()
+    play.join("a")
+    told = play.beat("a")
+    assert told.assignment is None
+    assert play.last == ()
+
+
+def test_a_whole_request_is_told_the_assignment_again() -> None:
+    play = Play()
+    play.join("a")
+    told = play.beat(
+        "a", topics=frozenset({"t"}), rebalance_timeout_ms=REBALANCE_MS, owned=of(t={0})
+    )
+    assert told.assignment == of(t={0, 1, 2, 3})
+
+
+def test_the_coordinator_draws_the_id_of_a_member_that_brings_none() -> None:
+    play = Play()
+    assert play.join("").member_id == "drawn-1"
+    play.refused(play.ask("", 1), InvalidRequest)
+
+
+def test_a_partition_goes_to_its_new_owner_when_the_old_one_stops_reporting_it() -> None:
+    play = Play()
+    play.join("a")
+    told = play.join("b")
+    assert (told.member_epoch, told.assignment) == (2, {})
+    assert play.state_name == "Reconciling"
+    asked = play.beat("a", owned=of(t={0, 1, 2, 3}))
+    assert (asked.member_epoch, asked.assignment) == (1, of(t={0, 1}))
+    assert play.beat("a", owned=of(t={0, 1, 2})).member_epoch == 1
+    assert play.beat("a").member_epoch == 1  # it does not say what it owns
+    assert play.beat("b", owned={}).assignment is None
+    assert play.beat("a", owned=of(t={0, 1})).member_epoch == 2
+    got = play.beat("b", owned={})
+    assert (got.member_epoch, got.assignment) == (2, of(t={2, 3}))
+    assert play.state_name == "Stable"
+
+
+def test_a_member_that_leaves_makes_its_partitions_free() -> None:
+    play = Play()
+    play.join("a")
+    play.join("b")
+    play.settle("a", "b")
+    left = play.ask("a", -1)
+    assert left.member_epoch == -1
+    assert play.state_name == "Assigning"
+    assert play.beat("b").assignment == of(t={0, 1, 2, 3})
+    play.refused(play.ask("a", 2), UnknownMember)
+
+
+def test_a_group_without_members_is_empty_and_keeps_its_epoch() -> None:
+    play = Play()
+    play.join("a")
+    play.ask("a", -1)
+    assert (play.state_name, play.machine.is_empty) == ("Empty", True)
+    assert play.machine.state.epoch == play.machine.state.target_epoch == 2
+    assert play.join("b").member_epoch == 3
+
+
+def test_a_silent_member_is_removed_when_its_session_ends() -> None:
+    play = Play()
+    play.join("a")
+    play.join("b")
+    play.wait(SESSION_MS - 1)
+    play.beat("b")
+    play.wait(1)
+    assert list(play.machine.state.members) == ["b"]
+    play.refused(play.ask("a", 1), UnknownMember)
+
+
+def test_a_member_that_does_not_give_back_is_removed_when_its_rebalance_time_ends() -> None:
+    play = Play()
+    play.join("a", rebalance_timeout_ms=5_000)
+    play.join("b")
+    play.beat("a", owned=of(t={0, 1, 2, 3}))
+    for _ in range(4):
+        play.wait(1_000)
+        play.beat("a", owned=of(t={0, 1, 2, 3}))
+    assert play.machine.state.current_of("a").state is MemberState.UNREVOKED_PARTITIONS
+    play.wait(1_000)
+    play.refused(play.ask("a", 1, owned=of(t={0, 1})), UnknownMember)
+    assert play.beat("b").assignment == of(t={0, 1, 2, 3})
+
+
+def test_giving_back_in_time_ends_the_rebalance_time() -> None:
+    play = Play()
+    play.join("a", rebalance_timeout_ms=5_000)
+    play.join("b")
+    play.beat("a", owned=of(t={0, 1, 2, 3}))
+    play.beat("a", owned=of(t={0, 1}))
+    play.wait(6_000)
+    assert "a" in play.machine.state.members
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 4, 99])
+def test_a_member_with_another_epoch_than_its_own_is_fenced(epoch: int) -> None:
+    play = Play()
+    play.join("a")
+    play.join("b")
+    play.settle("a", "b")
+    play.join("c")
+    play.settle("a", "b", "c")
+    assert play.epoch("a") == 3
+    play.refused(play.ask("a", epoch, owned=of(t={0, 3})), FencedMemberEpoch)
+    assert play.last == ()
+
+
+def test_the_epoch_before_is_taken_from_a_member_that_owns_no_more_than_it_may() -> None:
+    play = Play()
+    play.join("a")
+    play.join("b")
+    play.beat("a", owned=of(t={0, 1, 2, 3}))
+    play.beat("a", owned=of(t={0, 1}))  # at epoch 2, which it is not told
+    play.refused(play.ask("a", 1), FencedMemberEpoch)
+    play.refused(play.ask("a", 1, owned=of(t={0, 1, 2})), FencedMemberEpoch)
+    told = play.beaten(play.ask("a", 1, owned=of(t={0, 1})))
+    assert (told.member_epoch, told.assignment) == (2, of(t={0, 1}))
+
+
+def test_a_fenced_member_joins_again_with_the_same_id() -> None:
+    play = Play()
+    play.join("a")
+    play.join("b")
+    play.settle("a", "b")
+    play.refused(play.ask("a", 99), FencedMemberEpoch)
+    told = play.join("a")
+    assert (told.member_epoch, told.assignment) == (2, of(t={0, 1}))
+
+
+def test_joining_again_gives_back_what_was_asked_for() -> None:
+    play = Play()
+    play.join("a")
+    play.join("b")
+    play.beat("a", owned=of(t={0, 1, 2, 3}))
+    assert play.join("a").assignment == of(t={0, 1})
+    assert play.beat("b").assignment == of(t={2, 3})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rebalance_timeout_ms": -1},
+        {"topics": None},
+        {"owned": of(t={0})},
+        {"instance_id": ""},
+        {"rack": ""},
+    ],
+)
+def test_a_join_that_lacks_something_is_refused(said: dict[str, object]) -> None:
+    play = Play()
+    whole = {"topics": frozenset({"t"}), "rebalance_timeout_ms": 1, "owned": {}}
+    play.refused(play.ask("a", 0, **(whole | said)), InvalidRequest)
+    assert play.machine.is_empty
+
+
+def test_an_epoch_that_means_nothing_is_refused() -> None:
+    play = Play()
+    play.join("a")
+    play.refused(play.ask("a", -3), InvalidRequest)
+    play.refused(play.ask("a", -2), InvalidRequest)
+
+
+def test_an_assignor_that_the_broker_has_not_is_refused_and_named() -> None:
+    play = Play()
+    whole = {"topics": frozenset({"t"}), "rebalance_timeout_ms": 1, "assignor": "sticky"}
+    error = play.refused(play.ask("a", 0, **whole), UnsupportedAssignor)
+    assert "uniform, range" in str(error)
+
+
+def test_the_assignor_that_most_members_chose_shares_out() -> None:
+    play = Play({"t": 4, "u": 4})
+    play.join("a", "t", "u", assignor="range")
+    play.join("b", "t", "u")
+    play.settle("a", "b")
+    assert play.owned("a") == of(t={0, 1}, u={0, 1})
+    assert play.machine.describe(play.image).protocol == "range"
+
+
+def test_a_full_group_takes_nobody_but_its_own() -> None:
+    play = Play(size_max=2)
+    play.join("a")
+    play.join("b", instance_id="s")
+    whole = {"topics": frozenset({"t"}), "rebalance_timeout_ms": 1}
+    play.refused(play.ask("c", 0, **whole), GroupFull)
+    play.refused(play.ask("", 0, **whole), GroupFull)
+    play.join("a")
+    play.ask("b", -2, instance_id="s")
+    play.join("c", instance_id="s")
+
+
+# --- static members -------------------------------------------------------------------------------
+
+
+def test_a_static_member_that_left_for_a_while_comes_back_to_what_it_had() -> None:
+    play = Play()
+    play.join("a", instance_id="s")
+    play.join("b")
+    play.settle("a", "b")
+    had, epoch = play.owned("a"), play.machine.state.epoch
+    assert play.ask("a", -2, instance_id="s").member_epoch == -2
+    play.settle("b")
+    told = play.join("a2", instance_id="s")
+    assert (told.assignment, told.member_epoch) == (had, epoch)
+    assert play.machine.state.epoch == epoch  # nobody else noticed
+    play.refused(play.ask("a", epoch, instance_id="s"), FencedInstance)
+    play.refused(play.ask("a", epoch), UnknownMember)
+
+
+def test_a_static_member_that_stays_away_is_removed() -> None:
+    play = Play()
+    play.join("a", instance_id="s")
+    play.ask("a", -2, instance_id="s")
+    play.refused(play.ask("a", 1, instance_id="s"), FencedMemberEpoch)
+    play.wait(SESSION_MS)
+    assert play.machine.is_empty
+
+
+def test_two_live_members_of_one_static_name_are_not_let_in() -> None:
+    play = Play()
+    play.join("a", instance_id="s")
+    whole = {"topics": frozenset({"t"}), "rebalance_timeout_ms": 1, "instance_id": "s"}
+    play.refused(play.ask("b", 0, **whole), UnreleasedInstance)
+    play.refused(play.ask("b", 1, instance_id="s"), FencedInstance)
+    play.refused(play.ask("b", -1, instance_id="s"), FencedInstance)
+    play.refused(play.ask("a", 1, instance_id="x"), UnknownMember)
+    assert play.join("a", instance_id="s").member_epoch == 1
+
+
+def test_a_static_member_comes_back_under_the_id_that_it_had() -> None:
+    play = Play()
+    play.join("a", instance_id="s")
+    play.ask("a", -2, instance_id="s")
+    assert play.join("a", instance_id="s").assignment == of(t={0, 1, 2, 3})
+
+
+def test_a_static_member_does_not_come_back_as_somebody_else() -> None:
+    play = Play()
+    play.join("a", instance_id="s")
+    play.join("b")
+    play.ask("a", -2, instance_id="s")
+    whole = {"topics": frozenset({"t"}), "rebalance_timeout_ms": 1, "instance_id": "s"}
+    play.refused(play.ask("b", 0, **whole), InvalidRequest)
+
+
+# --- commits and fetches --------------------------------------------------------------------------
+
+
+def test_a_commit_needs_the_epoch_of_the_member() -> None:
+    play = Play()
+    assert play.commit_error("", -1) is None  # nobody is there
+    play.join("a")
+    assert play.commit_error("a", 1) is None
+    assert isinstance(play.commit_error("a", 0), StaleMemberEpoch)
+    assert isinstance(play.commit_error("a", 2), StaleMemberEpoch)
+    assert isinstance(play.commit_error("b", 1), UnknownMember)
+    assert isinstance(play.commit_error("", -1), UnknownMember)
+    play.classic_join("k")
+    assert isinstance(play.commit_error("k", 99), IllegalGeneration)
+
+
+def test_a_member_that_left_for_a_while_commits_nothing() -> None:
+    play = Play()
+    play.join("a", instance_id="s")
+    play.ask("a", -2, instance_id="s")
+    for epoch in (-2, -1, 1):
+        assert isinstance(play.commit_error("a", epoch), StaleMemberEpoch)
+
+
+def test_a_fetch_is_checked_where_a_member_asks() -> None:
+    play = Play()
+    play.join("a")
+    assert play.fetch_error("", -1) is None
+    assert play.fetch_error("a", 1) is None
+    assert isinstance(play.fetch_error("a", 0), StaleMemberEpoch)
+    assert isinstance(play.fetch_error("b", 1), UnknownMember)
+
+
+# --- topics come and go ---------------------------------------------------------------------------
+
+
+def test_new_partitions_are_given_out_with_the_next_heartbeat() -> None:
+    play = Play({"t": 2})
+    play.join("a")
+    play.image = cluster({"t": 3})
+    told = play.beat("a")
+    assert (told.member_epoch, told.assignment) == (2, of(t={0, 1, 2}))
+
+
+def test_a_change_that_concerns_no_subscribed_topic_raises_no_epoch() -> None:
+    play = Play({"t": 2})
+    play.join("a")
+    play.image = cluster({"t": 2, "u": 5})
+    assert play.beat("a").member_epoch == 1
+
+
+def test_a_topic_that_is_deleted_and_made_anew_is_another_topic() -> None:
+    play = Play({"t": 2})
+    play.join("a")
+    play.image = cluster({})
+    assert play.beat("a", owned=of(t={0, 1})).assignment == {}
+    play.settle("a")
+    play.image = cluster({"t": 1}, lives={"t": 1})
+    told = play.beat("a", owned={})
+    assert told.assignment is not None
+    assert list(told.assignment) == [play.image.topics_by_name["t"]]
+
+
+def test_a_member_that_wants_other_topics_gives_the_old_ones_back() -> None:
+    play = Play({"t": 2, "u": 2})
+    play.join("a", "t")
+    asked = play.beat("a", topics=frozenset({"u"}), owned=of(t={0, 1}))
+    assert (asked.member_epoch, asked.assignment) == (1, {})
+    got = play.beat("a", owned={})
+    assert (got.member_epoch, got.assignment) == (2, of(u={0, 1}))
+
+
+def test_a_pattern_takes_the_topics_that_it_matches_wholly_as_they_come() -> None:
+    play = Play({"ta": 1, "tb": 1, "xta": 1, "__consumer_offsets": 50})
+    told = play.join("a", topics=None, pattern="t.|__.*")
+    assert told.assignment == of(ta={0}, tb={0})
+    play.now_ms += 1_000
+    play.image = cluster({"ta": 1, "tc": 1})
+    assert play.beat("a", owned=of(ta={0})).assignment == of(ta={0}, tc={0})
+    assert play.machine.subscribed_topics() == {"ta", "tc"}
+    assert play.beat("a", pattern="", topics=frozenset({"ta"}), owned=of(ta={0})).assignment == of(
+        ta={0}
+    )
+    play.beat("a")
+    assert play.machine.state.patterns == {}
+
+
+def test_a_pattern_is_matched_once_a_second_at_most() -> None:
+    play = Play({"ta": 1})
+    play.join("a", topics=None, pattern="t.")
+    play.image = cluster({"ta": 1, "tb": 1})
+    play.now_ms += 999
+    assert play.beat("a").assignment is None
+    play.now_ms += 1
+    assert play.beat("a").assignment == of(ta={0}, tb={0})
+
+
+@pytest.mark.parametrize("pattern", ["t(", "(?=t)", "(t)\\1", "t" * 10_001])
+def test_what_is_no_pattern_of_re2_is_refused_and_changes_nothing(pattern: str) -> None:
+    play = Play()
+    play.join("a")
+    play.refused(play.ask("a", 1, pattern=pattern), InvalidPattern)
+    assert play.last == ()
+    assert play.machine.state.members["a"].pattern is None
+
+
+def test_a_pattern_that_would_stall_a_backtracking_engine_is_quick() -> None:
+    name = "a" * 200
+    play = Play({name: 1, name + "b": 1})
+    told = play.join("m", topics=None, pattern="(a|a)*c|(a+)+b")
+    assert told.assignment is not None
+    assert len(told.assignment) == 1
+
+
+# --- large groups ---------------------------------------------------------------------------------
+
+
+def test_a_large_group_shares_out_once_a_second_at_most() -> None:
+    play = Play({"t": 300})
+    for number in range(101):
+        play.join(f"m{number:03}")
+    made = play.machine.state.target_epoch
+    assert play.join("x").assignment == {}
+    assert play.machine.state.target_epoch == made
+    assert play.epoch("x") == made
+    play.wait(1_000)
+    assert play.machine.state.target_epoch == play.machine.state.epoch
+    assert play.machine.state.targets["x"]
+
+
+def test_a_stale_target_gives_nobody_a_topic_that_it_does_not_want_any_more() -> None:
+    play = Play({"t": 102, "u": 102})
+    members = [f"m{number:03}" for number in range(102)]
+    for member_id in members:
+        play.join(member_id, "t")
+    play.wait(1_000)
+    play.settle(*members)
+    play.join("x", "t")  # another target is made in a second
+    made = play.machine.state.target_epoch
+    asked = play.beat("m000", topics=frozenset({"u"}), owned=play.owned("m000"))
+    assert asked.assignment == {}
+    assert (asked.member_epoch, play.machine.state.target_epoch) == (made, made)
+    assert play.beat("m000", owned={}).assignment is None
+    play.wait(1_000)
+    assert play.beat("m000", owned={}).assignment == of(u=set(range(102)))
