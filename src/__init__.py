@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from . import aio as aio
     from . import errors as errors
     from .clients import ClientConfig as ClientConfig
+    from .clients import CommittedOffset as CommittedOffset
     from .clients import ConsumerConfig as ConsumerConfig
     from .clients import ConsumerRecord as ConsumerRecord
     from .clients import Delivered as Delivered
     from .clients import DeliveredRange as DeliveredRange
     from .clients import ProducerConfig as ProducerConfig
+    from .clients import Shift as Shift
     from .clients import TimestampMs as TimestampMs
     from .clients.blocking import Log as Log
     from .clients.blocking import connect as connect
@@ -48,6 +50,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ClientConfig": ".clients",
+    "CommittedOffset": ".clients",
     "ConsumerConfig": ".clients",
     "ConsumerRecord": ".clients",
     "Delivered": ".clients",
@@ -56,6 +59,7 @@ _HOMES = {
     "ProducerConfig": ".clients",
     "QuorumlogError": ".errors",
     "Record": ".records.record",
+    "Shift": ".clients",
     "TimestampMs": ".clients",
     "connect": ".clients.blocking",
 }

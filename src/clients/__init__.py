@@ -9,12 +9,22 @@ from .administration.admin import AsyncAdmin
 from .administration.configs import Config, LogDir, LogSize
 from .administration.descriptions import Broker, Cluster, Partition, Topic, TopicListing
 from .administration.features import Feature
+from .administration.groups import (
+    Group,
+    GroupListing,
+    GroupMember,
+    GroupOffset,
+    OffsetReset,
+    Shift,
+)
 from .administration.placement import PartitionOutcome, Reassignment
 from .administration.quorum import Quorum, QuorumReplica
 from .administration.quotas import ClientQuotas, QuotaEntity
 from .administration.replicas import PartitionReplicas, Replica
 from .config import ClientConfig, ConsumerConfig, ProducerConfig
 from .consuming.consumer import AsyncConsumer
+from .consuming.grouping.calls import CommittedOffset
+from .consuming.grouping.group_consumer import AsyncGroupConsumer
 from .consuming.record import ConsumerRecord
 from .consuming.statistics import ConsumerStatistics, PartitionLag, PartitionStatistics
 from .log import AsyncLog
@@ -28,6 +38,14 @@ __all__ = [
     "AsyncLog",
     "AsyncProducer",
     "AsyncConsumer",
+    "AsyncGroupConsumer",
+    "CommittedOffset",
+    "Group",
+    "GroupListing",
+    "GroupMember",
+    "GroupOffset",
+    "OffsetReset",
+    "Shift",
     "AsyncAdmin",
     "ClientConfig",
     "ProducerConfig",

@@ -28,6 +28,7 @@ from ...services import (
 )
 from ..answers import check_topic, described_topic, senseless
 from ..connection import Connection
+from ..consuming.assignment import Wanted
 from ..offsets import Place
 from .attempts import Attempts, is_absent, is_worth_repeating
 from .configs import (
@@ -49,6 +50,17 @@ from .descriptions import (
     topic_of_answer,
 )
 from .features import Feature, describe_features, update_features
+from .groups import (
+    Group,
+    GroupListing,
+    OffsetReset,
+    Target,
+    delete_group,
+    delete_offsets,
+    describe_group,
+    list_groups,
+    reset_offsets,
+)
 from .placement import (
     Assignments,
     PartitionOutcome,
@@ -491,6 +503,38 @@ class AsyncAdmin:
                 log_dir_of_answer(answer.broker, directory) for directory in answer.directories
             ]
         return found
+
+    async def list_groups(
+        self, *, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> list[GroupListing]:
+        """Return all consumer groups by name, or those in these states and of these types
+        ("consumer", "classic")."""
+        return await list_groups(self._connection, states, types)
+
+    async def describe_group(self, name: str) -> Group:
+        """Return a group: its members, what each reads, how far the group has committed and how
+        far that is from the logs' ends. Raises GroupNotFound."""
+        return await describe_group(self._connection, name)
+
+    async def reset_offsets(
+        self, group: str, to: Target, *, of: Wanted | None = None, dry_run: bool = False
+    ) -> list[OffsetReset]:
+        """Set how far a group has read: a position ("earliest", "latest", an offset, a datetime), a
+        `Shift` from what is committed, or either by (topic, partition); within what the logs have.
+
+        `of` names topics, or partitions by topic (default: all that the group has committed).
+        `dry_run` only says what would be. Raises NonEmptyGroup while the group has members.
+        """
+        return await reset_offsets(self._connection, group, to, of=of, dry_run=dry_run)
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group with its offsets; raises NonEmptyGroup and GroupNotFound."""
+        await delete_group(self._connection, name)
+
+    async def delete_offsets(self, group: str, partitions: Collection[Place]) -> None:
+        """Forget what a group has committed of (topic, partition) pairs that no member reads;
+        raises GroupSubscribedToTopic and GroupNotFound."""
+        await delete_offsets(self._connection, group, partitions)
 
     @property
     def _seen(self) -> int:

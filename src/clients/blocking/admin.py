@@ -8,10 +8,12 @@ from ..administration.configs import Config, ConfigValue, LogDir
 from ..administration.deletion import Before
 from ..administration.descriptions import Cluster, Topic, TopicListing
 from ..administration.features import Feature
+from ..administration.groups import Group, GroupListing, OffsetReset, Target
 from ..administration.placement import Assignments, PartitionOutcome, Reassignment
 from ..administration.quorum import Quorum
 from ..administration.quotas import ClientQuotas, QuotaEntity
 from ..administration.replicas import PartitionReplicas
+from ..consuming.assignment import Wanted
 from ..offsets import Place
 
 if TYPE_CHECKING:
@@ -225,6 +227,30 @@ class Admin:
     def transfer_leadership(self, to: int | None = None) -> int:
         """Have another voter lead; see `AsyncAdmin.transfer_leadership`."""
         return self._call(lambda admin: admin.transfer_leadership(to))
+
+    def list_groups(
+        self, *, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> list[GroupListing]:
+        """Return all consumer groups by name; see `AsyncAdmin.list_groups`."""
+        return self._call(lambda admin: admin.list_groups(states=states, types=types))
+
+    def describe_group(self, name: str) -> Group:
+        """Return a group with its members, offsets and lags; raises GroupNotFound."""
+        return self._call(lambda admin: admin.describe_group(name))
+
+    def reset_offsets(
+        self, group: str, to: Target, *, of: Wanted | None = None, dry_run: bool = False
+    ) -> list[OffsetReset]:
+        """Set how far a group has read; see `AsyncAdmin.reset_offsets`."""
+        return self._call(lambda admin: admin.reset_offsets(group, to, of=of, dry_run=dry_run))
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group with its offsets; raises NonEmptyGroup and GroupNotFound."""
+        self._call(lambda admin: admin.delete_group(name))
+
+    def delete_offsets(self, group: str, partitions: Collection[Place]) -> None:
+        """Forget what a group has committed of partitions; see `AsyncAdmin.delete_offsets`."""
+        self._call(lambda admin: admin.delete_offsets(group, partitions))
 
     def _call(self, work: Callable[[AsyncAdmin], Coroutine[Any, Any, T]]) -> T:
         return self._log.call(lambda log: work(log.admin))

@@ -1,10 +1,10 @@
 """The side that is copied to: mirror topics, and appends at the offsets of their source."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...errors import InvalidConfig, InvalidRequest, QuorumlogError
+from ...errors import InvalidConfig, QuorumlogError
 from ...proto import mirror_pb2 as pb
 from ...runtime.error_detail import decode_error
 from ...services import MIRROR_APPEND
@@ -127,20 +127,6 @@ class Target:
     async def delete_before(self, topic: str, starts: Mapping[int, int]) -> None:
         """Let copies of a topic start no lower than their sources do."""
         await self._admin.delete_records(topic, starts)
-
-    async def promote(self, topics: Iterable[str]) -> list[str]:
-        """Make topics of mirrors, that anybody writes; returns those that were mirrors. A repeat
-        is none. Raises UnknownTopicOrPartition, before any is promoted."""
-        named = list(topics)
-        if not named:
-            raise InvalidRequest("name the topics to promote")
-        mirrors = [each for each in await self._admin.describe_topics(named)]
-        promoted = []
-        for mirror in mirrors:
-            if SOURCE in mirror.configs:
-                await self._admin.alter_configs(mirror.name, delete=[SOURCE])
-                promoted.append(mirror.name)
-        return promoted
 
     def learn(self, place: Place, error: QuorumlogError) -> None:
         """A partition was refused: look anew who leads it."""
