@@ -285,19 +285,11 @@ class Node:
         followers = ReplicaService(replicas)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
-        listener = await self._life.listen(
-            config.grpc_listener,
-            {
-                **log.handlers(),
-                **admin.handlers(),
-                **transactions.handlers(),
-                **self._groups_service(publisher).handlers(),
-                **mirror.handlers(),
-                **followers.handlers(),
-                **member.quorum.handlers(),
-            },
-            is_ready=False,
-        )
+        served = (log, admin, transactions, mirror, followers, member.quorum)
+        handlers = {**self._groups_service(publisher).handlers()}
+        for service in served:
+            handlers.update(service.handlers())
+        listener = await self._life.listen(config.grpc_listener, handlers, is_ready=False)
         member.report_health(listener)
         self.parts.log = log
         kafka, kafka_addresses = await open_kafka(
