@@ -31,6 +31,7 @@ MODULES = [
     "storage/shell/admission",
     "storage/shell/channel",
     "storage/shell/free_space",
+    "storage/shell/loop_writes",
     "storage/shell/writer",
     "broker/partition/following",
     "broker/partition/leading",

@@ -166,9 +166,11 @@ class DirectoryConfig:
     """Bytes of one write of a log that does not flush each: what queues during a write leaves with
     the next, so that a busy loop does not hold the disk up batch by batch."""
 
-    inline_write_bytes_max: int = 64 * 1024
-    """A write up to this size is done on the loop: into the page cache it takes less than handing
-    it to a thread. Larger ones go to the write lane."""
+    inline_write_bytes_max: int = 2 * MIB
+    """A write up to this size is done on the loop, into the page cache, while such writes return at
+    once: another thread's processor would first fetch the bytes from the cache of this one, which
+    takes several times as long as the write. Larger ones go to the write lane, and so do those of
+    fsync logs above 64 KiB, since they wait for the device anyway."""
 
     queue_bytes_max: int = 64 * MIB
     """Bytes of batches that wait for their write; beyond it appends raise Overloaded. Of a batch

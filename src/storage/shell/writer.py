@@ -46,6 +46,7 @@ from .channel import (
     fail,
 )
 from .free_space import FreeSpace
+from .loop_writes import LoopWrites
 from .owner import Job, Owner
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
@@ -80,6 +81,7 @@ class Writer:
         self.is_closing = False
         self._is_stopped = False
         self._runtime = runtime
+        self._on_loop = LoopWrites(runtime.clock, config.inline_write_bytes_max)
         self._scope = scope
         self._config = config
         self._space = space
@@ -101,7 +103,7 @@ class Writer:
         if item.origin is Origin.CLIENT:
             self._check_room(len(item.batches))
         self._admission.enter(channel, item)
-        if not channel.is_gathering or channel.queued_bytes > self._config.inline_write_bytes_max:
+        if not channel.is_gathering or self._on_loop.is_too_much(channel):
             self._advance(channel)
 
     def _check_room(self, size: int) -> None:
@@ -138,7 +140,7 @@ class Writer:
             if self._must_wait_for_flush(channel, len(head.batches)):
                 self._request_flush(channel)
                 return
-            if channel.queued_bytes > self._config.inline_write_bytes_max:
+            if self._on_loop.is_too_much(channel):
                 channel.is_busy = True
                 self._owner.submit(partial(self._write_in_lane, channel))
                 return
@@ -230,7 +232,7 @@ class Writer:
             return
         first = group[0][1]
         try:
-            write_fully(first.file, first.position, _buffers(group))
+            self._on_loop.write(first.file, first.position, _buffers(group))
         except WriteFailed as failure:
             self._group_failed(channel, group, failure)
         else:
