@@ -8,6 +8,9 @@ from ..errors import QuorumlogError, UnknownTopicOrPartition
 if TYPE_CHECKING:
     from ..clients.blocking import Log
 
+INTERNAL_TOPICS = ("__consumer_offsets",)
+"""What brokers keep for themselves."""
+
 
 def partitions_of(log: "Log", topic: str, *, wanted: int | None = None) -> int:
     """Return the number of a topic's partitions; raises UnknownTopicOrPartition with the nearest

@@ -71,7 +71,7 @@ from .topic_configs import (
     effective_configs,
     effective_min_isr,
 )
-from .topic_names import check_topic_name
+from .topic_names import INTERNAL_TOPICS, check_not_internal, check_topic_name
 from .translation import (
     describe_client_quotas,
     describe_features,
@@ -136,6 +136,8 @@ __all__ = [
     "UnregisterBroker",
     "UpdateFeatures",
     "check_config",
+    "INTERNAL_TOPICS",
+    "check_not_internal",
     "check_topic_name",
     "cluster_number",
     "cluster_switch",

@@ -12,6 +12,9 @@ NAME_LENGTH_MAX: Final = 249
 METADATA_TOPIC: Final = METADATA_LOG_NAME.rpartition("-")[0]
 """Its folder is the quorum's own log: a topic of this name would write into it."""
 
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets"})
+"""Topics that brokers make and write for themselves; whoever wants may read them."""
+
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9._-]")
 
@@ -33,6 +36,16 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopic(
             f"topic name {name!r} has illegal characters {illegal!r}: use only a-z, A-Z, 0-9,"
             ' ".", "_" and "-"'
+        )
+
+
+def check_not_internal(name: str) -> None:
+    """Raise InvalidTopic for a topic that brokers keep for themselves."""
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopic(
+            "brokers keep this topic for themselves: they make it and write it, and nobody else may"
+            " make, write or delete it; reading is free",
+            topic=name,
         )
 
 

@@ -26,6 +26,7 @@ from ...errors import (
     StorageError,
 )
 from ...ids import NO_NODE, Offset, TopicId
+from ...metadata import INTERNAL_TOPICS
 from ...runtime import Clock, Scope
 from ...storage import FlushPolicy, Log, LogConfig
 from ...storage.shell.directory import Directory
@@ -80,6 +81,7 @@ class Replica:
     ) -> None:
         self.partition = partition
         self.topic_id = topic_id
+        self.is_internal = partition.topic in INTERNAL_TOPICS  # no client writes it
         self.watchers: dict[Watcher, None] = {}
         # What is here counts for nothing: another node leads, and this one is neither in sync nor
         # may be elected for what it has.

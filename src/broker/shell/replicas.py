@@ -36,6 +36,7 @@ from ...metadata import (
     PartitionChange,
     PartitionImage,
     TopicImage,
+    check_not_internal,
 )
 from ...raftlog import METADATA_LOG_NAME
 from ...records import check_size
@@ -433,6 +434,7 @@ class ReplicaManager:
     ) -> None:
         """Raise what an append of one batch would be refused with now, as far as that can be told
         without its bytes. Waits only while the log opens."""
+        check_not_internal(topic)
         replica = self.replica_of(topic, partition, topic_id)
         log = await replica.opened()
         replica.partition.admit(acks, None, lapsed=self._has_lapsed(acks))
@@ -453,6 +455,7 @@ class ReplicaManager:
         Waits only while the log opens. Raises what makes the append impossible, and then nothing
         is stored; what happens later comes from `PendingAppend.settle`.
         """
+        check_not_internal(topic)
         replica = self.replica_of(topic, partition, topic_id)
         await replica.opened()
         refuse_transactional(records)
@@ -472,6 +475,8 @@ class ReplicaManager:
         replica = self._replicas.get((topic, partition))
         if replica is None or (topic_id and topic_id != replica.topic_id):
             replica = self.replica_of(topic, partition, topic_id)
+        if replica.is_internal:
+            check_not_internal(topic)
         if not replica.is_open:
             replica.check_open()
         refuse_transactional(records)

@@ -29,7 +29,7 @@ from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
 from ..image import MetadataImage, TopicImage
 from ..replaying import replay_batch
 from ..topic_configs import check_configs
-from ..topic_names import check_topic_name, collision_key
+from ..topic_names import check_not_internal, check_topic_name, collision_key
 from .placement import Placer, check_replication_factor
 
 PARTITIONS_A_STEP: Final = 200
@@ -318,6 +318,7 @@ def topic_after(
 
 def delete_topic(image: MetadataImage, command: DeleteTopic) -> Decision:
     topic = _topic_to_delete(image, command)
+    check_not_internal(topic.name)
     record = pb.RemoveTopicRecord(topic_id=topic.id)
     return Decision(
         records=(pb.MetadataRecord(remove_topic=record),),

@@ -11,7 +11,7 @@ from ...broker import DeletionSpec
 from ...broker.shell.replicas import ReplicaManager
 from ...errors import InvalidRequest, StorageError, UnknownTopicOrPartition
 from ...ids import ClusterId, NodeId
-from ...metadata import check_topic_name, describe_features, describe_topic
+from ...metadata import check_not_internal, check_topic_name, describe_features, describe_topic
 from ...metadata.shell.publisher import MetadataPublisher
 from ...metadata.shell.session import BrokerSession
 from ...proto import admin_pb2, controller_pb2
@@ -165,6 +165,7 @@ class AdminService:
     ) -> admin_pb2.CreateTopicResponse:
         """Create one topic; `usable` in the answer means that produce and fetch work at once."""
         check_topic_name(request.name)
+        check_not_internal(request.name)
         check_topic_id(request.topic_id)
         check_assignments(request.assignments)
         timeout_ms = self._metadata.relay_ms(context)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ....errors import InvalidRequest
+from ....metadata import INTERNAL_TOPICS
 from ..api import Answer, Api, Call, Door, Fields
 from ..endpoints import endpoints
 from ..rights import topic_operations
@@ -43,6 +44,7 @@ async def describe_topic_partitions(door: Door, call: Call) -> Answer:
                 "error_code": 0,
                 "name": name,
                 "topic_id": topic.id,
+                "is_internal": name in INTERNAL_TOPICS,
                 "topic_authorized_operations": topic_operations(is_asked=True),
                 "partitions": [
                     {

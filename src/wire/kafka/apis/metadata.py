@@ -16,7 +16,7 @@ from ....errors import (
     UnknownTopicId,
 )
 from ....ids import NodeId
-from ....metadata import MetadataImage, PartitionImage, TopicImage
+from ....metadata import INTERNAL_TOPICS, MetadataImage, PartitionImage, TopicImage
 from ....proto import admin_pb2
 from ....runtime import CallContext
 from ..api import Answer, Api, Call, Door, Fields
@@ -108,7 +108,9 @@ def _raw(topic_id: Any) -> bytes:
 async def _create_unknown(door: Door, call: Call, names: Sequence[str]) -> dict[str, int]:
     """Create the topics that nobody knows, if that is wanted; returns what came of each: an error
     code, or 0."""
-    unknown = [name for name in names if door.image.topic(name) is None]
+    unknown = [
+        name for name in names if door.image.topic(name) is None and name not in INTERNAL_TOPICS
+    ]
     if not unknown or not door.settings.auto_create_topics:
         return {}
     if not getattr(call.body, "allow_auto_topic_creation", True):
@@ -167,6 +169,7 @@ class _View:
             "error_code": 0,
             "name": topic.name,
             "topic_id": topic.id,
+            "is_internal": topic.name in INTERNAL_TOPICS,
             "partitions": [self._partition(*each) for each in topic.sorted_partitions()],
             "topic_authorized_operations": topic_operations(
                 is_asked=getattr(self.call.body, "include_topic_authorized_operations", False)

@@ -1,0 +1,56 @@
+"""Nobody but a coordinator makes, writes or deletes the topic of offsets."""
+
+import pytest
+
+from quorumlog.broker.groups.config import OFFSETS_TOPIC
+from quorumlog.clients import AsyncLog
+from quorumlog.errors import InvalidTopic, NotDelivered
+
+from ..whole_nodes import Cluster, produce
+from .coordinated import TAKEN, asked, cluster, commit, made, make_topic, stored
+
+
+async def written(log: AsyncLog) -> None:
+    await produce(log, OFFSETS_TOPIC, [b"x"])
+
+
+async def deleted(log: AsyncLog) -> None:
+    await log.admin.delete_topic(OFFSETS_TOPIC)
+
+
+async def created(log: AsyncLog) -> None:
+    await log.admin.create_topic(OFFSETS_TOPIC)
+
+
+def refused(nodes: Cluster) -> None:
+    with pytest.raises(NotDelivered, match="brokers keep this topic for themselves"):
+        nodes.run(written)
+    with pytest.raises(InvalidTopic, match="brokers keep this topic for themselves"):
+        nodes.run(deleted)
+
+
+def test_clients_neither_make_nor_write_nor_delete_the_topic_of_offsets() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        with pytest.raises(InvalidTopic, match="brokers keep this topic for themselves"):
+            nodes.run(created)
+        made(nodes)
+        assert asked(nodes, 1, commit(5)) == TAKEN
+        refused(nodes)
+        task = nodes.append(1, OFFSETS_TOPIC, b"x")
+        nodes.world.run_until(task, virtual_ms=1_000)
+        assert isinstance(task.exception(), InvalidTopic)
+        assert stored(nodes, 1) == {("t", 0): 5}
+
+
+def test_the_topic_of_offsets_can_be_read() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        asked(nodes, 1, commit(5))
+        values = nodes.values(1, OFFSETS_TOPIC)
+        assert len(values) == 1
+        names = nodes.run(lambda log: log.admin.list_topics())
+        assert [each.name for each in names] == [OFFSETS_TOPIC, "t"]
