@@ -64,6 +64,9 @@ ENTRIES = {
     "cluster": Entry(
         NODES, "cluster.command", "app", "Run a cluster on this machine; see one as a whole."
     ),
+    "mirror": Entry(
+        CLUSTER, "mirroring.command", "app", "Copy topics of another cluster, offset by offset."
+    ),
     "quorum": Entry(
         CLUSTER, "quorum", "app", "See who leads, votes and follows; change who votes."
     ),

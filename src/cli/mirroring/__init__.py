@@ -1,0 +1,1 @@
+"""`quorumlog mirror`: run a mirror, promote copies, see them."""

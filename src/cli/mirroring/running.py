@@ -1,0 +1,131 @@
+"""A mirror in a process of its own: its two clients, its signals, what it tells meanwhile."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from ...clients.config import ClientConfig, parse_bootstrap
+from ...clients.connection import Connection
+from ...clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Target
+from ...runtime import Runtime
+from ...runtime.real import run
+from .. import settings
+from ..output import print_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What was asked for."""
+
+    source: str
+    target: str
+    topics: str
+    once: bool
+    replication: int | None
+    refresh_ms: int
+    progress_s: float  # 0: tell nothing
+    is_json: bool
+
+
+def run_mirror(plan: Plan) -> MirrorReport:
+    """Run a mirror until it has ended; raises what makes it impossible at its start."""
+
+    async def main(runtime: Runtime) -> MirrorReport:
+        return await _run(runtime, plan)
+
+    return run(main, name="mirror")
+
+
+async def _run(runtime: Runtime, plan: Plan) -> MirrorReport:
+    found = settings.load(bootstrap=plan.target)
+    config = ClientConfig(
+        connect_timeout_ms=found.connect_timeout_ms,
+        request_timeout_ms=found.request_timeout_ms,
+        call_timeout_ms=min(found.call_timeout_ms, 15_000),  # it is repeated for ever anyway
+    )
+    source = Connection(runtime, parse_bootstrap(plan.source), config)
+    target = Connection(runtime, parse_bootstrap(plan.target), config)
+    try:
+        await source.open()
+        await target.open()
+        mirror = Mirror(
+            runtime,
+            QuorumlogSource(source),
+            Target(target, replication=plan.replication),
+            topics=plan.topics,
+            refresh_ms=plan.refresh_ms,
+            say=lambda sentence: _say(sentence, is_json=plan.is_json),
+        )
+        async with runtime.tasks.scope("telling") as scope:
+            if plan.progress_s:
+                scope.spawn(_tell(mirror, plan), name="progress")
+            with _stopping(mirror):
+                report = await mirror.run(once=plan.once)
+            scope.cancel()
+        return report
+    finally:
+        await source.close()
+        await target.close()
+
+
+async def _tell(mirror: Mirror, plan: Plan) -> None:
+    while True:
+        await asyncio.sleep(plan.progress_s)
+        report = mirror.report()
+        if plan.is_json:
+            print_json({"event": "progress", **report_json(report)})
+        else:
+            typer.echo(report_line(report), err=True)
+
+
+def _say(sentence: str, *, is_json: bool) -> None:
+    if is_json:
+        print_json({"event": "news", "message": sentence})
+    else:
+        typer.echo(sentence, err=True)
+
+
+@contextmanager
+def _stopping(mirror: Mirror) -> Iterator[None]:
+    """Have SIGINT and SIGTERM end the mirror in order."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(mirror.stop))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def report_line(report: MirrorReport) -> str:
+    """Return how far a mirror is, in a line."""
+    line = (
+        f"{report.caught_up} of {report.partitions} partitions of {report.topics} topics are caught"
+        f" up, lag {report.lag:,}; copied {report.records:,} records, {report.bytes:,} bytes"
+    )
+    if report.stopped:
+        line += f"; {report.stopped} stopped, {report.diverged} of them diverged"
+    return line + "."
+
+
+def report_json(report: MirrorReport) -> dict[str, Any]:
+    """Return the same for programs."""
+    return {
+        "topics": report.topics,
+        "partitions": report.partitions,
+        "caught_up": report.caught_up,
+        "stopped": report.stopped,
+        "diverged": report.diverged,
+        "records": report.records,
+        "bytes": report.bytes,
+        "lag": report.lag,
+        "problems": list(report.problems),
+    }

@@ -1,0 +1,15 @@
+"""A mirror between two real nodes, with kills of all three processes."""
+
+from pathlib import Path
+
+import pytest
+
+from .mirror_soak import soak
+
+
+@pytest.mark.slow
+def test_copies_are_right_after_kills_on_both_sides(tmp_path: Path) -> None:
+    seen = soak(tmp_path, seconds=8, seed=3, pause_s=1.5)
+    assert seen.problems == []
+    assert len(seen.kills) == 3, seen.kills
+    assert seen.records > 0
