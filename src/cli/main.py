@@ -52,6 +52,9 @@ ENTRIES = {
     "partitions": Entry(
         CLUSTER, "partitions.command", "app", "See how partitions are, move them, elect leaders."
     ),
+    "groups": Entry(
+        CLUSTER, "groups.command", "app", "See consumer groups and their lag, set them back."
+    ),
     "configs": Entry(CLUSTER, "configs", "app", "See and change configs, see settings of brokers."),
     "quotas": Entry(CLUSTER, "quotas", "app", "See and change what clients may use."),
     "brokers": Entry(
@@ -59,7 +62,7 @@ ENTRIES = {
     ),
     "features": Entry(CLUSTER, "features", "app", "See and change what all nodes agree on."),
     "explain": Entry(
-        CLUSTER, "explaining.command", "app", "Why a replica or a broker is not as it should be."
+        CLUSTER, "explaining.command", "app", "Why a replica, broker or group is not as it should."
     ),
     "cluster": Entry(
         NODES, "cluster.command", "app", "Run a cluster on this machine; see one as a whole."

@@ -11,6 +11,7 @@ from ..options import BootstrapOption
 from .options import (
     DelimiterOption,
     EndOption,
+    GroupOption,
     MaxRecordsOption,
     OverwriteOption,
     PartitionOption,
@@ -32,6 +33,7 @@ Examples:
   quorumlog consume flights --from -1h --to -30m     half an hour, an hour ago
   quorumlog consume flights -e --format '{offset}\\t{key}\\t{value}'
   quorumlog consume flights -e --to-file flights.parquet
+  quorumlog consume flights --group billing --timeout 5   what the group has not read yet
   quorumlog consume paths -e -o raw --delimiter '\\0' | xargs -0 ls -d
 
 \b
@@ -49,6 +51,7 @@ def consume(
     max_records: MaxRecordsOption = None,
     timeout: TimeoutOption = None,
     partition: PartitionOption = None,
+    group: GroupOption = None,
     template: TemplateOption = None,
     delimiter: DelimiterOption = None,
     to_file: ToFileOption = None,
@@ -65,6 +68,7 @@ def consume(
     """
     from .. import settings
     from . import receiving
+    from .membership import check_group_options, read_as_member
     from .reading import Stretch, choose_partitions, read
     from .record_files import RecordFile
 
@@ -85,9 +89,14 @@ def consume(
     elif overwrite:
         raise typer.BadParameter("--overwrite needs --to-file")
     write = receiving.writer_of(output, template, delimiter, verbose=verbose)
+    if group is not None:
+        check_group_options(stretch, partition or [])
     with settings.open_log(bootstrap=bootstrap) as log:
         partitions = choose_partitions(log, topics, partition or [])
-        records = read(log, partitions, stretch)
+        if group is None:
+            records = read(log, partitions, stretch)
+        else:
+            records = read_as_member(log, list(partitions), stretch, group)
         if file is None:
             for some in records:
                 typer.echo(b"".join(map(write, some)), nl=False)

@@ -65,6 +65,16 @@ PartitionOption = Annotated[
         "--partition", "-p", metavar="NUMBER", min=0, help="Only this partition; repeatable."
     ),
 ]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        metavar="GROUP",
+        help="Read as a member of this group, from where it has got to; --from counts where it "
+        "has got nowhere.",
+    ),
+]
 TemplateOption = Annotated[
     str | None,
     typer.Option(

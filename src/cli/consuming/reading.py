@@ -54,17 +54,17 @@ def read(log: "Log", partitions: Partitions, stretch: Stretch) -> "Iterator[list
         start="latest" if isinstance(start, FromEnd) else start,
         until_end=stretch.until_end,
     )
-    with consumer, _places_explained():
+    with consumer, places_explained():
         for (topic, partition), offset in begins.items():
             consumer.seek(topic, partition, offset)
         if ends:
             yield from _limited(_read_to(consumer, ends, stretch), stretch.records)
         else:
-            yield from _read_on(consumer, stretch)
+            yield from read_on(consumer, stretch)
 
 
 @contextmanager
-def _places_explained() -> Iterator[None]:
+def places_explained() -> Iterator[None]:
     """Say what to type where an offset is none of the log."""
     try:
         yield
@@ -77,7 +77,8 @@ def _places_explained() -> Iterator[None]:
         ) from None
 
 
-def _read_on(consumer: "Consumer", stretch: Stretch) -> "Iterator[list[ConsumerRecord]]":
+def read_on(consumer: "Consumer", stretch: Stretch) -> "Iterator[list[ConsumerRecord]]":
+    """Yield what comes, so many records, or until nothing has come for a while."""
     left = stretch.records
     while left is None or left > 0:
         count = None if left is None else min(left, POLL_RECORDS_MAX)

@@ -1,10 +1,11 @@
-"""`quorumlog explain not-isr|under-min-isr|fenced`."""
+"""`quorumlog explain not-isr|under-min-isr|fenced|lag`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...errors import GroupNotFound
 from ..options import BootstrapOption, Output, OutputOption
 from ..output import print_json
 from ..partitions.command import PartitionOption, SomeTopic
@@ -94,6 +95,48 @@ def why_fenced(
         ]
         findings = [fenced(*each) for each in zip(asked, look_at(asked), strict=True)]
     _tell(findings, "No broker is fenced.", output)
+
+
+@app.command("lag", short_help="Why a consumer group is behind.")
+def why_lag(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")],
+    seconds: Annotated[
+        float,
+        typer.Option("--for", metavar="SECONDS", min=0.0, help="Look so long at what moves."),
+    ] = 2.0,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Say of each partition that a group is behind in who holds it, since when it does not move,
+    and why."""
+    from time import sleep, time
+
+    from .. import settings
+    from ..groups.command import unknown_group
+    from .lag import lags
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        try:
+            before = log.admin.describe_group(group)
+        except GroupNotFound:
+            raise unknown_group(log, group) from None
+        sleep(seconds)
+        now = log.admin.describe_group(group)
+        named = {each.topic for each in now.offsets}
+        there = {each.name for each in log.admin.list_topics()}
+        partitions = {
+            (topic.name, each.partition): each
+            for topic in log.admin.describe_topics(sorted(named & there))
+            for each in topic.partitions
+        }
+    findings = lags(
+        before,
+        now,
+        partitions,
+        now_ms=round(time() * 1000),
+        between_ms=round(seconds * 1000),
+    )
+    _tell(findings, f"Group {group} has read everything that is there.", output)
 
 
 def _chosen(

@@ -1,0 +1,1 @@
+"""`quorumlog groups`: consumer groups, and setting them back; `resetting` reads where to."""
