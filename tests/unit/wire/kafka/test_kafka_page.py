@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.server.config import settings
 from quorumlog.wire.kafka.apis import APIS
-from quorumlog.wire.kafka.claims import ELEMENTS_MAX, TAGS_MAX
+from quorumlog.wire.kafka.claims import ELEMENTS_MAX, TAGS_MAX, TEXT_BYTES_MAX
 from quorumlog.wire.kafka.headers import CLIENT_ID_BYTES_MAX
 from quorumlog.wire.kafka.hot.primitives import ENTRIES_MAX
 from quorumlog.wire.kafka.reference import key_table, with_table
@@ -41,6 +41,7 @@ def test_the_bounds_that_no_setting_has_are_those_of_the_code() -> None:
     assert f"| elements of all lists in one request | {ELEMENTS_MAX:,} |" in bounds
     assert f"| of Produce and Fetch | {ENTRIES_MAX:,} |" in bounds
     assert f"| tagged fields in one part of a request | {TAGS_MAX:,} |" in bounds
+    assert f"| bytes of any other text | {TEXT_BYTES_MAX:,} |" in bounds
     assert f"| bytes of a client id | {CLIENT_ID_BYTES_MAX:,} |" in bounds
 
 
