@@ -323,6 +323,45 @@ QUOTA_CLIENTS: Final = Metric(
     "quorumlog_quota_clients", _G, "Clients that quotas are kept for, at most 10,000."
 )
 
+# --- consumer groups, at their coordinator -------------------------------------------------------
+
+GROUPS: Final = Metric(
+    "quorumlog_groups",
+    _G,
+    "Consumer groups that this broker coordinates, by their state.",
+    ("state",),
+)
+GROUP_MEMBERS: Final = Metric("quorumlog_group_members", _G, "Members of these groups.")
+GROUP_OFFSETS: Final = Metric(
+    "quorumlog_group_offsets", _G, "Offsets that are stored of these groups."
+)
+GROUP_PARTITIONS: Final = Metric(
+    "quorumlog_group_partitions",
+    _G,
+    "Partitions of __consumer_offsets that this broker coordinates: those that it serves, and those"
+    " that it still reads.",
+    ("state",),
+)
+GROUP_COMMITS: Final = Metric(
+    "quorumlog_group_commits", _C, "Offsets that groups have committed here."
+)
+GROUP_GENERATIONS: Final = Metric(
+    "quorumlog_group_generations",
+    _C,
+    "Rebalances: generations of classic groups, and epochs of groups of KIP-848.",
+)
+GROUP_LOADS: Final = Metric(
+    "quorumlog_group_loads", _C, "Times that a partition of __consumer_offsets was read."
+)
+GROUP_LOAD_SECONDS: Final = Metric(
+    "quorumlog_group_load_seconds", _C, "Time that this took, the wait for its commit included."
+)
+GROUP_RELOADS: Final = Metric(
+    "quorumlog_group_reloads",
+    _C,
+    "How often a partition was read anew since something could not be stored.",
+)
+
 # --- topics, where metrics.topics.max allows them ------------------------------------------------
 
 TOPIC_END_OFFSETS: Final = Metric(

@@ -284,6 +284,10 @@ class GroupShard:
         """Committed offsets."""
         return len(self._offsets)
 
+    def member_count(self) -> int:
+        """Members of all groups."""
+        return sum(machine.member_count for machine in self._groups.values())
+
     # --- time, and the cluster --------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ...broker.groups.shell import GroupCoordinator
 from ...broker.quotas import Throttling
 from ...broker.shell.figures import ReplicationFigures
 from ...broker.shell.replicas import ReplicaManager
@@ -31,6 +32,23 @@ def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> No
     scrape.put_histogram(rows.FETCH_SECONDS, read.waited_ms, "yes")
     scrape.put(rows.FETCHES_WAITING, reads.waiting)
     scrape.put(rows.SUBSCRIPTIONS, log.subscriptions)
+
+
+def collect_groups(scrape: Scrape, groups: GroupCoordinator) -> None:
+    """Put what this broker coordinates; costs a look at every group and its members."""
+    census, figures = groups.census(), groups.figures
+    by_state = {"Empty": 0, "Stable": 0, **census.groups_by_state}
+    for state, count in sorted(by_state.items()):
+        scrape.put(rows.GROUPS, count, state)
+    scrape.put(rows.GROUP_MEMBERS, census.members)
+    scrape.put(rows.GROUP_OFFSETS, census.offsets)
+    scrape.put(rows.GROUP_PARTITIONS, census.partitions_served, "serving")
+    scrape.put(rows.GROUP_PARTITIONS, census.partitions_read, "loading")
+    scrape.put(rows.GROUP_COMMITS, figures.commits)
+    scrape.put(rows.GROUP_GENERATIONS, figures.generations)
+    scrape.put(rows.GROUP_LOADS, figures.loads)
+    scrape.put(rows.GROUP_LOAD_SECONDS, figures.load_ms_total / 1000)
+    scrape.put(rows.GROUP_RELOADS, figures.thrown_away)
 
 
 def collect_quotas(scrape: Scrape, throttling: Throttling) -> None:

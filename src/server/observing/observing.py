@@ -129,6 +129,8 @@ class Observing:
         if parts.kafka is not None:
             collectors.collect_quotas(scrape, parts.kafka.door.throttling)
             collect_kafka(scrape, parts.kafka)
+        if parts.groups is not None:
+            collectors.collect_groups(scrape, parts.groups)
         if parts.directory is not None:
             collectors.collect_storage(scrape, parts.directory)
         if parts.raft is not None:

@@ -374,6 +374,11 @@ class ClassicGroupMachine:
         return not self._course.roster.members
 
     @property
+    def member_count(self) -> int:
+        """Members that it has."""
+        return len(self._course.roster.members)
+
+    @property
     def is_dead(self) -> bool:
         """It was dropped: throw it away."""
         return self._course.state is State.DEAD

@@ -209,6 +209,11 @@ class ConsumerGroupMachine:
         """It has no member."""
         return not self.state.members
 
+    @property
+    def member_count(self) -> int:
+        """Members that it has."""
+        return len(self.state.members)
+
     def subscribed_topics(self) -> frozenset[str]:
         """The topics that the members read, by name or by a pattern."""
         return self.state.subscribed_topics()

@@ -18,7 +18,7 @@ from ....runtime import Runtime, Scope
 from ....storage.shell.directory import Directory
 from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
-from .figures import GroupFigures
+from .figures import Census, GroupFigures
 from .naming import check_group, partition_of
 from .topic import OffsetsTopic
 
@@ -142,23 +142,21 @@ class GroupCoordinator:
 
     # --- for the metrics --------------------------------------------------------------------------
 
-    def offset_count(self) -> int:
-        """Committed offsets that this broker holds."""
-        shards = [term.shard for term in self._terms.values()]
-        return sum(shard.offset_count for shard in shards if shard is not None)
-
-    def partition_counts(self) -> tuple[int, int]:
-        """Partitions that this broker coordinates, and how many of them it is still reading."""
-        loading = sum(not term.is_loaded for term in self._terms.values())
-        return len(self._terms), loading
-
-    def groups_by_state(self) -> dict[str, int]:
-        """How many groups are in each state, by its name; without those being read."""
-        counts: dict[str, int] = {}
+    def census(self) -> Census:
+        """Count what is coordinated here; costs a look at every group."""
+        found = Census()
         for _, term in sorted(self._terms.items()):
-            for line in term.listings() if term.is_loaded else ():
-                counts[line.state] = counts.get(line.state, 0) + 1
-        return counts
+            shard = term.shard
+            if shard is None:
+                found.partitions_read += 1
+                continue
+            found.partitions_served += 1
+            found.offsets += shard.offset_count
+            found.members += shard.member_count()
+            for line in shard.listings():
+                counted = found.groups_by_state.get(line.state, 0)
+                found.groups_by_state[line.state] = counted + 1
+        return found
 
     # --- the image --------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ def _decoded(content: bytes, start: int, end: int, partition: int) -> list[Recor
                     error,
                 )
     except CorruptionError as error:
-        _LOG.error("groups.damaged_batch partition=%d offset>=%d error=%s", partition, start, error)
+        _LOG.error("groups.damaged_batch partition=%d offset=%d error=%s", partition, start, error)
     return records
 
 

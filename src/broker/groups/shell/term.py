@@ -34,7 +34,7 @@ from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
 from ..decision import Answered, Decision, Reply, Ticket
 from ..formats import encode
-from ..records import OffsetCommitted
+from ..records import ClassicGroup, ConsumerGroup, OffsetCommitted
 from ..requests import (
     DescribeGroup,
     FetchOffsets,
@@ -163,11 +163,6 @@ class Term:
         return self._serving().listings()
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether it answers."""
-        return self._shard is not None and self._ended is None
-
-    @property
     def shard(self) -> GroupShard | None:
         """What it holds, for who looks at figures; None: not loaded."""
         return self._shard
@@ -200,8 +195,10 @@ class Term:
             turn.records.append(Record(0, now_ms, key, value))
             turn.size += len(key) + (0 if value is None else len(value))
         turn.replies += decision.replies
+        kinds = [type(record) for record in decision.records]
         self._around.figures.decided(
-            sum(isinstance(record, OffsetCommitted) for record in decision.records)
+            commits=kinds.count(OffsetCommitted),
+            generations=kinds.count(ClassicGroup) + kinds.count(ConsumerGroup),
         )
         self._wake.set()
 

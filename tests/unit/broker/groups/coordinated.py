@@ -112,7 +112,7 @@ def made(nodes: Cluster) -> int:
 
     on(nodes, number, main)
     nodes.until(lambda: leader(nodes) != 0)
-    nodes.until(lambda: coordinator(nodes, leader(nodes)).partition_counts() == (1, 0))
+    nodes.until(lambda: coordinator(nodes, leader(nodes)).census().partitions_served == 1)
     return leader(nodes)
 
 

@@ -191,7 +191,7 @@ def test_a_coordinator_that_reads_says_so() -> None:
         asked(nodes, 1, commit(5))
         nodes.crash(1)
         nodes.start(1)
-        nodes.until(lambda: coordinator(nodes, 1).partition_counts() == (1, 1))
+        nodes.until(lambda: coordinator(nodes, 1).census().partitions_read == 1)
         with pytest.raises(CoordinatorLoading):
             asked(nodes, 1, FetchOffsets(group=GROUP))
         assert stored(nodes, 1) == {("t", 0): 5}
