@@ -1,4 +1,4 @@
-"""Every well-formed request of an administrator is answered, whatever it asks for: no handler ends
+"""Every well-formed request of an administrator, or of a group, is answered, whatever it asks for: no handler ends
 its connection."""
 
 import struct
@@ -16,7 +16,35 @@ from .admin_calls import create_topic
 from .any_request import OFFERED, any_message, bytes_of, schema_of
 from .kafka_node import serving_kafka
 
-KEYS = {19, 20, 21, 32, 33, 35, 37, 43, 44, 45, 46, 55, 57, 64, 80, 81}
+KEYS = {
+    8,
+    9,
+    10,
+    12,
+    13,
+    15,
+    16,
+    42,
+    47,
+    68,
+    69,
+    19,
+    20,
+    21,
+    32,
+    33,
+    35,
+    37,
+    43,
+    44,
+    45,
+    46,
+    55,
+    57,
+    64,
+    80,
+    81,
+}
 TRIES = 5
 NAMES = ("t", "u", "nope", "t/", "", "1", "retention.ms", "cleanup.policy", "__cluster_metadata")
 NUMBERS = (0, 1, 2, 3, 4, 7, -1, -2)
