@@ -73,7 +73,7 @@ class BuildExtensions(build_ext):
             from mypyc.build import mypycify
 
             paths = [f"{PACKAGE}{name}.py" for name in MODULES]
-            options = ["--config-file=", "--ignore-missing-imports"]
+            options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
             self.distribution.ext_modules += mypycify(
                 [*options, *paths], opt_level="2", debug_level="0", group_name="quorumlog"
             )
