@@ -248,7 +248,8 @@ class AsyncGroupConsumer(AsyncConsumer):
         try:
             self._parts.check_open()
             await self.membership.joined()
-            await self._parts.located(self._fetcher.readers.values())
+            readers = self._fetcher.readers.values()
+            await self._parts.located([each for each in readers if each.error is None])
             is_entered = True
         finally:
             if not is_entered:

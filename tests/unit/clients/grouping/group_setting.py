@@ -1,0 +1,92 @@
+"""A simulated node with a topic, and what the members of its groups read and are told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from quorumlog import simulation
+from quorumlog.clients import AsyncGroupConsumer, AsyncLog
+from quorumlog.runtime import Runtime
+from quorumlog.server.config import NodeConfig
+from quorumlog.server.node import Node, format_directory
+
+Place: TypeAlias = tuple[str, int]
+HEARTBEAT_MS = 1_000
+SESSION_MS = 10_000
+
+
+def config_of(folder: Path, **settings: Any) -> NodeConfig:
+    return NodeConfig(
+        data_dir=str(folder / "data"),
+        grpc_listener="127.0.0.1:0",
+        controller_listener="127.0.0.1:0",
+        group_consumer_heartbeat_ms=HEARTBEAT_MS,
+        group_consumer_session_ms=SESSION_MS,
+        **settings,
+    )
+
+
+@asynccontextmanager
+async def node_with_topic(
+    runtime: Runtime, folder: Path, *, partitions: int = 4, records: int = 5
+) -> AsyncIterator[AsyncLog]:
+    """A client of a node with the topic "t", of so many records in each partition."""
+    config = config_of(folder)
+    await format_directory(runtime, config)
+    async with (
+        Node(runtime, config) as node,
+        AsyncLog.open(runtime, node.addresses.grpc) as log,
+    ):
+        await log.admin.create_topic("t", partitions=partitions)
+        await produce(log, partitions, records)
+        yield log
+
+
+async def produce(log: AsyncLog, partitions: int, records: int) -> None:
+    async with log.producer() as producer:
+        for number in range(records * partitions):
+            await producer.send("t", b"%d" % number, partition=number % partitions)
+
+
+def play(main: Callable[[AsyncLog], Coroutine[Any, Any, None]], **options: Any) -> None:
+    """Run a test with a simulated node."""
+
+    async def run(runtime: Runtime) -> None:
+        async with node_with_topic(runtime, Path("/node"), **options) as log:
+            await main(log)
+
+    simulation.run(run)
+
+
+class Told:
+    """What the callbacks of a member are told, in its order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, list[Place]]] = []
+
+    def callbacks(self) -> dict[str, Any]:
+        def to(what: str) -> Callable[[list[Place]], None]:
+            return lambda places: self.events.append((what, sorted(places)))
+
+        names = ("on_assigned", "on_revoked", "on_lost")
+        return {name: to(name.removeprefix("on_")) for name in names}
+
+
+async def read_all(*consumers: AsyncGroupConsumer, for_ms: int) -> list[list[tuple[Place, int]]]:
+    """Have all poll in turns for a time; return what each got."""
+    got: list[list[tuple[Place, int]]] = [[] for _ in consumers]
+
+    async def read(consumer: AsyncGroupConsumer, into: list[tuple[Place, int]]) -> None:
+        while True:
+            for record in await consumer.poll(timeout_ms=200):
+                into.append(((record.topic, record.partition), record.offset))
+
+    try:
+        async with asyncio.timeout(for_ms / 1000):
+            pairs = zip(consumers, got, strict=True)
+            await asyncio.gather(*(read(consumer, into) for consumer, into in pairs))
+    except TimeoutError:
+        pass
+    return got

@@ -1,0 +1,294 @@
+"""Consumers of a group against a whole simulated node."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quorumlog.clients import AsyncLog, CommittedOffset
+from quorumlog.errors import (
+    InvalidRequest,
+    NoCommittedOffset,
+    OffsetNoteTooLarge,
+    PollTooLate,
+    UnknownMember,
+    UnreleasedInstance,
+)
+
+from .group_setting import HEARTBEAT_MS, SESSION_MS, Place, Told, play, produce, read_all
+
+ALL: list[Place] = [("t", number) for number in range(4)]
+
+
+def test_one_member_reads_everything_once_and_the_next_goes_on_behind_it() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g") as consumer:
+            (got,) = await read_all(consumer, for_ms=2_000)
+        assert sorted(got) == [(place, offset) for place in ALL for offset in range(5)]
+        await produce(log, 4, 1)
+        async with log.consumer("t", group="g") as consumer:
+            assert await read_all(consumer, for_ms=2_000) == [[(place, 5) for place in ALL]]
+
+    play(main)
+
+
+def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> None:
+    async def main(log: AsyncLog) -> None:
+        told, other = Told(), Told()
+        async with log.consumer("t", group="g", **told.callbacks()) as first:
+            await read_all(first, for_ms=1_000)
+            async with log.consumer("t", group="g", **other.callbacks()) as second:
+                fetched = first.statistics().partitions["t", 0]
+                await read_all(first, second, for_ms=3 * HEARTBEAT_MS)
+                kept, given = await first.assignment(), await second.assignment()
+                assert (len(kept), len(given)) == (2, 2)
+                assert sorted(kept + given) == ALL
+                await produce(log, 4, 1)
+                got = await read_all(first, second, for_ms=1_000)
+                assert [{place for place, _ in some} for some in got] == [set(kept), set(given)]
+                assert fetched.position == 5
+            await read_all(first, for_ms=4 * HEARTBEAT_MS)
+            assert sorted(await first.assignment()) == ALL
+        assert told.events == [
+            ("assigned", ALL),
+            ("revoked", sorted(given)),  # nothing of what stays
+            ("assigned", sorted(given)),
+            ("revoked", ALL),
+        ]
+        assert other.events == [("assigned", sorted(given)), ("revoked", sorted(given))]
+
+    play(main)
+
+
+def test_a_partition_is_not_given_back_before_the_application_is_done_with_its_records() -> None:
+    async def main(log: AsyncLog) -> None:
+        told = Told()
+        async with log.consumer("t", group="g", **told.callbacks()) as first:
+            held = await first.poll(timeout_ms=1_000)
+            while len(held) < 20:
+                await asyncio.sleep(0.1)
+                held = [*held, *await first.poll(timeout_ms=100)]
+            await produce(log, 4, 1)
+            last = await first.poll(timeout_ms=1_000)
+            async with log.consumer("t", group="g") as second:
+                (got,) = await read_all(second, for_ms=5 * HEARTBEAT_MS)
+                mine = {(record.topic, record.partition) for record in last}
+                assert mine
+                assert not mine & {place for place, _ in got}  # it works on them
+                assert not mine & set(await second.assignment())
+                got = (await read_all(first, second, for_ms=4 * HEARTBEAT_MS))[1]
+                assert len(await second.assignment()) == 2
+                assert all(offset >= 6 for _, offset in got)  # committed before they were given
+
+    play(main)
+
+
+def test_who_dies_is_taken_over_after_its_session_and_unfinished_work_comes_again() -> None:
+    async def main(log: AsyncLog) -> None:
+        dead = log.consumer("t", group="g", auto_commit_interval_ms=100)
+        await read_all(dead, for_ms=1_000)
+        await produce(log, 4, 1)
+        await asyncio.sleep(1)
+        last = await dead.poll(timeout_ms=1_000)
+        await asyncio.sleep(1)
+        dead.membership._cancel()  # not a word any more: as of a killed process
+        async with log.consumer("t", group="g") as heir:
+            (got,) = await read_all(heir, for_ms=SESSION_MS + 5 * HEARTBEAT_MS)
+        again = [(("t", record.partition), record.offset) for record in last]
+        assert set(again) <= set(got)
+        assert {offset for _, offset in got} <= {5}  # what was done with was committed
+
+    play(main)
+
+
+def test_who_does_not_poll_leaves_and_is_told_and_comes_back() -> None:
+    async def main(log: AsyncLog) -> None:
+        told = Told()
+        settings: dict[str, Any] = {"max_poll_interval_ms": 3_000, **told.callbacks()}
+        async with log.consumer("t", group="g", **settings) as idle:
+            await idle.poll(timeout_ms=1_000)
+            async with log.consumer("t", group="g") as other:
+                (got,) = await read_all(other, for_ms=8_000)
+                assert sorted(await other.assignment()) == ALL
+                assert {place for place, _ in got} == set(ALL)
+                with pytest.raises(PollTooLate, match="max_poll_interval_ms"):
+                    await idle.poll(timeout_ms=1_000)
+                assert await idle.assignment() == []
+                await read_all(idle, other, for_ms=4 * HEARTBEAT_MS)
+                assert len(await idle.assignment()) == 2
+        assert [what for what, _ in told.events][:2] == ["assigned", "lost"]
+
+    play(main)
+
+
+def test_iterating_slowly_over_records_that_are_there_counts_as_reading_on() -> None:
+    async def main(log: AsyncLog) -> None:
+        count = 0
+        consumer = log.consumer("t", group="g", max_poll_interval_ms=3_000)
+        async with consumer:
+            async for _ in consumer.records(max_records=10):
+                count += 1
+                await asyncio.sleep(2)
+            assert len(await consumer.assignment()) == 4
+        assert count == 10
+
+    play(main)
+
+
+def test_an_error_leaves_what_was_being_worked_on_to_be_read_again() -> None:
+    async def main(log: AsyncLog) -> None:
+        seen = []
+        with pytest.raises(ZeroDivisionError):
+            async with log.consumer("t", group="g") as consumer:
+                async for record in consumer:
+                    seen.append(record)
+                    if len(seen) == 3:
+                        raise ZeroDivisionError
+        async with log.consumer("t", group="g") as consumer:
+            (got,) = await read_all(consumer, for_ms=1_000)
+        failed = (("t", seen[-1].partition), seen[-1].offset)
+        done = [(("t", record.partition), record.offset) for record in seen[:-1]]
+        assert failed in got
+        assert not set(done) & set(got)
+
+    play(main)
+
+
+def test_a_commit_by_hand_has_notes_and_nothing_is_committed_by_itself_without() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g", auto_commit=False) as consumer:
+            await read_all(consumer, for_ms=1_000)
+            assert set((await consumer.committed()).values()) == {None}
+            await consumer.commit({("t", 1): CommittedOffset(3, note="run 7"), ("t", 0): 2})
+            stored = await consumer.committed([("t", 0), ("t", 1)])
+            first, second = stored["t", 0], stored["t", 1]
+            assert first is not None
+            assert second is not None
+            assert (first.offset, second.offset, second.note) == (2, 3, "run 7")
+            with pytest.raises(OffsetNoteTooLarge):
+                await consumer.commit({("t", 1): CommittedOffset(3, note="n" * 5_000)})
+            outcomes: list[Any] = []
+            consumer.commit_nowait(on_done=outcomes.append)
+            await asyncio.sleep(1)
+            assert outcomes == [None]
+            assert {each.offset for each in (await consumer.committed()).values() if each} == {5}
+
+    play(main)
+
+
+def test_a_commit_of_who_was_shut_out_says_what_to_do() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g", max_poll_interval_ms=2_000) as consumer:
+            await consumer.poll(timeout_ms=1_000)
+            await asyncio.sleep(5)
+            with pytest.raises(UnknownMember, match="poll to join again"):
+                await consumer.commit({("t", 0): 1})
+
+    play(main)
+
+
+def test_a_start_of_none_raises_until_a_seek_says_where() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g", start="none") as consumer:
+            for _ in range(2):
+                with pytest.raises(NoCommittedOffset, match="seek"):
+                    await consumer.poll(timeout_ms=1_000)
+            for _, partition in ALL:
+                await consumer.seek("t", partition, 4)
+            (got,) = await read_all(consumer, for_ms=1_000)
+            assert sorted(got) == [(place, 4) for place in ALL]
+
+    play(main)
+
+
+def test_a_callback_may_seek_before_the_first_record() -> None:
+    async def main(log: AsyncLog) -> None:
+        async def on_assigned(places: list[Place]) -> None:
+            for topic, partition in places:
+                await consumer.seek(topic, partition, 3)
+
+        consumer = log.consumer("t", group="g", on_assigned=on_assigned)
+        async with consumer:
+            (got,) = await read_all(consumer, for_ms=1_000)
+        assert sorted(got) == [(place, offset) for place in ALL for offset in (3, 4)]
+
+    play(main)
+
+
+def test_what_a_callback_raises_is_raised_by_the_next_poll() -> None:
+    async def main(log: AsyncLog) -> None:
+        def on_assigned(places: list[Place]) -> None:
+            raise ZeroDivisionError
+
+        consumer = log.consumer("t", group="g", on_assigned=on_assigned)
+        with pytest.raises(ZeroDivisionError):
+            await consumer.poll(timeout_ms=5_000)
+        assert len(await consumer.poll(timeout_ms=5_000)) > 0
+        await consumer.close()
+
+    play(main)
+
+
+def test_a_pattern_wants_topics_that_come_later() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer(group="g", pattern="new-.*") as consumer:
+            assert await consumer.assignment() == []
+            await log.admin.create_topic("new-one", partitions=1)
+            await read_all(consumer, for_ms=3 * HEARTBEAT_MS)
+            assert await consumer.assignment() == [("new-one", 0)]
+            await consumer.subscribe("t")
+            await read_all(consumer, for_ms=3 * HEARTBEAT_MS)
+            assert sorted(await consumer.assignment()) == ALL
+
+    play(main)
+
+
+def test_a_static_member_that_restarts_has_the_same_partitions_and_nobody_else_gets_them() -> None:
+    async def main(log: AsyncLog) -> None:
+        told = Told()
+        async with log.consumer("t", group="g", **told.callbacks()) as other:
+            first = log.consumer("t", group="g", instance_id="one")
+            await read_all(other, first, for_ms=4 * HEARTBEAT_MS)
+            had = await first.assignment()
+            await first.close()
+            before = list(told.events)
+            await read_all(other, for_ms=3 * HEARTBEAT_MS)
+            async with log.consumer("t", group="g", instance_id="one") as again:
+                assert sorted(await again.assignment()) == sorted(had)
+            assert told.events == before
+
+    play(main)
+
+
+def test_two_static_members_of_one_name_are_told() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g", instance_id="one") as first:
+            second = log.consumer("t", group="g", instance_id="one")
+            with pytest.raises(UnreleasedInstance):
+                for _ in range(100):
+                    await asyncio.gather(
+                        first.poll(timeout_ms=1_000), second.poll(timeout_ms=1_000)
+                    )
+            assert sorted(await first.assignment()) == ALL
+
+    play(main)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"group": ""},
+        {"group": "g", "assign": {"t": [0]}},
+        {"group": "g", "until_end": True},
+        {"pattern": "t"},
+        {"on_lost": print},
+        {"start": "none"},
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, Any]) -> None:
+    async def main(log: AsyncLog) -> None:
+        make: Any = log.consumer
+        with pytest.raises(InvalidRequest):
+            make("t", **options)
+
+    play(main)
