@@ -1,0 +1,178 @@
+"""A term of a coordinator: how it reads, what it does when nothing can be stored, how it ends."""
+
+import asyncio
+
+import pytest
+
+from quorumlog.broker.groups.config import OFFSETS_TOPIC
+from quorumlog.broker.groups.requests import CommitOffsets, FetchOffsets, OffsetToCommit
+from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, stored_records
+from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator, Overloaded, QuorumlogError
+from quorumlog.records import Record, encode_batch
+from quorumlog.runtime import Runtime
+from quorumlog.storage import Origin
+
+from .coordinated import (
+    GROUP,
+    TAKEN,
+    asked,
+    begun,
+    cluster,
+    commit,
+    coordinator,
+    leader,
+    made,
+    make_topic,
+    on,
+    stored,
+    tried,
+)
+
+
+def many(partitions: int, offset: int, group: str = GROUP) -> CommitOffsets:
+    offsets = tuple(
+        OffsetToCommit(topic="t", partition=each, offset=offset) for each in range(partitions)
+    )
+    return CommitOffsets(group=group, offsets=offsets)
+
+
+@pytest.mark.slow
+def test_others_have_the_loop_while_a_partition_is_read() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes, partitions=50)
+        made(nodes)
+        for offset in range(10):
+            asked(nodes, 1, many(50, offset))
+
+        async def steps(_: Runtime) -> list[int]:
+            """Records between two turns of others."""
+            parts = nodes.nodes[1].parts
+            assert parts.directory is not None
+            log = nodes.replica(1, OFFSETS_TOPIC).log
+            found, counted = [0], 0
+            async for record in stored_records(
+                parts.directory, log, end_offset=log.log_end_offset, partition=0
+            ):
+                if record is None:
+                    found.append(0)
+                else:
+                    found[-1] += 1
+                    counted += 1
+            assert counted == 500
+            return found
+
+        assert max(on(nodes, 1, steps)) <= RECORDS_A_STEP
+
+
+def test_what_is_damaged_is_passed_over_and_the_rest_is_read() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        asked(nodes, 1, commit(3))
+
+        async def damage(_: Runtime) -> None:
+            directory, log = nodes.nodes[1].parts.directory, nodes.replica(1, OFFSETS_TOPIC).log
+            assert directory is not None
+            records = [
+                Record(0, 1, b"\0\1\0", b"cut short"),
+                Record(0, 1, b"\0\x63unknown", b"type"),
+                Record(0, 1, b"\0\2\0\1g", b"\0\3\0"),
+            ]
+            await directory.append_nowait(
+                log, encode_batch(records), leader_epoch=0, origin=Origin.INTERNAL, flush=True
+            )
+
+        on(nodes, 1, damage)
+        asked(nodes, 1, commit(4, group="another"))
+        nodes.crash(1, power=True)
+        nodes.start(1)
+        assert stored(nodes, 1) == {("t", 0): 3}
+        assert stored(nodes, 1, "another") == {("t", 0): 4}
+
+
+def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        assert asked(nodes, 1, commit(3)) == TAKEN
+
+        partition = nodes.replica(1, OFFSETS_TOPIC).partition
+
+        async def refused(runtime: Runtime) -> None:
+            """Have a commit decided, and refuse its append."""
+            deadline_ms = runtime.clock.now_ms() + 1_000
+            work = coordinator(nodes, 1).ask(commit(9), deadline_ms=deadline_ms)
+            task = asyncio.create_task(work)
+            await asyncio.sleep(0)
+            partition.waits_max = 0
+            with pytest.raises(CoordinatorNotAvailable, match="could not be stored"):
+                await task
+
+        on(nodes, 1, refused)
+        assert coordinator(nodes, 1).figures.thrown_away == 1
+        nodes.until(lambda: coordinator(nodes, 1).census().partitions_served == 1)
+        with pytest.raises(CoordinatorNotAvailable, match="nothing can be stored of groups now"):
+            asked(nodes, 1, commit(10))
+        partition.waits_max = 100
+        assert stored(nodes, 1) == {("t", 0): 3}
+        assert tried(nodes, 1, commit(11)) == TAKEN
+        assert stored(nodes, 1) == {("t", 0): 11}
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_is_cut_off_lets_nobody_believe_it() -> None:
+    with cluster() as nodes:
+        nodes.start()
+        make_topic(nodes)
+        old = made(nodes)
+        assert asked(nodes, old, commit(1)) == TAKEN
+        barrier = nodes.cut_off(old)
+        task = begun(nodes, old, commit(2), answer_ms=60_000)
+        others = [n for n in nodes.numbers if n != old]
+        nodes.until(lambda: nodes.leader_beside(old, OFFSETS_TOPIC) in others)
+        new = nodes.leader_beside(old, OFFSETS_TOPIC)
+        assert tried(nodes, new, commit(5)) == TAKEN
+        nodes.join_again(barrier)
+        nodes.world.run_until(task, virtual_ms=60_000)
+        assert isinstance(task.exception(), NotCoordinator | CoordinatorNotAvailable)
+        nodes.until(lambda: leader(nodes) == new)
+        assert stored(nodes, new) == {("t", 0): 5}
+        with pytest.raises(NotCoordinator):
+            asked(nodes, old, FetchOffsets(group=GROUP))
+
+
+def test_requests_that_wait_are_bounded() -> None:
+    with cluster(1, group_waits_max=3) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        tasks = [begun(nodes, 1, commit(each)) for each in range(6)]
+        outcomes: list[type[QuorumlogError] | None] = []
+        for task in tasks:
+            nodes.world.run_until(task, virtual_ms=1_000)
+            error = task.exception()
+            assert error is None or isinstance(error, QuorumlogError)
+            outcomes.append(None if error is None else type(error))
+        assert outcomes.count(None) >= 3
+        assert set(outcomes) <= {None, Overloaded}
+        assert Overloaded in outcomes
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_offsets_are_read_and_all_are_there() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes, partitions=1_000)
+        made(nodes)
+        for group in range(100):
+            asked(nodes, 1, many(1_000, group, f"g{group}"))
+        nodes.crash(1)
+        nodes.start(1)
+        found = stored(nodes, 1, "g73")
+        assert len(found) == 1_000
+        assert set(found.values()) == {73}
+        census = coordinator(nodes, 1).census()
+        assert (census.offsets, census.groups_by_state) == (100_000, {"Empty": 100})
