@@ -23,13 +23,14 @@ Examples:
 )
 
 FROM_HELP = "A gRPC address of the cluster that is copied, or several by commas."
+KAFKA_HELP = " Of a Kafka cluster: kafka://HOST:PORT (needs quorumlog[kafka])."
 
 
 @app.callback()
 def mirror(
     ctx: typer.Context,
     source: Annotated[
-        str | None, typer.Option("--from", metavar="HOST:PORT", help=FROM_HELP)
+        str | None, typer.Option("--from", metavar="HOST:PORT", help=FROM_HELP + KAFKA_HELP)
     ] = None,
     target: Annotated[
         str | None,

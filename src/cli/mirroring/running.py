@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,13 @@ import typer
 
 from ...clients.config import ClientConfig, parse_bootstrap
 from ...clients.connection import Connection
-from ...clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Target
+from ...clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Source, Target
 from ...runtime import Runtime
 from ...runtime.real import run
 from .. import settings
 from ..output import print_json
+
+KAFKA = "kafka://"  # before the addresses of a Kafka cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +50,14 @@ async def _run(runtime: Runtime, plan: Plan) -> MirrorReport:
         request_timeout_ms=found.request_timeout_ms,
         call_timeout_ms=min(found.call_timeout_ms, 15_000),  # it is repeated for ever anyway
     )
-    source = Connection(runtime, parse_bootstrap(plan.source), config)
     target = Connection(runtime, parse_bootstrap(plan.target), config)
-    try:
-        await source.open()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(target.close)
         await target.open()
+        source = await _source(runtime, plan.source, config, stack)
         mirror = Mirror(
             runtime,
-            QuorumlogSource(source),
+            source,
             Target(target, replication=plan.replication),
             topics=plan.topics,
             refresh_ms=plan.refresh_ms,
@@ -68,9 +70,23 @@ async def _run(runtime: Runtime, plan: Plan) -> MirrorReport:
                 report = await mirror.run(once=plan.once)
             scope.cancel()
         return report
-    finally:
-        await source.close()
-        await target.close()
+
+
+async def _source(
+    runtime: Runtime, address: str, config: ClientConfig, stack: AsyncExitStack
+) -> Source:
+    """Return the cluster that is copied, connected to; `stack` closes it."""
+    if address.startswith(KAFKA):
+        from ...clients.mirroring.kafka_source import KafkaSource
+
+        kafka = KafkaSource(runtime, address.removeprefix(KAFKA))
+        stack.push_async_callback(kafka.close)
+        await kafka.cluster_id()
+        return kafka
+    connection = Connection(runtime, parse_bootstrap(address), config)
+    stack.push_async_callback(connection.close)
+    await connection.open()
+    return QuorumlogSource(connection)
 
 
 async def _tell(mirror: Mirror, plan: Plan) -> None:

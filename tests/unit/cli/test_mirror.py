@@ -6,20 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from .shared_node import WAIT_S, invoke, start_dev, succeed
+from .shared_node import WAIT_S, invoke, json_lines, start_dev, succeed
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The gRPC address of the cluster that is copied to."""
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The addresses of another cluster."""
     folder: Path = tmp_path_factory.mktemp("copies") / "data"
-    with start_dev(folder, "--output", "json") as process:
+    with start_dev(folder, "--kafka-port", "0", "--output", "json") as process:
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["grpc"]
+            yield json.loads(process.stdout.readline())
         finally:
             process.terminate()
             process.wait(WAIT_S)
+
+
+@pytest.fixture
+def target(other: dict[str, str]) -> str:
+    """The gRPC address of the cluster that is copied to."""
+    return other["grpc"]
 
 
 def mirror(source: str, target: str, topic: str, *more: str) -> tuple[int, str]:
@@ -56,3 +62,26 @@ def test_a_mirror_needs_both_sides_and_a_pattern(address: str) -> None:
     code, said = mirror(address, address, "(")
     assert code != 0
     assert "no regular expression" in said
+
+
+@pytest.mark.slow
+def test_a_topic_is_copied_from_a_kafka_cluster_and_gone_on_with(
+    address: str, other: dict[str, str], topic: str
+) -> None:
+    """Whoever speaks the Kafka protocol will do: here it is another node of ours."""
+    pytest.importorskip("confluent_kafka")
+    source, there = f"kafka://{other['kafka']}", other["grpc"]
+    succeed("topics", "create", topic, "--partitions", "1", address=there)
+    lines = "".join(f'{{"key": "k{n}", "value": "{n}"}}\n' for n in range(100))
+    succeed("produce", topic, "--format", "json", address=there, stdin=lines)
+    code, said = mirror(source, address, topic)
+    assert code == 0, said
+    assert "copied 100 records" in said
+    succeed("produce", topic, address=there, stdin="last\n")
+    code, said = mirror(source, address, topic)
+    assert code == 0, said
+    assert "copied 1 records" in said
+    read = ("consume", topic, "--until-end", "-o", "json")
+    rows = [json_lines(succeed(*read, address=each)) for each in (there, address)]
+    assert rows[0] == rows[1]
+    assert len(rows[1]) == 101

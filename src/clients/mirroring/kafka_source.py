@@ -1,0 +1,274 @@
+"""A Kafka cluster as a source, read by librdkafka (the extra `kafka`).
+
+Records come one by one, so batches are built anew from them: offsets, times, keys, values and
+headers stay, and gaps stay gaps. Only what is committed is read; what a transaction aborted and the
+markers of one are gaps, too. The package is imported when the source is made.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from ...errors import (
+    EnvironmentUnusable,
+    Lost,
+    OffsetOutOfRange,
+    QuorumlogError,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
+from ...records import Record
+from ...runtime import Runtime
+from ..offsets import Place
+from .batches import batch_of
+from .source import Piece, SourceTopic, Want
+
+T = TypeVar("T")
+
+FOLLOWED: Final = (
+    "cleanup.policy",
+    "compression.type",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.ms",
+)
+"""Configs that a copy takes over where the source's topic has them set."""
+
+SET_FOR_TOPIC: Final = 1  # who set a config, as Kafka counts them
+MESSAGES_MAX: Final = 10_000  # taken at once
+BATCH_BYTES: Final = 512 << 10  # of the batches that are built
+CALL_S: Final = 15.0
+PEEK_S: Final = 5.0
+ADDRESS: Final = "kafka"  # librdkafka finds the leaders itself
+
+
+class KafkaSource:
+    """A Kafka cluster; see `Source`. `close` ends its connections."""
+
+    def __init__(self, runtime: Runtime, bootstrap: str) -> None:
+        """`bootstrap` is "host:port,...". Raises EnvironmentUnusable without confluent-kafka."""
+        try:
+            import confluent_kafka
+            import confluent_kafka.admin
+        except ImportError as error:
+            raise EnvironmentUnusable(
+                f"to read from Kafka the package confluent-kafka is needed, and {error}: install"
+                " quorumlog[kafka]"
+            ) from None
+        self._kafka: Any = confluent_kafka
+        self._runtime = runtime
+        common: dict[str, Any] = {"bootstrap.servers": bootstrap}
+        reader = common | {
+            "group.id": "quorumlog-mirror",  # demanded, and never used
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "queued.max.messages.kbytes": 16 << 10,
+        }
+        self._admin: Any = confluent_kafka.admin.AdminClient(common)
+        self._reader: Any = confluent_kafka.Consumer(reader)  # in its own lane, one job at a time
+        self._peeker: Any = confluent_kafka.Consumer(reader)
+        self._peeking = asyncio.Lock()
+        self._positions: dict[Place, int] = {}  # where the reader goes on
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._offload("side:kafka", self._reader.close)
+        await self._offload("read", self._peeker.close)
+
+    async def _offload(self, lane: str, job: Callable[[], T]) -> T:
+        def told() -> T:
+            try:
+                return job()
+            except self._kafka.KafkaException as error:
+                raise self._failure(error.args[0]) from None
+
+        return await self._runtime.tasks.offload(lane, told)
+
+    async def cluster_id(self) -> str:
+        """See `Source`."""
+        return await self._offload(
+            "read", lambda: str(self._admin.list_topics(timeout=CALL_S).cluster_id or "")
+        )
+
+    async def topics(self) -> Sequence[SourceTopic]:
+        """See `Source`."""
+        return await self._offload("read", self._topics)
+
+    def _topics(self) -> list[SourceTopic]:
+        listed = self._admin.list_topics(timeout=CALL_S).topics
+        names = sorted(
+            name for name, topic in listed.items() if not name.startswith("__") and not topic.error
+        )
+        if not names:
+            return []
+        admin: Any = self._kafka.admin
+        resources = [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in names]
+        asked = self._admin.describe_configs(resources, request_timeout=CALL_S)
+        ids = self._admin.describe_topics(
+            self._kafka.TopicCollection(names), request_timeout=CALL_S
+        )
+        found = []
+        for resource, future in asked.items():
+            name = resource.name
+            configs = {
+                entry.name: entry.value
+                for entry in future.result().values()
+                if entry.name in FOLLOWED and int(entry.source) == SET_FOR_TOPIC
+            }
+            topic_id = str(ids[name].result().topic_id or "")
+            found.append(
+                SourceTopic(
+                    name=name,
+                    topic_id=topic_id.replace("+", "-").replace("/", "_").rstrip("="),
+                    partitions=len(listed[name].partitions),
+                    configs=configs,
+                )
+            )
+        return found
+
+    async def leadership(self, place: Place) -> tuple[str, int]:
+        """See `Source`; librdkafka follows the leaders, and compares epochs itself."""
+        return ADDRESS, 0
+
+    async def bounds(self, place: Place) -> tuple[int, int]:
+        """See `Source`."""
+        partition = self._kafka.TopicPartition(*place)
+        async with self._peeking:
+            low, high = await self._offload(
+                "read", lambda: self._peeker.get_watermark_offsets(partition, timeout=CALL_S)
+            )
+        return low, high
+
+    async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
+        """See `Source`."""
+        if max_wait_ms == 0:
+            async with self._peeking:
+                return await self._offload("read", lambda: [self._peek(want) for want in wants])
+        return await self._offload("side:kafka", lambda: self._read(wants, max_wait_ms / 1000))
+
+    def _peek(self, want: Want) -> Piece:
+        place = self._kafka.TopicPartition(*want.place, want.offset)
+        low, high = self._peeker.get_watermark_offsets(place, timeout=CALL_S)
+        self._peeker.assign([place])
+        try:
+            message = self._peeker.poll(PEEK_S)
+            while (
+                message is not None and message.error() is None and message.offset() < want.offset
+            ):
+                message = self._peeker.poll(PEEK_S)
+        finally:
+            self._peeker.unassign()
+        if message is None:
+            raise TimedOut("Kafka has not answered in time", topic=want.place[0])
+        if message.error() is None:
+            records = batch_of([_record(message)])
+        elif message.error().code() == self._kafka.KafkaError._PARTITION_EOF:
+            records = b""  # the last offsets are markers
+        else:
+            raise self._failure(message.error())
+        return Piece(place=want.place, records=records, start=low, end=high)
+
+    def _read(self, wants: Sequence[Want], wait_s: float) -> list[Piece]:
+        self._go_to({want.place: want.offset for want in wants})
+        found: defaultdict[Place, list[Any]] = defaultdict(list)
+        ends: dict[Place, int] = {}
+        errors: dict[Place, QuorumlogError] = {}
+        for message in self._reader.consume(MESSAGES_MAX, wait_s):
+            place = (message.topic(), message.partition())
+            error = message.error()
+            if error is None:
+                found[place].append(message)
+                ends.pop(place, None)
+            elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
+                ends[place] = message.offset()
+            elif place[0] is None:
+                raise self._failure(error)
+            else:
+                errors[place] = self._failure(error)
+        return [self._piece(want, found[want.place], ends, errors) for want in wants]
+
+    def _go_to(self, wanted: dict[Place, int]) -> None:
+        """Have the reader read just these partitions from these offsets on."""
+        partitions = [
+            self._kafka.TopicPartition(*place, offset) for place, offset in wanted.items()
+        ]
+        if wanted.keys() != self._positions.keys():
+            self._reader.assign(partitions)
+        else:
+            for partition in partitions:
+                place = (partition.topic, partition.partition)
+                if self._positions[place] != partition.offset:
+                    self._reader.seek(partition)
+        self._positions = dict(wanted)
+
+    def _piece(
+        self,
+        want: Want,
+        messages: list[Any],
+        ends: dict[Place, int],
+        errors: dict[Place, QuorumlogError],
+    ) -> Piece:
+        place = want.place
+        if place in errors:
+            self._positions.pop(place, None)  # assigned anew
+            return Piece(place=place, error=errors[place])
+        records = [_record(each) for each in messages if each.offset() >= want.offset]
+        next_offset = records[-1].offset + 1 if records else want.offset
+        low, high = self._reader.get_watermark_offsets(
+            self._kafka.TopicPartition(*place), cached=True
+        )
+        self._positions[place] = next_offset
+        if place in ends:  # only markers may follow, of which no copy has anything
+            end = next_offset
+        else:
+            end = -1 if high < 0 else max(high, next_offset)  # below 0: not told yet
+        return Piece(place=place, records=_batches(records), start=max(0, low), end=end)
+
+    def _failure(self, error: Any) -> QuorumlogError:
+        """Return what an error of librdkafka is here."""
+        codes = self._kafka.KafkaError
+        sentence = f"Kafka: {error.str()}"
+        if error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
+            return OffsetOutOfRange(sentence)
+        if error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_PARTITION):
+            return UnknownTopicOrPartition(sentence)
+        return Lost(sentence)
+
+    def learn(self, place: Place, error: QuorumlogError) -> None:
+        """See `Source`; librdkafka does it."""
+
+    def doubt(self, place: Place) -> None:
+        """See `Source`; librdkafka does it."""
+
+
+def _record(message: Any) -> Record:
+    kind, time_ms = message.timestamp()
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    return Record(
+        message.offset(), time_ms if kind else -1, message.key(), message.value(), headers
+    )
+
+
+def _batches(records: list[Record]) -> bytes:
+    parts: list[bytes] = []
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        size += len(record.key or b"") + len(record.value or b"") + 32
+        batch.append(record)
+        if size >= BATCH_BYTES:
+            parts.append(batch_of(batch))
+            batch, size = [], 0
+    if batch:
+        parts.append(batch_of(batch))
+    return b"".join(parts)
