@@ -1,5 +1,5 @@
-"""Every well-formed request of an administrator, or of a group, is answered, whatever it asks for: no handler ends
-its connection."""
+"""Every well-formed request of an administrator, or about a group, is answered, whatever it asks
+for: no handler ends its connection."""
 
 import struct
 from dataclasses import fields, replace
