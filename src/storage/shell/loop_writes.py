@@ -16,11 +16,11 @@ SMALL_BYTES: Final = 64 << 10
 """Smaller writes are done on the loop whatever the device does: handing them over takes longer."""
 
 SLOW_US: Final = 20_000
-"""A write on the loop that took longer has waited for the device, ..."""
+"""A write on the loop that took longer has waited: for the device, or for a processor."""
 
-SLOW_MS: Final = 10_000
-"""... and for so long the lane does all but the small ones: the kernel holds up who writes faster
-than the device takes it, and that must not be the loop."""
+SLOW_SHARE: Final = 20
+"""For so many times as long the lane then does all but the small ones. The kernel holds up who
+writes faster than the device takes it, and the loop may lose a twentieth of its time to that."""
 
 
 class LoopWrites:
@@ -51,5 +51,6 @@ class LoopWrites:
         try:
             write_fully(file, position, buffers)
         finally:
-            if clock.busy_us() - began_us > SLOW_US:
-                self._slow_until_ms = clock.now_ms() + SLOW_MS
+            took_us = clock.busy_us() - began_us
+            if took_us > SLOW_US:
+                self._slow_until_ms = clock.now_ms() + took_us * SLOW_SHARE // 1_000

@@ -11,7 +11,7 @@ from quorumlog import simulation
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig, Origin
-from quorumlog.storage.shell.loop_writes import SLOW_MS, SLOW_US, SMALL_BYTES
+from quorumlog.storage.shell.loop_writes import SLOW_SHARE, SLOW_US, SMALL_BYTES
 
 from .conftest import Kit
 
@@ -101,12 +101,14 @@ def test_a_device_that_held_the_loop_up_gets_large_writes_by_the_lane_for_a_whil
     kit: Kit, batch: MakeBatch
 ) -> None:
     async def main(stored: Stored, clock: StallingClock) -> None:
-        clock.step_us = SLOW_US + 1
+        clock.step_us = 10 * SLOW_US
         assert await stored(LARGE), "nothing was known before it"
         clock.step_us = 0
         assert not await stored(LARGE)
         assert await stored(SMALL_BYTES // 2), "small ones go on"
-        await asyncio.sleep(SLOW_MS / 1000)
+        await asyncio.sleep(9 * SLOW_US * SLOW_SHARE / 1e6)
+        assert not await stored(LARGE)
+        await asyncio.sleep(SLOW_US * SLOW_SHARE / 1e6)
         assert await stored(LARGE), "it is tried again"
 
     played(kit, batch, REPLICATED, main)
