@@ -152,18 +152,22 @@ def resolve_dev(options: DevOptions) -> Resolved:
         flags.append(("listeners.http", f"{host}:{options.http_port}", "--http-port"))
     if options.kafka_port is not None:
         flags.append(("listeners.kafka", f"{host}:{options.kafka_port}", "--kafka-port"))
-    found = resolve_node([flag_source(table, flags), *below, _dev_listeners(host, port)])
+    found = resolve_node([flag_source(table, flags), *below, _dev_defaults(host, port)])
     values = {**found.values, "data.dir": os.path.abspath(found["data.dir"] or DEV_DATA_DIR)}
     return Resolved(values=values, origins=found.origins)
 
 
-def _dev_listeners(host: str, grpc_port: int) -> Source:
+def _dev_defaults(host: str, grpc_port: int) -> Source:
     """The other listeners: on their usual ports, or on any where our own clients do not have
-    theirs, so that several nodes get along."""
+    theirs, so that several nodes get along. And who tries a consumer out waits for no others."""
     usual = next(row.default for row in settings() if row.name == "listeners.grpc")
     is_usual = str(usual).endswith(f":{grpc_port}")
     http, kafka = (DEV_HTTP_PORT, DEV_KAFKA_PORT) if is_usual else (0, 0)
-    values = {"listeners.http": f"{host}:{http}", "listeners.kafka": (f"{host}:{kafka}",)}
+    values: dict[str, object] = {
+        "listeners.http": f"{host}:{http}",
+        "listeners.kafka": (f"{host}:{kafka}",),
+        "group.initial.rebalance.delay.ms": 0,
+    }
     return Source(values={name: (value, DEFAULT) for name, value in values.items()})
 
 

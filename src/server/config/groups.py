@@ -90,7 +90,7 @@ class Groups:
         "group.initial.rebalance.delay.ms",
         3_000,
         "How long an empty classic group waits for more members before it shares out: longer saves "
-        "rebalances when many start at once, and delays the first record.",
+        "rebalances when many start at once, and delays the first record. With `quorumlog dev` 0.",
         unit="ms",
         low=0,
         high=300_000,
