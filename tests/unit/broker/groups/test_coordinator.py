@@ -195,3 +195,28 @@ def test_a_coordinator_that_reads_says_so() -> None:
         with pytest.raises(CoordinatorLoading):
             asked(nodes, 1, FetchOffsets(group=GROUP))
         assert stored(nodes, 1) == {("t", 0): 5}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_acknowledged_survives_whenever_the_coordinator_loses_its_power(seed: int) -> None:
+    with cluster(seed=seed) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        acknowledged = tried_last = -1
+        for round_ in range(4):
+            number = leader(nodes)
+            tasks = [begun(nodes, number, commit(tried_last + 1 + each)) for each in range(10)]
+            tried_last += 10
+            nodes.world.run_for(2 * round_ + seed)
+            for offset, task in enumerate(tasks, tried_last - 9):
+                if task.done() and not task.cancelled() and task.exception() is None:
+                    acknowledged = offset
+            nodes.crash(number, power=True)
+            nodes.until(lambda old=number: leader(nodes) not in (0, old))  # type: ignore[misc]
+            found = stored(nodes, leader(nodes)).get(("t", 0), -1)
+            assert acknowledged <= found <= tried_last
+            nodes.start(number)
+            nodes.until(lambda: len(nodes.isr(OFFSETS_TOPIC)) == 3)
+        assert acknowledged >= 0

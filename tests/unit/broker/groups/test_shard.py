@@ -1,0 +1,360 @@
+"""The groups of one partition: who is asked, what is stored, and what a load makes of it again."""
+
+from typing import TypeVar
+
+import pytest
+
+from quorumlog.broker.groups import Answered, Decision, Failed, GroupRequest, Ticket
+from quorumlog.broker.groups.config import GroupConfig
+from quorumlog.broker.groups.formats import decode, encode
+from quorumlog.broker.groups.records import (
+    ClassicGroup,
+    ClassicGroupForgotten,
+    ConsumerGroupForgotten,
+    GroupRecord,
+    OffsetForgotten,
+)
+from quorumlog.broker.groups.requests import (
+    ClassicHeartbeat,
+    CommitOffsets,
+    ConsumerBeat,
+    ConsumerHeartbeat,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
+    FetchOffsets,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    OffsetToCommit,
+    SyncGroup,
+)
+from quorumlog.broker.groups.shard import GroupShard
+from quorumlog.errors import (
+    GroupNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    NonEmptyGroup,
+    QuorumlogError,
+    StaleMemberEpoch,
+    UnknownMember,
+)
+
+from .classic.play import subscription
+from .test_offsets import ID, image_of
+
+R = TypeVar("R")
+
+CONFIG = GroupConfig(offsets_retention_ms=10_000, offsets_check_ms=1_000, initial_delay_ms=0)
+IMAGE = image_of({"t": ID})
+START_MS = 1_000_000
+
+
+class Played:
+    """A shard with its clock and its log."""
+
+    def __init__(self, log: list[GroupRecord] | None = None) -> None:
+        self.now_ms = START_MS
+        self.image = IMAGE
+        self.log: list[GroupRecord] = list(log or ())
+        self._drawn = self._tickets = 0
+        self.shard = GroupShard(CONFIG, self._draw)
+        for record in self.log:
+            key, value = encode(record)
+            found = decode(key, value)
+            assert found == record
+            self.shard.replay(record)
+        self.outcomes: dict[Ticket, object] = {}
+        self._note(self.shard.loaded(self.now_ms))
+
+    def _draw(self) -> str:
+        self._drawn += 1
+        return f"{len(self.log)}-{self._drawn}"
+
+    def _note(self, decision: Decision) -> None:
+        self.log += decision.records
+        for reply in decision.replies:
+            assert reply.ticket not in self.outcomes
+            outcome = reply.outcome if isinstance(reply, Answered) else reply.error
+            assert isinstance(reply, Answered | Failed)
+            self.outcomes[reply.ticket] = outcome
+
+    def begin(self, request: GroupRequest[R]) -> Ticket:
+        ticket = Ticket(self._tickets)
+        self._tickets += 1
+        self._note(self.shard.handle(ticket, request, self.image, self.now_ms))
+        return ticket
+
+    def ask(self, request: GroupRequest[R]) -> R:
+        """The answer, at once; raises what it is refused with."""
+        ticket = self.begin(request)
+        if ticket not in self.outcomes:
+            self.past(1)
+        outcome = self.outcomes[ticket]
+        if isinstance(outcome, QuorumlogError):
+            raise outcome
+        return outcome  # type: ignore[return-value]
+
+    def past(self, ms: int) -> None:
+        """Let time pass, and what is due be done."""
+        end_ms = self.now_ms + ms
+        for _ in range(10_000):
+            due_ms = self.shard.deadline_ms()
+            if due_ms is None or due_ms > end_ms:
+                break
+            self.now_ms = max(self.now_ms, due_ms)
+            self._note(self.shard.expire(self.now_ms, self.image))
+        else:
+            raise AssertionError("something is due for ever")
+        self.now_ms = end_ms
+
+    def read_anew(self) -> "Played":
+        """As another coordinator reads it."""
+        other = Played(self.log)
+        other.now_ms, other.image = self.now_ms, self.image
+        return other
+
+    def states(self) -> dict[str, str]:
+        return {line.group: line.state for line in self.shard.listings()}
+
+
+def commit(offset: int = 5, **fields: object) -> CommitOffsets:
+    one = OffsetToCommit(topic="t", partition=0, offset=offset)
+    return CommitOffsets(group="g", offsets=(one,), **fields)  # type: ignore[arg-type]
+
+
+def joined(played: Played, group: str = "g") -> str:
+    """A classic member that is alone and has its part; returns its id."""
+    request = JoinGroup(
+        group=group,
+        member_id="",
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=6_000,
+        rebalance_timeout_ms=6_000,
+        protocol_type="consumer",
+        protocols=(("range", subscription("t")),),
+        takes_member_id_first=False,
+    )
+    found: Joined = played.ask(request)
+    assert found.leader == found.member_id
+    played.ask(
+        SyncGroup(
+            group=group,
+            member_id=found.member_id,
+            generation=found.generation,
+            assignments={found.member_id: b"all"},
+        )
+    )
+    return found.member_id
+
+
+def beat(member_id: str = "m", epoch: int = 0) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(
+        group="g",
+        member_id=member_id,
+        member_epoch=epoch,
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout_ms=5_000,
+        topics=frozenset({"t"}) if epoch == 0 else None,
+        owned={} if epoch == 0 else None,
+    )
+
+
+def stored(played: Played) -> dict[tuple[str, int], int]:
+    found = played.ask(FetchOffsets(group="g"))
+    return {(each.topic, each.partition): each.offset for each in found}
+
+
+def test_a_commit_without_members_makes_an_empty_group_that_a_load_brings_back() -> None:
+    played = Played()
+    played.ask(commit())
+    assert played.states() == {"g": "Empty"}
+    anew = played.read_anew()
+    assert anew.states() == {"g": "Empty"}
+    assert stored(anew) == {("t", 0): 5}
+
+
+def test_a_commit_of_a_generation_needs_a_group() -> None:
+    played = Played()
+    with pytest.raises(IllegalGeneration):
+        played.ask(commit(generation=3, member_id="m"))
+    assert played.states() == {}
+    assert played.log == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        SyncGroup(group="g", member_id="m", generation=1),
+        ClassicHeartbeat(group="g", member_id="m", generation=1),
+        LeaveGroup(group="g", leavers=()),
+        beat(epoch=3),
+    ],
+)
+def test_members_of_a_group_that_is_not_are_unknown(request_: GroupRequest[object]) -> None:
+    with pytest.raises(UnknownMember):
+        Played().ask(request_)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        DescribeGroup(group="g"),
+        DeleteGroup(group="g"),
+        DeleteOffsets(group="g", partitions=(("t", 0),)),
+    ],
+)
+def test_who_looks_after_a_group_that_is_not_is_told_so(request_: GroupRequest[object]) -> None:
+    with pytest.raises(GroupNotFound):
+        Played().ask(request_)
+
+
+def test_a_refused_join_leaves_no_group_behind() -> None:
+    played = Played()
+    request = JoinGroup(
+        group="g",
+        member_id="stranger",
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=6_000,
+        rebalance_timeout_ms=6_000,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        takes_member_id_first=False,
+    )
+    with pytest.raises(UnknownMember):
+        played.ask(request)
+    assert played.states() == {}
+    assert played.shard.deadline_ms() == START_MS + CONFIG.offsets_check_ms
+
+
+def test_a_classic_member_and_its_commits_go_over_to_the_next_coordinator() -> None:
+    played = Played()
+    member = joined(played)
+    played.ask(commit(7, member_id=member, generation=1))
+    anew = played.read_anew()
+    assert anew.states() == {"g": "Stable"}
+    anew.ask(ClassicHeartbeat(group="g", member_id=member, generation=1))
+    assert stored(anew) == {("t", 0): 7}
+    anew.past(6_001)
+    assert anew.states() == {"g": "Empty"}
+    assert [type(each) for each in anew.log[len(played.log) :]] == [ClassicGroup]
+
+
+def test_a_member_of_kip_848_goes_over_to_the_next_coordinator() -> None:
+    played = Played()
+    found: ConsumerBeat = played.ask(beat())
+    assert found.assignment == {ID: frozenset({0, 1})}
+    anew = played.read_anew()
+    again: ConsumerBeat = anew.ask(beat(epoch=found.member_epoch))
+    assert again.member_epoch == found.member_epoch
+    with pytest.raises(StaleMemberEpoch):
+        anew.ask(FetchOffsets(group="g", member_id="m", member_epoch=99))
+    anew.past(44_999)
+    assert anew.states() == {"g": "Stable"}
+    anew.past(2_000)  # silent for a whole session, and nothing is committed
+    assert anew.states() == {}
+    assert ConsumerGroupForgotten(group="g") in anew.log
+
+
+def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets() -> None:
+    played = Played()
+    played.ask(commit())
+    found: ConsumerBeat = played.ask(beat())
+    assert not any(line.is_classic for line in played.shard.listings())
+    assert stored(played.read_anew()) == {("t", 0): 5}
+    played.ask(beat(epoch=-1))
+    assert found.member_epoch > 0
+    member = joined(played)
+    assert all(line.is_classic for line in played.shard.listings())
+    anew = played.read_anew()
+    assert anew.states() == {"g": "Stable"}
+    anew.ask(ClassicHeartbeat(group="g", member_id=member, generation=1))
+    assert stored(anew) == {("t", 0): 5}
+
+
+def test_a_group_with_members_is_not_deleted() -> None:
+    played = Played()
+    member = joined(played)
+    with pytest.raises(NonEmptyGroup):
+        played.ask(DeleteGroup(group="g"))
+    (error,) = played.ask(DeleteOffsets(group="g", partitions=(("t", 0),))).errors
+    assert isinstance(error, GroupSubscribedToTopic)
+    assert played.states() == {"g": "Stable"}
+    assert member
+
+
+def test_a_deleted_group_leaves_only_tombstones() -> None:
+    played = Played()
+    joined(played)
+    played.past(7_000)
+    played.ask(commit())
+    played.ask(DeleteGroup(group="g"))
+    kinds = [type(each) for each in played.log[-2:]]
+    assert kinds == [OffsetForgotten, ClassicGroupForgotten]
+    assert played.read_anew().states() == {}
+
+
+def test_a_deleted_group_of_kip_848_leaves_only_tombstones() -> None:
+    played = Played()
+    played.ask(beat())
+    with pytest.raises(NonEmptyGroup):
+        played.ask(DeleteGroup(group="g"))
+    played.ask(beat(epoch=-1))
+    played.ask(commit())
+    played.ask(DeleteGroup(group="g"))
+    assert ConsumerGroupForgotten(group="g") in played.log
+    assert played.read_anew().states() == {}
+
+
+def test_offsets_are_deleted_of_what_nobody_reads() -> None:
+    played = Played()
+    played.ask(commit())
+    assert played.ask(DeleteOffsets(group="g", partitions=(("t", 0), ("t", 1)))).errors == (
+        None,
+        None,
+    )
+    assert stored(played) == {}
+
+
+def test_an_empty_group_and_its_offsets_go_when_the_retention_is_over() -> None:
+    played = Played()
+    joined(played)
+    played.past(6_500)  # the member falls silent
+    played.ask(commit())
+    played.past(10_000)
+    assert stored(played) == {("t", 0): 5}
+    played.past(1_500)
+    assert played.states() == {}
+    assert played.read_anew().states() == {}
+
+
+def test_offsets_of_what_members_read_do_not_get_old() -> None:
+    played = Played()
+    found: ConsumerBeat = played.ask(beat())
+    epoch = found.member_epoch
+    played.ask(commit(member_id="m", generation=epoch))
+    for _ in range(5):
+        played.past(10_000)
+        played.ask(beat(epoch=epoch))
+    assert stored(played) == {("t", 0): 5}
+
+
+def test_a_deleted_topic_is_forgotten_in_every_group() -> None:
+    played = Played()
+    played.ask(commit())
+    topic = IMAGE.topic("t")
+    assert topic is not None
+    played.image = image_of({})
+    decision = played.shard.image_changed(played.image, played.now_ms, deleted=[topic])
+    assert decision.records == (OffsetForgotten(group="g", topic="t", partition=0),)
+    assert stored(played) == {}
+
+
+def test_nothing_is_due_in_a_shard_without_groups_but_the_look_for_old_offsets() -> None:
+    played = Played()
+    assert played.shard.deadline_ms() == START_MS + CONFIG.offsets_check_ms
+    played.past(5_000)
+    assert played.log == []
