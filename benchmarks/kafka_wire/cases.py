@@ -4,6 +4,9 @@ from benchmarks.kafka_wire import apache_kafka, generator, ours, peers
 from benchmarks.kafka_wire.systems import Kind
 
 EITHER = frozenset({1, 3})
+KEPT = {"retention.ms": "-1"}
+"""All records have one time, which is long ago: a round of retention would take them."""
+
 GONE_SOON = {"file.delete.delay.ms": "1000"}
 """Files of removed topics go before their bytes are written to the disk, which others use then."""
 
@@ -11,10 +14,13 @@ OURS = Kind(
     name=ours.NAME,
     open=ours.nodes,
     brokers=EITHER,
-    configs={"flush.policy": "replicated", **GONE_SOON},
+    configs={"flush.policy": "replicated", **KEPT, **GONE_SOON},
 )
 FSYNC = Kind(
-    name=ours.FSYNC, open=ours.nodes, brokers=EITHER, configs={"flush.policy": "fsync", **GONE_SOON}
+    name=ours.FSYNC,
+    open=ours.nodes,
+    brokers=EITHER,
+    configs={"flush.policy": "fsync", **KEPT, **GONE_SOON},
 )
 
 
@@ -23,7 +29,13 @@ def kinds() -> tuple[list[Kind], list[str]]:
     found, missing = [OURS, FSYNC], []
     if apache_kafka.is_here():
         found.append(
-            Kind(name=apache_kafka.NAME, open=apache_kafka.kafka, brokers=EITHER, warms_up=True)
+            Kind(
+                name=apache_kafka.NAME,
+                open=apache_kafka.kafka,
+                brokers=EITHER,
+                configs=KEPT,
+                warms_up=True,
+            )
         )
     else:
         missing.append(apache_kafka.MISSING)
