@@ -184,7 +184,7 @@ class Play:
     def classic_join(self, member_id: str = "", **said: Any) -> Any:
         """A join of the classic protocol as it comes."""
         protocols = said.pop("protocols", (("range", subscription("t")),))
-        said = {
+        whole: dict[str, Any] = {
             "client_id": "c",
             "client_host": "h",
             "session_timeout_ms": CLASSIC_SESSION_MS,
@@ -192,7 +192,7 @@ class Play:
             "protocol_type": "consumer",
             "takes_member_id_first": False,
         } | said
-        request = JoinGroup(group="g", member_id=member_id, protocols=protocols, **said)
+        request = JoinGroup(group="g", member_id=member_id, protocols=protocols, **whole)
         return self.took(self.machine.join(self.ticket(), request, self.image, self.now_ms))
 
     def sync(self, member_id: str, generation: int, **said: Any) -> Any:
