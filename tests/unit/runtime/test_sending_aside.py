@@ -176,6 +176,7 @@ def test_a_range_beyond_the_end_of_its_file_ends_the_connection(tmp_path: Path) 
     real.run(main)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("size", [5000, SIZE], ids=["small", "large"])
 def test_a_bug_in_reading_a_cold_range_ends_its_connection(tmp_path: Path, size: int) -> None:
     """It stayed in the queue, and whoever waited for it waited for ever."""
