@@ -79,6 +79,8 @@ class ThreeNodes:
                     "listeners.grpc": f"127.0.0.1:{free_port()}",
                     "listeners.controller": controllers[number],
                     "listeners.kafka": [listeners[number]],
+                    "group.initial.rebalance.delay.ms": 200,
+                    "group.consumer.heartbeat.interval.ms": 300,
                     **({"advertised.kafka": [advertised[number]]} if advertised else {}),
                 },
             )

@@ -13,9 +13,13 @@ from typing import Final, Literal, Protocol, TypeAlias
 WITHIN_S: Final = 30.0
 """How long a client may take for anything that must come to an end."""
 
+HEARTBEAT_MS: Final = 300
+"""How often members of classic groups say that they live, and hear of changes."""
+
 Acks: TypeAlias = Literal["0", "1", "all"]
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 CODECS: Final[tuple[Codec, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
+GroupProtocol: TypeAlias = Literal["classic", "consumer"]
 Place: TypeAlias = int | Literal["beginning", "end"]
 Starts: TypeAlias = Mapping[int, Place]
 """Where reading begins, by partition."""
@@ -114,6 +118,19 @@ class Reader(Protocol):
         """Return what comes next; empty when nothing does in time. Raises Refused."""
 
 
+class Member(Protocol):
+    """An open consumer of a topic in a group; it commits only when it is told to."""
+
+    def poll(self, within_s: float) -> list[Found]:
+        """Return what comes next; empty when nothing does in time. Raises Refused."""
+
+    def owned(self) -> set[int]:
+        """The partitions that it has been given, as far as it knows; `poll` learns of changes."""
+
+    def commit(self) -> None:
+        """Store how far it has handed records out. Raises Refused."""
+
+
 class Admin(Protocol):
     """An open client for administration; every call raises Refused."""
 
@@ -168,6 +185,12 @@ class Driver(Protocol):
         """Return a consumer of these partitions from these places on; `fetch_bytes` bounds an
         answer and a partition's part of it, a broker waits `wait_ms` for something to send."""
 
+    def member(
+        self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
+    ) -> AbstractContextManager[Member]:
+        """Return a consumer in a group, which begins where the group has stopped, else at the
+        beginning."""
+
     def offset(self, topic: str, partition: int, at: int | Literal["beginning", "end"]) -> int:
         """Return the first offset at or after a time in ms, -1 when there is none; or an end."""
 
@@ -188,6 +211,8 @@ ABILITIES: Final = {
     "empty": "telling an empty value from none",
     "errors": "telling which error a broker gave",
     "fetch_bytes": "bounding what a fetch brings",
+    "groups": "consuming in groups",
+    "groups.consumer": "groups of KIP-848",
     "headers": "headers",
     "headers.null": "headers without a value",
     "idempotent": "an idempotent producer",

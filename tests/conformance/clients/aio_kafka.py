@@ -13,12 +13,14 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from ..driving import (
+    HEARTBEAT_MS,
     WITHIN_S,
     Acks,
     Brokers,
     Codec,
     Delivered,
     Found,
+    GroupProtocol,
     NewTopic,
     Place,
     Refused,
@@ -54,23 +56,30 @@ def opened(make: Callable[[], Any], stop: str = "stop") -> Iterator[tuple[Loop, 
     """A started client of aiokafka's, with the loop that it lives in."""
     loop = Loop()
     try:
-
-        async def start() -> Any:
-            client = make()
-            try:
-                await client.start()
-            except BaseException:
-                await getattr(client, stop)()
-                raise
-            return client
-
-        client = loop.run(start())
-        try:
+        with started(loop, make, stop) as client:
             yield loop, client
-        finally:
-            loop.run(getattr(client, stop)())
     finally:
         loop.close()
+
+
+@contextmanager
+def started(loop: Loop, make: Callable[[], Any], stop: str = "stop") -> Iterator[Any]:
+    """A started client in a loop that there is."""
+
+    async def start() -> Any:
+        client = make()
+        try:
+            await client.start()
+        except BaseException:
+            await getattr(client, stop)()
+            raise
+        return client
+
+    client = loop.run(start())
+    try:
+        yield client
+    finally:
+        loop.run(getattr(client, stop)())
 
 
 class AioKafka:
@@ -82,10 +91,12 @@ class AioKafka:
         "admin.elect": "it has no call for that",
         "admin.isr": "it speaks no version of the metadata that it shows so",
         "admin.reassign": "it has no call for that",
+        "groups.consumer": "it speaks the classic protocol alone",
     }
 
     def __init__(self, bootstrap: str) -> None:
         self._settings = {"bootstrap_servers": bootstrap, "client_id": "conformance"}
+        self._members: list[Loop] = []  # of the members that are open, one and the same
 
     @contextmanager
     def writer(
@@ -127,6 +138,31 @@ class AioKafka:
             reader = AioKafkaReader(loop, consumer, topic)
             reader.assign(starts)
             yield reader
+
+    @contextmanager
+    def member(
+        self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
+    ) -> Iterator["AioKafkaMember"]:
+        # Members of a group live in one loop: none of them waits for another that does not run.
+        loop = self._members[0] if self._members else Loop()
+        self._members.append(loop)
+        try:
+            with started(
+                loop,
+                lambda: AIOKafkaConsumer(
+                    topic,
+                    **self._settings,
+                    group_id=group,
+                    auto_offset_reset="earliest",
+                    enable_auto_commit=False,
+                    heartbeat_interval_ms=HEARTBEAT_MS,
+                ),
+            ) as consumer:
+                yield AioKafkaMember(loop, consumer, topic)
+        finally:
+            self._members.pop()
+            if not self._members:
+                loop.close()
 
     def offset(self, topic: str, partition: int, at: int | Literal["beginning", "end"]) -> int:
         place = TopicPartition(topic, partition)
@@ -217,6 +253,16 @@ class AioKafkaReader:
     def poll(self, within_s: float) -> list[Found]:
         polled = self._loop.run(self._consumer.getmany(timeout_ms=int(within_s * 1000)))
         return [_found(record) for records in polled.values() for record in records]
+
+
+class AioKafkaMember(AioKafkaReader):
+    """A `Member`."""
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        self._loop.run(self._consumer.commit())
 
 
 def _found(record: Any) -> Found:

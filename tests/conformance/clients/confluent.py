@@ -27,12 +27,14 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import NewTopic as ConfluentTopic
 
 from ..driving import (
+    HEARTBEAT_MS,
     WITHIN_S,
     Acks,
     Brokers,
     Codec,
     Delivered,
     Found,
+    GroupProtocol,
     NewTopic,
     Place,
     Refused,
@@ -121,6 +123,26 @@ class Confluent:
                 [TopicPartition(topic, at, reader.place(at, to)) for at, to in starts.items()]
             )
             yield reader
+        finally:
+            consumer.close()
+
+    @contextmanager
+    def member(
+        self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
+    ) -> Iterator["ConfluentMember"]:
+        settings = {
+            **self._settings(),
+            "group.id": group,
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+        if protocol == "classic":  # of the other one the broker says how often
+            settings["heartbeat.interval.ms"] = HEARTBEAT_MS
+        consumer = Consumer(settings)
+        try:
+            consumer.subscribe([topic])
+            yield ConfluentMember(consumer, topic)
         finally:
             consumer.close()
 
@@ -239,6 +261,17 @@ class ConfluentReader:
                 raise refused(error)
             found.append(_found(message))
         return found
+
+
+class ConfluentMember(ConfluentReader):
+    """A `Member`."""
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        with refusals():
+            self._consumer.commit(asynchronous=False)
 
 
 def _found(message: Message) -> Found:

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 from ..driving import (
+    HEARTBEAT_MS,
     WITHIN_S,
     Acks,
     Brokers,
     Codec,
     Delivered,
     Found,
+    GroupProtocol,
     NewTopic,
     Place,
     Refused,
@@ -46,7 +48,10 @@ class KafkaPython:
 
     name = "kafka-python"
     version: str = kafka.__version__
-    cannot: Mapping[str, str] = {"headers.null": "it takes none"}
+    cannot: Mapping[str, str] = {
+        "headers.null": "it takes none",
+        "groups.consumer": "it speaks the classic protocol alone",
+    }
 
     def __init__(self, bootstrap: str) -> None:
         self._settings = {"bootstrap_servers": bootstrap.split(","), "client_id": "conformance"}
@@ -94,6 +99,23 @@ class KafkaPython:
             for partition, to in starts.items():
                 reader.seek(partition, to)
             yield reader
+        finally:
+            consumer.close()
+
+    @contextmanager
+    def member(
+        self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
+    ) -> Iterator["KafkaPythonMember"]:
+        consumer = KafkaConsumer(
+            topic,
+            **self._settings,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+        )
+        try:
+            yield KafkaPythonMember(consumer, topic)
         finally:
             consumer.close()
 
@@ -178,6 +200,17 @@ class KafkaPythonReader:
         with refusals():
             polled = self._consumer.poll(timeout_ms=int(within_s * 1000))
         return [_found(record) for records in polled.values() for record in records]
+
+
+class KafkaPythonMember(KafkaPythonReader):
+    """A `Member`."""
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        with refusals():
+            self._consumer.commit()
 
 
 def _found(record: Any) -> Found:

@@ -15,7 +15,9 @@ from ..driving import (
     Codec,
     Delivered,
     Found,
+    GroupProtocol,
     Headers,
+    Member,
     Place,
     Sent,
     Starts,
@@ -36,6 +38,7 @@ class Kcat:
         "admin": "it has none",
         "empty": "it leaves empty messages out",
         "errors": "it tells of errors in words alone",
+        "groups": "it reads and ends",
         "offsets": "it does not tell",
         "pause": "it reads and ends",
         "timestamps": "it has no way to",
@@ -109,6 +112,11 @@ class Kcat:
         said = self.ask("-Q", "-t", f"{topic}:{partition}:{time}").decode()
         (found,) = re.findall(r"offset (-?\d+)", said)
         return int(found)
+
+    def member(
+        self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
+    ) -> AbstractContextManager[Member]:
+        raise AssertionError(self.cannot["groups"])
 
     def admin(self) -> AbstractContextManager[Admin]:
         raise AssertionError("excluded")

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ..driving import (
+    HEARTBEAT_MS,
     WITHIN_S,
     Acks,
     Brokers,
     Codec,
     Delivered,
     Found,
+    GroupProtocol,
     NewTopic,
     Place,
     Refused,
@@ -114,6 +116,16 @@ class Program:
         finally:
             self.ask("close", number=number)
 
+    @contextmanager
+    def member(
+        self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
+    ) -> Iterator["ProgramMember"]:
+        number = self.ask("member.open", group=group, topic=topic, heartbeat_ms=HEARTBEAT_MS)
+        try:
+            yield ProgramMember(self, number)
+        finally:
+            self.ask("close", number=number)
+
     def offset(self, topic: str, partition: int, at: int | Literal["beginning", "end"]) -> int:
         found: int = self.ask("offset", topic=topic, partition=partition, at=at)
         return found
@@ -179,17 +191,27 @@ class ProgramReader:
         polled = self._program.ask(
             "reader.poll", number=self._number, within_ms=int(within_s * 1000)
         )
-        return [
-            Found(
-                partition=each["partition"],
-                offset=each["offset"],
-                value=_bytes(each["value"]),
-                key=_bytes(each["key"]),
-                headers=tuple((name, _bytes(value)) for name, value in each["headers"]),
-                timestamp_ms=each["timestamp_ms"],
-            )
-            for each in polled
-        ]
+        return _all_found(polled)
+
+
+class ProgramMember:
+    """A `Member`."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        self._program = program
+        self._number = number
+
+    def poll(self, within_s: float) -> list[Found]:
+        polled = self._program.ask(
+            "member.poll", number=self._number, within_ms=int(within_s * 1000)
+        )
+        return _all_found(polled)
+
+    def owned(self) -> set[int]:
+        return set(self._program.ask("member.owned", number=self._number))
+
+    def commit(self) -> None:
+        self._program.ask("member.commit", number=self._number)
 
 
 class ProgramAdmin:
@@ -254,6 +276,20 @@ class ProgramAdmin:
 
     def _ask(self, what: str, **rest: Any) -> Any:
         return self._program.ask(f"admin.{what}", number=self._number, **rest)
+
+
+def _all_found(polled: Any) -> list[Found]:
+    return [
+        Found(
+            partition=each["partition"],
+            offset=each["offset"],
+            value=_bytes(each["value"]),
+            key=_bytes(each["key"]),
+            headers=tuple((name, _bytes(value)) for name, value in each["headers"]),
+            timestamp_ms=each["timestamp_ms"],
+        )
+        for each in polled
+    ]
 
 
 def _text(content: bytes | None) -> str | None:

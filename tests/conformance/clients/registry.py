@@ -19,6 +19,7 @@ from .kafka_python import KafkaPython
 from .kcat import Kcat
 from .program import Program
 
+NOT_DRIVEN: Final = "its driver here has no members yet"
 PROGRAMS: Final = Path(__file__).parents[1] / "programs"
 KCAT: Final = Path(__file__).parents[3] / "build" / "kcat"
 """Where `make conformance` unpacks it and its libraries, where the system has none."""
@@ -36,6 +37,7 @@ def kafkajs(bootstrap: str, folder: Path) -> Iterator[Driver]:
         folder=folder,
         cannot={
             "admin.elect": "it has no call for that",
+            "groups.consumer": "it speaks the classic protocol alone",
             "headers.null": "it takes none",
             "wait": "its consumer waits, and that is always in a group",
             "lz4": "it leaves that to packages, which need a compiler",
@@ -70,7 +72,7 @@ def kcat(bootstrap: str, folder: Path) -> Iterator[Driver]:
 def java(bootstrap: str, folder: Path) -> Iterator[Driver]:
     """Kafka's own client in a process of its own, from source."""
     command = [*java_command(), "-Xmx256m", str(PROGRAMS / "java" / "Driver.java")]
-    program = Program("java", command, bootstrap, folder=folder, cannot={})
+    program = Program("java", command, bootstrap, folder=folder, cannot={"groups": NOT_DRIVEN})
     try:
         yield program
     finally:

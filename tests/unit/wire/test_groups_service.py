@@ -259,7 +259,7 @@ def test_any_broker_is_asked_about_any_group(play: Play) -> None:
         for number, name in enumerate(names):
             joined = await asked(channels[number % 3], GROUPS_HEARTBEAT, joining(name))
             assert places(joined.assignment.partitions) == [("t", 0), ("t", 1)]
-        coordinators = set()
+        coordinators = set[int]()
         for channel in channels:
             listed = await asked(channel, GROUPS_LIST, pb.ListGroupsRequest())
             assert not listed.errors

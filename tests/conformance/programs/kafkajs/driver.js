@@ -86,6 +86,60 @@ class Writer {
   }
 }
 
+class Member {
+  constructor(group, topic, heartbeatMs) {
+    this.topic = topic
+    this.owned = []
+    this.found = []
+    this.next = new Map() // by partition
+    this.consumer = kafka.consumer({ groupId: group, heartbeatInterval: heartbeatMs, maxWaitTimeInMs: 100 })
+    this.consumer.on(this.consumer.events.GROUP_JOIN, ({ payload }) => {
+      this.owned = payload.memberAssignment[topic] ?? []
+    })
+    this.consumer.on(this.consumer.events.REBALANCING, () => (this.owned = []))
+  }
+
+  async start() {
+    await this.consumer.connect()
+    await this.consumer.subscribe({ topics: [this.topic], fromBeginning: true })
+    await this.consumer.run({
+      autoCommit: false,
+      eachMessage: async ({ partition, message }) => {
+        this.found.push({
+          partition,
+          offset: Number(message.offset),
+          timestamp_ms: Number(message.timestamp),
+          key: text(message.key),
+          value: text(message.value),
+          headers: pairsOf(message.headers),
+        })
+      },
+    })
+  }
+
+  async poll(withinMs) {
+    const end = Date.now() + withinMs
+    while (this.found.length === 0 && Date.now() < end) {
+      await new Promise(resolve => setTimeout(resolve, 20))
+    }
+    const found = this.found
+    this.found = []
+    for (const { partition, offset } of found) this.next.set(partition, offset + 1)
+    return found
+  }
+
+  async commit() {
+    const offsets = [...this.next].filter(([partition]) => this.owned.includes(partition))
+    await this.consumer.commitOffsets(
+      offsets.map(([partition, offset]) => ({ topic: this.topic, partition, offset: String(offset) }))
+    )
+  }
+
+  close() {
+    return this.consumer.disconnect()
+  }
+}
+
 class Reader {
   constructor(topic, fetchBytes, waitMs) {
     const secret = Object.getOwnPropertySymbols(kafka)
@@ -196,6 +250,15 @@ const COMMANDS = {
   'reader.pause': ({ number, partition }) => void open.get(number).paused.add(partition),
   'reader.resume': ({ number, partition }) => void open.get(number).paused.delete(partition),
   'reader.poll': ({ number, within_ms: withinMs }) => open.get(number).poll(withinMs),
+  async 'member.open'({ group, topic, heartbeat_ms: heartbeatMs }) {
+    const member = new Member(group, topic, heartbeatMs)
+    const number = keep(member)
+    await member.start()
+    return number
+  },
+  'member.poll': ({ number, within_ms: withinMs }) => open.get(number).poll(withinMs),
+  'member.owned': ({ number }) => open.get(number).owned,
+  'member.commit': ({ number }) => open.get(number).commit(),
   async offset({ topic, partition, at }) {
     const reader = new Reader(topic, null, 0)
     try {
