@@ -2,9 +2,10 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import typer
@@ -12,6 +13,8 @@ import typer
 from ...clients.config import ClientConfig, parse_bootstrap
 from ...clients.connection import Connection
 from ...clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Source, Target
+from ...clients.mirroring.group_offsets import Copying, copy_group_offsets
+from ...clients.offsets import Place
 from ...runtime import Runtime
 from ...runtime.real import run
 from .. import settings
@@ -54,13 +57,17 @@ async def _run(runtime: Runtime, plan: Plan) -> MirrorReport:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(target.close)
         await target.open()
-        source = await _source(runtime, plan.source, config, stack)
+        source, connection = await _source(runtime, plan.source, config, stack)
+        copy_groups = None
+        if connection is not None:
+            copy_groups = partial(_copy_groups, connection, target)
         mirror = Mirror(
             runtime,
             source,
             Target(target, replication=plan.replication),
             topics=plan.topics,
             refresh_ms=plan.refresh_ms,
+            copy_groups=copy_groups,
             say=lambda sentence: _say(sentence, is_json=plan.is_json),
         )
         async with runtime.tasks.scope("telling") as scope:
@@ -74,19 +81,26 @@ async def _run(runtime: Runtime, plan: Plan) -> MirrorReport:
 
 async def _source(
     runtime: Runtime, address: str, config: ClientConfig, stack: AsyncExitStack
-) -> Source:
-    """Return the cluster that is copied, connected to; `stack` closes it."""
+) -> tuple[Source, Connection | None]:
+    """Return the cluster that is copied, connected to, and how groups are asked for there; `stack`
+    closes it."""
     if address.startswith(KAFKA):
         from ...clients.mirroring.kafka_source import KafkaSource
 
         kafka = KafkaSource(runtime, address.removeprefix(KAFKA))
         stack.push_async_callback(kafka.close)
         await kafka.cluster_id()
-        return kafka
+        return kafka, None
     connection = Connection(runtime, parse_bootstrap(address), config)
     stack.push_async_callback(connection.close)
     await connection.open()
-    return QuorumlogSource(connection)
+    return QuorumlogSource(connection), connection
+
+
+async def _copy_groups(
+    source: Connection, target: Connection, copied_to: Mapping[Place, int]
+) -> Copying:
+    return await copy_group_offsets(source, target, copied_to)
 
 
 async def _tell(mirror: Mirror, plan: Plan) -> None:

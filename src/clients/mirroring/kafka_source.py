@@ -228,10 +228,9 @@ class KafkaSource:
             self._kafka.TopicPartition(*place), cached=True
         )
         self._positions[place] = next_offset
-        if place in ends:  # only markers may follow, of which no copy has anything
-            end = next_offset
-        else:
-            end = -1 if high < 0 else max(high, next_offset)  # below 0: not told yet
+        end = -1 if high < 0 else max(high, next_offset)  # below 0: not told yet
+        if place in ends:
+            end = next_offset  # only markers may follow, of which no copy has anything
         return Piece(place=place, records=_batches(records), start=max(0, low), end=end)
 
     def _failure(self, error: Any) -> QuorumlogError:

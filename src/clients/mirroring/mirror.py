@@ -8,9 +8,9 @@ two answers a source broker. Nothing that either side does ends it: what fails i
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ...errors import (
     InvalidRequest,
@@ -24,12 +24,17 @@ from ..administration.descriptions import Topic
 from ..offsets import Place
 from .batches import Prepared, first_difference, prepared
 from .course import Course, State
+from .group_offsets import Copying
 from .source import Piece, Source, SourceTopic, Want, source_name
 from .target import SOURCE, Chunk, Copied, Target
 
 WAIT_MS: Final = 500  # of a read for records
 TURN_MS: Final = 200  # between two looks at what is to be done, where nothing happens
 LOOKS_MAX: Final = 16  # partitions looked at at once
+
+
+CopyGroups: TypeAlias = Callable[[Mapping[Place, int]], Awaitable[Copying]]
+"""Copies what groups have committed of partitions whose copies are so far; see `group_offsets`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +73,12 @@ class Mirror:
         *,
         topics: str,
         refresh_ms: int = 5_000,
+        copy_groups: CopyGroups | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`say` is told in a sentence what happens. Raises InvalidRequest for a bad pattern."""
+        """`copy_groups` copies what groups have committed of partitions that are copied so far;
+        None: nothing does. `say` is told in a sentence what happens. Raises InvalidRequest for a
+        bad pattern."""
         try:
             self._pattern = re.compile(topics)
         except re.error as error:
@@ -79,9 +87,11 @@ class Mirror:
         self._source = source
         self._target = target
         self._refresh_ms = refresh_ms
+        self._copy_groups = copy_groups
         self._say = say
         self._courses: dict[Place, Course] = {}
         self._problems: dict[str, str] = {}  # by topic, or "" for what concerns all of them
+        self._told: dict[str, str] = {}  # the last news, by what they are about
         self._has_looked = False  # at the topics, at least once, with success
         self._cluster_id = ""
         self._wake = asyncio.Event()
@@ -131,6 +141,8 @@ class Mirror:
                         await self._wake.wait()
                 except TimeoutError:
                     pass
+            if once and not self._is_stopping:
+                await self._follow_groups()
             scope.cancel()
         return self.report()
 
@@ -151,6 +163,7 @@ class Mirror:
             try:
                 await self._look_at_topics()
                 await self._follow_starts()
+                await self._follow_groups()
             except QuorumlogError as error:
                 self._problem("", f"the topics cannot be looked at now: {error}")
             else:
@@ -193,7 +206,7 @@ class Mirror:
             return
         else:
             for change in await self._target.follow(copy, topic):
-                self._problem(f"{topic.name} configs", change)
+                self._news(topic.name, change)
         self._problems.pop(topic.name, None)
         for partition in range(topic.partitions):
             place = (topic.name, partition)
@@ -231,11 +244,34 @@ class Mirror:
             for partition, start in by_partition.items():
                 self._courses[topic, partition].copy_start = start
 
+    async def _follow_groups(self) -> None:
+        """Let groups be as far in the target as they are in the source."""
+        if self._copy_groups is None:
+            return
+        copied_to = {
+            course.place: course.copied_to
+            for course in self._courses.values()
+            if course.state is State.COPYING
+        }
+        try:
+            done = await self._copy_groups(copied_to)
+        except QuorumlogError as error:
+            self._problem("groups", f"the offsets of groups are not copied now: {error}")
+            return
+        self._problems.pop("groups", None)
+        for group, why in done.refused.items():
+            self._news(f"group {group}", f"the offsets of group {group} are not copied: {why}")
+
     def _problem(self, key: str, sentence: str) -> None:
         if self._problems.get(key) != sentence:
             self._say(sentence)
-        if not key.endswith(" configs"):
-            self._problems[key] = sentence
+        self._problems[key] = sentence
+
+    def _news(self, key: str, sentence: str) -> None:
+        """Say something once that is no problem."""
+        if self._told.get(key) != sentence:
+            self._told[key] = sentence
+            self._say(sentence)
 
     # --- partitions ---------------------------------------------------------------------------
 

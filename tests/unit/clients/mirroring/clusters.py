@@ -7,6 +7,7 @@ from quorumlog.clients import AsyncLog
 from quorumlog.clients.config import ClientConfig
 from quorumlog.clients.connection import Connection
 from quorumlog.clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Target
+from quorumlog.clients.mirroring.group_offsets import copy_group_offsets
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 
@@ -47,6 +48,7 @@ class Clusters:
             Target(target),
             topics=topics,
             refresh_ms=1_000,
+            copy_groups=lambda copied_to: copy_group_offsets(source, target, copied_to),
             say=self.said.append,
         )
         try:
