@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from immutables import Map
 
-from quorumlog.broker.groups import Answered, Decision, Failed, Ticket
 from quorumlog.broker.groups.classic import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.consumer import ConsumerGroupMachine, upgrade
@@ -19,6 +18,7 @@ from quorumlog.broker.groups.consumer_protocol import (
     decode_assignment,
     encode_subscription,
 )
+from quorumlog.broker.groups.decision import Answered, Decision, Failed, Ticket
 from quorumlog.broker.groups.records import (
     ClassicGroup,
     ClassicGroupForgotten,
@@ -183,6 +183,10 @@ class Play:
 
     def classic_join(self, member_id: str = "", **said: Any) -> Any:
         """A join of the classic protocol as it comes."""
+        request = self.classic_request(member_id, **said)
+        return self.took(self.machine.join(self.ticket(), request, self.image, self.now_ms))
+
+    def classic_request(self, member_id: str = "", **said: Any) -> JoinGroup:
         protocols = said.pop("protocols", (("range", subscription("t")),))
         whole: dict[str, Any] = {
             "client_id": "c",
@@ -192,8 +196,7 @@ class Play:
             "protocol_type": "consumer",
             "takes_member_id_first": False,
         } | said
-        request = JoinGroup(group="g", member_id=member_id, protocols=protocols, **whole)
-        return self.took(self.machine.join(self.ticket(), request, self.image, self.now_ms))
+        return JoinGroup(group="g", member_id=member_id, protocols=protocols, **whole)
 
     def sync(self, member_id: str, generation: int, **said: Any) -> Any:
         request = SyncGroup(group="g", member_id=member_id, generation=generation, **said)
@@ -235,7 +238,7 @@ class Play:
             draw=self.draw,
             now_ms=self.now_ms,
         )
-        self.replies = decision.replies
+        self.decision = decision
         if machine is not None:
             self.machine = machine
         return self.took(decision)

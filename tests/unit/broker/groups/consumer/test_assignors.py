@@ -1,0 +1,136 @@
+"""Who is to read what: balance, stickiness, and what each assignor promises."""
+
+from collections.abc import Iterable
+from time import process_time
+
+import pytest
+
+from quorumlog.broker.groups.consumer.assignors import (
+    ASSIGNORS,
+    Target,
+    Wish,
+    range_assignor,
+    uniform,
+)
+from quorumlog.broker.groups.records import Partitions
+from quorumlog.ids import TopicId
+
+T, U, V = (TopicId(letter * 16) for letter in (b"t", b"u", b"v"))
+
+
+def wish(name: str, *topics: TopicId, current: Partitions | None = None) -> Wish:
+    return Wish(member_id=name, place=name, topics=frozenset(topics), current=current or {})
+
+
+def again(wishes: Iterable[Wish], target: Target) -> list[Wish]:
+    """The same wishes once a target is current."""
+    return [wish(each.member_id, *each.topics, current=target[each.member_id]) for each in wishes]
+
+
+def sizes(target: Target) -> list[int]:
+    return [sum(map(len, target[name].values())) for name in sorted(target)]
+
+
+def moved(before: Target, after: Target) -> int:
+    """Partitions that one had before, and has not now."""
+    return sum(
+        len(indices - after.get(name, {}).get(topic, frozenset()))
+        for name, partitions in before.items()
+        for topic, indices in partitions.items()
+    )
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+def test_no_members_get_nothing(name: str) -> None:
+    assert ASSIGNORS[name]([], {}) == {}
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+def test_each_partition_of_a_wanted_topic_has_one_owner(name: str) -> None:
+    wishes = [wish("a", T, U), wish("b", T), wish("c", U), wish("d")]
+    target = ASSIGNORS[name](wishes, {T: 7, U: 5, V: 3})
+    given = sorted(
+        (topic, index)
+        for partitions in target.values()
+        for topic, indices in partitions.items()
+        for index in indices
+    )
+    assert given == [(T, index) for index in range(7)] + [(U, index) for index in range(5)]
+    assert target["d"] == {}
+    assert set(target["b"]) == {T}
+
+
+def test_uniform_differs_by_one_partition_at_most() -> None:
+    target = uniform([wish(name, T, U) for name in "abc"], {T: 5, U: 5})
+    assert sizes(target) == [4, 3, 3]
+    assert all(len(target[name][topic]) in (1, 2) for name in "abc" for topic in (T, U))
+
+
+def test_a_member_more_takes_only_its_share() -> None:
+    wishes = [wish(name, T) for name in "abc"]
+    before = uniform(wishes, {T: 12})
+    after = uniform([*again(wishes, before), wish("d", T)], {T: 12})
+    assert sizes(after) == [3, 3, 3, 3]
+    assert moved(before, after) == 3
+
+
+def test_a_member_less_moves_nothing_of_the_others() -> None:
+    wishes = [wish(name, T) for name in "abcd"]
+    before = uniform(wishes, {T: 12})
+    left = again(wishes, before)[1:]
+    after = uniform(left, {T: 12})
+    assert sizes(after) == [4, 4, 4]
+    assert moved({name: before[name] for name in "bcd"}, after) == 0
+
+
+def test_who_has_one_more_than_the_others_keeps_it() -> None:
+    current: Partitions = {T: frozenset({0, 1})}
+    wishes = [wish("a", T, current={T: frozenset({2})}), wish("b", T, current=current)]
+    assert uniform(wishes, {T: 3})["b"] is current
+
+
+def test_topics_that_shrink_away_or_are_not_wanted_are_let_go() -> None:
+    current: Partitions = {T: frozenset({0, 5}), U: frozenset({0})}
+    assert uniform([wish("a", T, current=current)], {T: 2}) == {"a": {T: frozenset({0, 1})}}
+
+
+def test_uniform_evens_out_members_that_want_different_topics() -> None:
+    wishes = [wish("a", T), wish("b", T, U), wish("c", U)]
+    before = uniform(wishes, {T: 6, U: 6})
+    assert sizes(before) == [4, 4, 4]
+    assert uniform(again(wishes, before), {T: 6, U: 6}) == before
+
+
+def test_what_one_has_too_much_of_goes_to_whoever_wants_it() -> None:
+    alone = wish("b", T, U, current={T: frozenset(range(6)), U: frozenset(range(6))})
+    a, b, c = sizes(uniform([wish("a", T), alone, wish("c", U)], {T: 6, U: 6}))
+    assert abs(a - b) <= 1
+    assert abs(b - c) <= 1
+
+
+def test_range_gives_the_same_neighbours_of_each_topic() -> None:
+    target = range_assignor([wish(name, T, U) for name in "bac"], {T: 4, U: 4})
+    assert target == {
+        "a": {T: frozenset({0, 1}), U: frozenset({0, 1})},
+        "b": {T: frozenset({2}), U: frozenset({2})},
+        "c": {T: frozenset({3}), U: frozenset({3})},
+    }
+
+
+def test_range_sorts_members_by_their_static_names() -> None:
+    late = Wish(member_id="a", place="z", topics=frozenset({T}), current={})
+    assert range_assignor([late, wish("b", T)], {T: 1}) == {"a": {}, "b": {T: frozenset({0})}}
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+def test_a_thousand_members_share_five_thousand_partitions_in_a_second(name: str) -> None:
+    topics = [TopicId(b"%016d" % number) for number in range(100)]
+    counts = dict.fromkeys(topics, 50)
+    wishes = [wish(f"m{number:04}", *topics) for number in range(1_000)]
+    wishes[0] = wish("m0000", *topics[1:])  # the way of different wishes, too
+    started = process_time()
+    target = ASSIGNORS[name](wishes, counts)
+    again_target = ASSIGNORS[name](again(wishes, target), counts)
+    assert process_time() - started < 1.0
+    assert sum(sizes(target)) == 5_000
+    assert again_target == target

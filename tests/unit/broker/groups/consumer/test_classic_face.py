@@ -1,0 +1,296 @@
+"""Members of the classic protocol in a group of KIP-848, and how a group gets there and back."""
+
+from quorumlog.broker.groups.classic import ClassicGroupMachine
+from quorumlog.broker.groups.consumer_protocol import (
+    Assignment,
+    decode_assignment,
+    encode_assignment,
+)
+from quorumlog.broker.groups.records import (
+    ClassicGroup,
+    ClassicGroupForgotten,
+    ConsumerGroupForgotten,
+    StoredMember,
+)
+from quorumlog.broker.groups.requests import ConsumerBeat, Joined, Leaver, Left
+from quorumlog.errors import (
+    FencedInstance,
+    GroupNotFound,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidRequest,
+    InvalidSessionTimeout,
+    RebalanceInProgress,
+    UnknownMember,
+)
+
+from .play import CLASSIC_SESSION_MS, REBALANCE_MS, START_MS, Play, failed, of, subscription
+
+
+def test_a_classic_member_joins_syncs_and_beats_beside_one_of_the_new_protocol() -> None:
+    play = Play()
+    play.join("a")
+    joined = play.classic_join("k")
+    assert joined == Joined(member_id="k", generation=2, protocol_type="consumer", protocol="range")
+    assert play.synced("k") == {}
+    assert play.classic_beat("k") is None  # what it is to have is not free yet
+    play.settle("a")
+    assert isinstance(play.classic_beat("k"), RebalanceInProgress)
+    assert play.classic_join("k").generation == 2
+    assert play.synced("k") == {"t": (2, 3)}
+    assert play.classic_beat("k") is None
+    assert play.state_name == "Stable"
+    assert play.commit_error("k", 2) is None
+
+
+def test_a_cooperative_member_gives_back_with_its_next_join() -> None:
+    play = Play()
+    play.classic_join("k")
+    assert play.synced("k") == {"t": (0, 1, 2, 3)}
+    play.join("a")
+    assert isinstance(play.classic_beat("k"), RebalanceInProgress)
+    both = (("range", subscription("t", owned={"t": (0, 1, 2, 3)})),)
+    assert play.classic_join("k", protocols=both).generation == 1
+    assert play.synced("k") == {"t": (0, 1)}
+    assert play.beat("a", owned={}).assignment is None
+    assert isinstance(play.classic_beat("k"), RebalanceInProgress)
+    less = (("range", subscription("t", owned={"t": (0, 1)})),)
+    assert play.classic_join("k", protocols=less).generation == 2
+    assert play.beat("a", owned={}).assignment == of(t={2, 3})
+
+
+def test_an_eager_member_has_given_back_when_it_joins() -> None:
+    play = Play()
+    eager = (("range", subscription("t", version=0)),)
+    play.classic_join("k", protocols=eager)
+    play.join("a")
+    assert play.classic_join("k", protocols=eager).generation == 2
+    assert play.beat("a", owned={}).assignment == of(t={2, 3})
+    assert decode_assignment(play.sync("k", 2).assignment).version == 0
+
+
+def test_a_classic_member_is_told_its_id_first_where_it_can_be() -> None:
+    play = Play()
+    told = play.classic_join("", takes_member_id_first=True)
+    assert told == Joined(member_id="c-drawn-1", is_member_id_required=True)
+    assert play.machine.is_empty
+    assert play.classic_join("c-drawn-1").generation == 1
+    assert play.classic_join("").member_id == "c-drawn-2"
+
+
+def test_a_classic_member_that_does_not_join_again_in_time_is_removed() -> None:
+    play = Play()
+    play.classic_join("k", rebalance_timeout_ms=15_000)
+    play.synced("k")
+    play.join("a")
+    for _ in range(4):
+        assert isinstance(play.classic_beat("k"), RebalanceInProgress)
+        play.wait(4_000)
+    play.refused(play.classic_beat("k", 1), UnknownMember)
+
+
+def test_a_classic_member_that_does_not_sync_in_time_is_removed() -> None:
+    play = Play()
+    play.classic_join("k", rebalance_timeout_ms=5_000)
+    play.wait(5_000)
+    assert play.machine.is_empty
+
+
+def test_a_silent_classic_member_is_removed_by_its_own_session() -> None:
+    play = Play()
+    play.classic_join("k")
+    play.synced("k")
+    play.wait(CLASSIC_SESSION_MS - 1)
+    assert not play.machine.is_empty
+    play.wait(1)
+    assert play.machine.is_empty
+
+
+def test_a_classic_member_with_a_wrong_generation_is_told_so() -> None:
+    play = Play()
+    play.classic_join("k")
+    play.refused(play.classic_beat("k", 7), IllegalGeneration)
+    play.refused(play.sync("k", 7), IllegalGeneration)
+    play.refused(play.classic_beat("x", 1), UnknownMember)
+    play.refused(play.sync("k", 1, protocol="other"), InconsistentGroupProtocol)
+    play.refused(play.sync("k", 1, protocol_type="connect"), InconsistentGroupProtocol)
+    play.join("a")
+    play.refused(play.classic_beat("a", 2), UnknownMember)
+    play.refused(play.sync("k", 1), RebalanceInProgress)
+
+
+def test_a_classic_member_that_fits_nobody_is_refused() -> None:
+    play = Play()
+    play.classic_join("k")
+    other = (("sticky", subscription("t")),)
+    play.refused(play.classic_join("l", protocols=other), InconsistentGroupProtocol)
+    play.refused(play.classic_join("l", protocol_type="connect"), InconsistentGroupProtocol)
+    play.refused(play.classic_join("l", protocols=()), InconsistentGroupProtocol)
+    broken = (("range", b"\x00"),)
+    play.refused(play.classic_join("l", protocols=broken), InconsistentGroupProtocol)
+    play.refused(play.classic_join("l", session_timeout_ms=1), InvalidSessionTimeout)
+    assert list(play.machine.state.members) == ["k"]
+
+
+def test_classic_members_leave_each_with_an_error_of_its_own() -> None:
+    play = Play()
+    play.join("a")
+    play.classic_join("k")
+    play.classic_join("", instance_id="s")
+    left = play.classic_leave(
+        Leaver(member_id="k"),
+        Leaver(member_id="k"),
+        Leaver(member_id="a"),
+        Leaver(member_id="x", instance_id="s"),
+        Leaver(member_id="", instance_id="s"),
+    )
+    assert isinstance(left, Left)
+    kinds = [type(error) for error in left.errors]
+    assert kinds == [type(None), UnknownMember, UnknownMember, FencedInstance, type(None)]
+    assert list(play.machine.state.members) == ["a"]
+
+
+def test_a_static_member_changes_its_protocol_and_keeps_what_it_has() -> None:
+    play = Play(migration="upgrade")
+    play.join("a", instance_id="s")
+    joined = play.classic_join("", instance_id="s")
+    assert play.synced(joined.member_id) == {"t": (0, 1, 2, 3)}
+    told = play.join("b", instance_id="s")
+    assert told.assignment == of(t={0, 1, 2, 3})
+    assert list(play.machine.state.members) == ["b"]
+
+
+# --- upgrade --------------------------------------------------------------------------------------
+
+
+def classic_group(play: Play, **parts: tuple[int, ...]) -> ClassicGroupMachine:
+    """A stable classic group of these members."""
+    machine = ClassicGroupMachine("g", play.config, play.draw)
+    members = tuple(
+        StoredMember(
+            member_id=name,
+            instance_id=None,
+            client_id="c",
+            client_host="h",
+            rebalance_timeout_ms=REBALANCE_MS,
+            session_timeout_ms=CLASSIC_SESSION_MS,
+            subscription=subscription("t"),
+            assignment=encode_assignment(Assignment(version=1, partitions={"t": indices})),
+        )
+        for name, indices in parts.items()
+    )
+    record = ClassicGroup(
+        group="g",
+        protocol_type="consumer" if members else "",
+        generation=7,
+        protocol="range" if members else None,
+        leader=members[0].member_id if members else None,
+        state_ms=START_MS,
+        members=members,
+    )
+    machine.load(record, START_MS)
+    return machine
+
+
+def test_a_classic_group_is_upgraded_by_the_first_member_of_the_new_protocol() -> None:
+    play = Play()
+    told = play.upgraded(classic_group(play, k=(0, 1), l=(2, 3)), "a")
+    assert isinstance(told, ConsumerBeat)
+    assert (told.member_epoch, told.assignment) == (8, {})
+    assert isinstance(play.last[0], ClassicGroupForgotten)
+    assert play.owned("k") == of(t={0, 1})
+    assert isinstance(play.classic_beat("k", 7), RebalanceInProgress)
+    for name, has in (("k", (0, 1)), ("l", (2, 3))):
+        owned = (("range", subscription("t", owned={"t": has})),)
+        play.classic_join(name, protocols=owned)
+    assert (play.epoch("k"), play.epoch("l")) == (8, 7)  # it is to give one back
+    assert play.synced("k") == {"t": (0, 1)}
+    assert play.synced("l") == {"t": (2,)}
+    again = (("range", subscription("t", owned={"t": (2,)})),)
+    play.classic_join("l", protocols=again)
+    assert play.beat("a", owned={}).assignment == of(t={3})
+
+
+def test_a_partition_that_a_strategy_gave_to_two_is_the_first_ones() -> None:
+    play = Play()
+    play.upgraded(classic_group(play, k=(0, 1), l=(1, 2)), "a")
+    assert (play.owned("k"), play.owned("l")) == (of(t={0, 1}), of(t={2}))
+
+
+def test_an_empty_classic_group_is_just_replaced() -> None:
+    play = Play(migration="disabled")
+    told = play.upgraded(classic_group(play), "a")
+    assert told.assignment == of(t={0, 1, 2, 3})
+
+
+def test_a_group_that_must_stay_classic_does() -> None:
+    play = Play(migration="downgrade")
+    classic = classic_group(play, k=(0,))
+    play.refused(play.upgraded(classic, "a"), GroupNotFound)
+    assert play.last == ()
+    assert not classic.is_dead
+
+
+def test_a_heartbeat_that_is_refused_upgrades_nothing() -> None:
+    play = Play()
+    classic = classic_group(play, k=(0,))
+    play.refused(play.upgraded(classic, "a", owned=of(t={0})), InvalidRequest)
+    assert not classic.is_dead
+
+
+def test_who_waits_in_the_classic_group_is_told_to_join_again() -> None:
+    play = Play()
+    classic = classic_group(play, k=(0,), l=(1,))
+    request = play.classic_request("k")
+    classic.join(play.ticket(), request, play.now_ms)
+    told = play.upgraded(classic, "a")
+    assert isinstance(told, ConsumerBeat)
+    [error] = failed(play.decision)
+    assert isinstance(error, RebalanceInProgress)
+
+
+# --- downgrade ------------------------------------------------------------------------------------
+
+
+def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_leaves() -> None:
+    play = Play()
+    play.join("a")
+    play.classic_join("k")
+    play.synced("k")
+    play.ask("a", -1)
+    classic = play.machine.downgraded
+    assert classic is not None
+    assert isinstance(play.last[-2], ConsumerGroupForgotten)
+    assert isinstance(play.last[-1], ClassicGroup)
+    described = classic.describe()
+    assert described.state == "PreparingRebalance"
+    assert [member.member_id for member in described.members] == ["k"]
+
+
+def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_dies() -> None:
+    play = Play()
+    play.join("a")
+    play.classic_join("k", session_timeout_ms=60_000)
+    play.synced("k")
+    play.wait(45_000)
+    assert play.machine.downgraded is not None
+
+
+def test_a_group_stays_where_going_back_is_not_allowed() -> None:
+    play = Play(migration="upgrade")
+    play.join("a")
+    play.classic_join("k")
+    play.ask("a", -1)
+    assert play.machine.downgraded is None
+    assert play.classic_join("k").generation == 3
+    assert play.synced("k") == {"t": (0, 1, 2, 3)}
+
+
+def test_the_last_member_of_the_new_protocol_makes_way_for_a_classic_one_of_its_name() -> None:
+    play = Play()
+    play.join("a", instance_id="s")
+    play.classic_join("k")
+    play.synced("k")
+    assert play.classic_join("", instance_id="s") is None  # it waits for the others
+    assert play.machine.downgraded is not None
+    assert {each.instance_id for each in play.machine.downgraded.describe().members} == {None, "s"}
