@@ -61,6 +61,12 @@ def mirror(
         float,
         typer.Option("--progress", metavar="SECONDS", min=0, help="How often to tell; 0: never."),
     ] = 10.0,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            "--metrics", metavar="HOST:PORT", help="Serve metrics there, at /metrics, over HTTP."
+        ),
+    ] = "",
     output: OutputOption = None,
 ) -> None:
     """Copy topics of one cluster into another, offset by offset, and keep the copies up to date.
@@ -85,6 +91,7 @@ def mirror(
         refresh_ms=round(refresh * 1000),
         progress_s=progress,
         is_json=output is Output.JSON,
+        metrics=metrics,
     )
     report = run_mirror(plan)
     _tell_end(report, is_json=plan.is_json)

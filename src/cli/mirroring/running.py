@@ -15,10 +15,12 @@ from ...clients.connection import Connection
 from ...clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Source, Target
 from ...clients.mirroring.group_offsets import Copying, copy_group_offsets
 from ...clients.offsets import Place
-from ...runtime import Runtime
+from ...runtime import Runtime, Scope
 from ...runtime.real import run
+from ...wire.http import HttpRequest, HttpResponse, HttpServer
 from .. import settings
 from ..output import print_json
+from .figures import CONTENT_TYPE, metrics_page
 
 KAFKA = "kafka://"  # before the addresses of a Kafka cluster
 
@@ -35,6 +37,7 @@ class Plan:
     refresh_ms: int
     progress_s: float  # 0: tell nothing
     is_json: bool
+    metrics: str  # "host:port" to serve them at; empty: nowhere
 
 
 def run_mirror(plan: Plan) -> MirrorReport:
@@ -71,6 +74,8 @@ async def _run(runtime: Runtime, plan: Plan) -> MirrorReport:
             say=lambda sentence: _say(sentence, is_json=plan.is_json),
         )
         async with runtime.tasks.scope("telling") as scope:
+            if plan.metrics:
+                await _serve(runtime, scope, mirror, plan.metrics)
             if plan.progress_s:
                 scope.spawn(_tell(mirror, plan), name="progress")
             with _stopping(mirror):
@@ -101,6 +106,16 @@ async def _copy_groups(
     source: Connection, target: Connection, copied_to: Mapping[Place, int]
 ) -> Copying:
     return await copy_group_offsets(source, target, copied_to)
+
+
+async def _serve(runtime: Runtime, scope: Scope, mirror: Mirror, address: str) -> None:
+    """Serve metrics as long as the runtime lives."""
+
+    async def page(_: HttpRequest) -> HttpResponse:
+        body = metrics_page(mirror.courses, runtime.clock.now_ms())
+        return HttpResponse(content_type=CONTENT_TYPE, body=body)
+
+    await HttpServer.open(runtime, scope, address, {"/metrics": page})
 
 
 async def _tell(mirror: Mirror, plan: Plan) -> None:

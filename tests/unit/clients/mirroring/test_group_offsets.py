@@ -46,7 +46,8 @@ def committed(cluster: Cluster, group: str) -> int | None:
         connection = log._connection
         deadline_ms = connection.deadline_ms()
         found = await calls.fetch(connection, group, None, deadline_ms=deadline_ms)
-        return found[P].offset if P in found else None
+        stored = found.get(P)
+        return None if stored is None else stored.offset
 
     return cluster.run(work)
 
