@@ -135,9 +135,9 @@ class ConsumerConfig:
     on_out_of_range: str = "raise"  # auto.offset.reset, when the position is gone
     rack: str = ""  # client.rack: the failure zone to read in, where a replica in sync is there
     # enable.auto.commit, in a group: what was handed out and followed by another poll is committed
-    # every auto_commit_interval_ms, before partitions are given back, and by close
+    # now and then, before partitions are given back, and by close
     auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000  # auto.commit.interval.ms
+    auto_commit_interval_ms: int = 5_000  # auto.commit.interval.ms: how often that happens
     # max.poll.interval.ms, in a group: a consumer that reads no further for so long leaves its
     # group; others wait so long at most for what it shall give back
     max_poll_interval_ms: int = 300_000
