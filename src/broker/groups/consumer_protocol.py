@@ -42,13 +42,13 @@ class Assignment:
 def decode_subscription(data: bytes) -> Subscription:
     """Read a subscription; raises ValueError where the bytes are none."""
     reader = _Reader(data)
-    version = reader.short()
+    version = reader.int16()
     if version < 0:
         raise ValueError(f"{version} is no version of a subscription")
     topics = tuple(reader.text() for _ in range(reader.count()))
     user_data = reader.data()
     owned = reader.partitions() if version >= 1 else {}
-    generation = reader.int() if version >= 2 else -1
+    generation = reader.int32() if version >= 2 else -1
     rack = reader.text_or_none() if version >= 3 else None
     return Subscription(
         version=version,
@@ -65,7 +65,7 @@ def decode_assignment(data: bytes) -> Assignment:
     if not data:
         return Assignment(version=0, partitions={})
     reader = _Reader(data)
-    version = reader.short()
+    version = reader.int16()
     if version < 0:
         raise ValueError(f"{version} is no version of an assignment")
     partitions = reader.partitions()
@@ -124,15 +124,15 @@ class _Reader:
         self._data = data
         self._position = 0
 
-    def short(self) -> int:
+    def int16(self) -> int:
         return self._number(_SHORT)
 
-    def int(self) -> int:
+    def int32(self) -> int:
         return self._number(_INT)
 
     def count(self) -> int:
         """How many elements follow: each takes at least 2 bytes."""
-        count = self.int()
+        count = self.int32()
         if not 0 <= count <= (len(self._data) - self._position) // 2:
             raise ValueError(f"{count} elements in {len(self._data)} bytes")
         return count
@@ -144,11 +144,11 @@ class _Reader:
         return text
 
     def text_or_none(self) -> str | None:
-        size = self.short()
+        size = self.int16()
         return None if size == -1 else self._take(size).decode()
 
     def data(self) -> bytes | None:
-        size = self.int()
+        size = self.int32()
         return None if size == -1 else self._take(size)
 
     def partitions(self) -> dict[str, tuple[int, ...]]:
@@ -156,7 +156,7 @@ class _Reader:
         found: dict[str, tuple[int, ...]] = {}
         for _ in range(self.count()):
             topic = self.text()
-            found[topic] = found.get(topic, ()) + tuple(self.int() for _ in range(self.count()))
+            found[topic] = found.get(topic, ()) + tuple(self.int32() for _ in range(self.count()))
         return found
 
     def _number(self, form: Struct) -> int:

@@ -49,18 +49,7 @@ def join(
     now_ms: int,
 ) -> Joined:
     """A member comes, or comes again; raises what is refused, and then nothing has been done."""
-    check_protocols(core.state, request)
-    config = core.config
-    if (
-        not config.session_timeout_min_ms
-        <= request.session_timeout_ms
-        <= (config.session_timeout_max_ms)
-    ):
-        raise InvalidSessionTimeout(
-            f"a session time-out of {request.session_timeout_ms} ms is not within "
-            f"{config.session_timeout_min_ms} and {config.session_timeout_max_ms} ms"
-        )
-    subscription = _subscription(request)
+    subscription = check_join(core, request)
     if not request.member_id and request.instance_id is None and request.takes_member_id_first:
         check_size(core, is_known=False)
         return Joined(member_id=_draw_id(draw, request), is_member_id_required=True)
@@ -154,7 +143,19 @@ def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: in
 # --- who it is, and what it says ------------------------------------------------------------------
 
 
-def check_protocols(state: GroupState, request: JoinGroup) -> None:
+def check_join(core: GroupCore, request: JoinGroup) -> Subscription:
+    """What a member wants; raises what is wrong with its join, whoever it is."""
+    _check_protocols(core.state, request)
+    low, high = core.config.session_timeout_min_ms, core.config.session_timeout_max_ms
+    if not low <= request.session_timeout_ms <= high:
+        raise InvalidSessionTimeout(
+            f"a session time-out of {request.session_timeout_ms} ms is not within {low} and {high} "
+            "ms: choose one that is"
+        )
+    return _subscription(request)
+
+
+def _check_protocols(state: GroupState, request: JoinGroup) -> None:
     """Raises InconsistentGroupProtocol where not all classic members share a strategy."""
     offered = {name for name, _ in request.protocols}
     if request.protocol_type != PROTOCOL_TYPE:

@@ -276,7 +276,7 @@ class ConsumerGroupMachine:
         """The last member of KIP-848 makes way for a classic one of its static name."""
         core = self._core
         try:
-            classic_face.check_protocols(core.state, request)
+            classic_face.check_join(core, request)
         except QuorumlogError as error:
             return Decision(replies=(Failed(ticket, error),))
         core.fence((old_id,), image, now_ms)

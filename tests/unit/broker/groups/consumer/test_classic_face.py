@@ -294,3 +294,17 @@ def test_the_last_member_of_the_new_protocol_makes_way_for_a_classic_one_of_its_
     assert play.classic_join("", instance_id="s") is None  # it waits for the others
     assert play.machine.downgraded is not None
     assert {each.instance_id for each in play.machine.downgraded.describe().members} == {None, "s"}
+
+
+def test_a_classic_join_that_is_wrong_takes_nobodys_place() -> None:
+    play = Play()
+    play.join("a", instance_id="s")
+    play.classic_join("k")
+    for said, error in (
+        ({"session_timeout_ms": 1}, InvalidSessionTimeout),
+        ({"protocols": (("range", b""),)}, InconsistentGroupProtocol),
+        ({"protocols": (("sticky", subscription("t")),)}, InconsistentGroupProtocol),
+    ):
+        play.refused(play.classic_join("", instance_id="s", **said), error)
+        assert play.last == ()
+    assert play.machine.downgraded is None
