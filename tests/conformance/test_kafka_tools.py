@@ -29,6 +29,7 @@ CLASSES = {
     "features": "org.apache.kafka.tools.FeatureCommand",
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
+    "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
     "console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -91,6 +92,36 @@ def test_topics_are_made_described_grown_and_deleted(tool: Tool, cluster: Cluste
     assert rows(tool("topics", "--describe", "--unavailable-partitions")) == []
     tool("topics", "--delete", "--topic", "tools.topic")
     assert "tools.topic" not in tool("topics", "--list").splitlines()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups_are_listed_described_set_back_and_deleted(
+    tool: Tool, topic: MakeTopic, protocol: str
+) -> None:
+    name = topic()
+    tool("console-producer", "--topic", name, stdin="a\nb\n")
+    speaks = ("--command-property", f"group.protocol={protocol}")
+    ends = ("--from-beginning", "--max-messages", "2", "--timeout-ms", "30000")
+    read = tool("console-consumer", "--topic", name, "--group", name, *speaks, *ends)
+    assert read.splitlines()[:2] == ["a", "b"]
+    assert name in tool("consumer-groups", "--list").splitlines()
+
+    def described() -> list[str]:
+        (line,) = re.findall(
+            rf"^{re.escape(name)} +{re.escape(name)} +(.*)$",
+            tool("consumer-groups", "--describe", "--group", name),
+            re.MULTILINE,
+        )
+        fields: list[str] = line.split()
+        return fields
+
+    assert [field for field in described() if field.isdigit()][-3:] == ["2", "2", "0"]
+    which = ("--group", name, "--topic", name)
+    tool("consumer-groups", "--reset-offsets", *which, "--to-earliest", "--execute")
+    assert [field for field in described() if field.isdigit()][-3:] == ["0", "2", "2"]
+    tool("consumer-groups", "--delete-offsets", *which)
+    tool("consumer-groups", "--delete", "--group", name)
+    assert name not in tool("consumer-groups", "--list").splitlines()
 
 
 def test_configs_of_topics_are_altered_and_described(tool: Tool, topic: MakeTopic) -> None:
