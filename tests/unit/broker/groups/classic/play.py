@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from struct import pack
 from typing import TypeVar
 
-from quorumlog.broker.groups import Answered, Decision, Ticket
 from quorumlog.broker.groups.classic import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
+from quorumlog.broker.groups.decision import Answered, Decision, Ticket
 from quorumlog.broker.groups.records import ClassicGroup, GroupRecord
 from quorumlog.broker.groups.requests import (
     ClassicHeartbeat,

@@ -1,7 +1,7 @@
 """What is stored, loaded, shown and thrown away of a group."""
 
-from quorumlog.broker.groups import Ticket
 from quorumlog.broker.groups.config import GroupConfig
+from quorumlog.broker.groups.decision import Ticket
 from quorumlog.broker.groups.records import ClassicGroup, StoredMember
 from quorumlog.broker.groups.requests import ClassicHeartbeat, LeaveGroup
 from quorumlog.errors import (

@@ -94,6 +94,20 @@ def test_who_waits_for_others_to_join_needs_no_signs_of_life() -> None:
     assert play.joined(again).generation == 2
 
 
+def test_a_sign_of_life_of_who_waits_does_not_put_an_end_on() -> None:
+    play = Play()
+    first, second = play.gather(play.join(), play.join(session_ms=600_000))
+    waiting = play.sync(second)
+    assert play.beat(second.member_id, 1) is None
+    again = play.join(first.member_id, protocols=[("range", b"n")])
+    play.error(waiting, RebalanceInProgress)
+    assert isinstance(play.beat(first.member_id, 1), RebalanceInProgress)
+    play.wait(SESSION_MS)
+    assert play.waits(again)
+    play.join(second.member_id, session_ms=600_000)
+    assert play.joined(again).generation == 2
+
+
 def test_a_session_begins_anew_when_the_join_is_answered() -> None:
     play = Play()
     [only] = play.gather(play.join())

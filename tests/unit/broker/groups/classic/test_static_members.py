@@ -148,6 +148,18 @@ def test_a_static_member_keeps_its_place_when_it_does_not_join_again_in_time() -
     assert play.assignment(play.sync(back)) == b"1"
 
 
+def test_a_static_leader_that_does_not_join_again_in_time_leads_no_longer() -> None:
+    play = Play()
+    how: dict[str, Any] = {"session_ms": 600_000}
+    absent, other = play.gather(play.join(instance="i", **how), play.join(instance="j", **how))
+    play.settle([absent, other])
+    again = play.join(other.member_id, instance="j", protocols=[("range", b"n")], **how)
+    play.wait(REBALANCE_MS)
+    joined = play.joined(again)
+    assert joined.leader == other.member_id
+    assert len(joined.members) == 2
+
+
 def test_the_session_ends_the_place_of_a_static_member() -> None:
     play = Play()
     first, _ = play.stable_static("i", "j")

@@ -51,6 +51,15 @@ def test_who_is_not_in_the_assignment_gets_nothing_and_strangers_in_it_are_left_
     assert [m.member_id for m in play.stored.members] == [leader.member_id, follower.member_id]
 
 
+def test_who_is_not_in_the_next_assignment_has_nothing_any_more() -> None:
+    play = Play()
+    leader, follower = play.stable(2)
+    again = play.join(leader.member_id)
+    play.join(follower.member_id)
+    play.sync(play.joined(again), {leader.member_id: b"all"})
+    assert play.assignment(play.sync(follower, generation=2)) == b""
+
+
 def test_an_assignment_of_a_follower_counts_for_nothing() -> None:
     play, (leader, follower) = completing(2)
     waiting = play.sync(follower, {follower.member_id: b"all"})
