@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections import deque
 from typing import Final
 
 from ....errors import CorruptionError
@@ -20,33 +20,43 @@ RECORDS_A_STEP: Final = 200
 """Records that are taken in before others get the loop: about two milliseconds."""
 
 
-async def stored_records(
-    directory: Directory, log: Log, *, end_offset: int, partition: int
-) -> AsyncIterator[GroupRecord | None]:
-    """Yield the records of [log start, end_offset) in their order, and None where others had the
-    loop: the caller may be wanted no more.
+class StoredRecords:
+    """The records of [log start, `end_offset`) of a partition, in their order.
 
-    What is damaged is told in the journal and passed over, a record or a batch. Raises
-    StorageError, Overloaded.
+    What is damaged is told in the journal and passed over, a record or a batch.
     """
-    offset, taken = log.log_start_offset, 0
-    while offset < end_offset:
-        found = log.read(offset, max_bytes=READ_BYTES, end_offset=end_offset, min_one=True)
-        if found is None:
-            return
-        content = await directory.read(found)
-        if not content:
-            return
-        for record in _decoded(content, offset, end_offset, partition):
-            group_record = _decode(record, partition)
-            if group_record is not None:
-                yield group_record
-            taken += 1
-            if taken % RECORDS_A_STEP == 0:
-                await asyncio.sleep(0)
-                yield None
-        offset = max(offset + 1, found.end_of(content))
-        yield None
+
+    def __init__(self, directory: Directory, log: Log, *, end_offset: int, partition: int) -> None:
+        self._directory = directory
+        self._log = log
+        self._end_offset = end_offset
+        self._partition = partition
+        self._offset: int = log.log_start_offset
+        self._read: deque[Record] = deque()  # and not decoded
+
+    async def take(self) -> list[GroupRecord] | None:
+        """Return the next few, maybe none, and None at the end; every call lets others have the
+        loop. Raises StorageError, Overloaded."""
+        await asyncio.sleep(0)
+        if not self._read and not await self._read_more():
+            return None
+        taken = [self._read.popleft() for _ in range(min(RECORDS_A_STEP, len(self._read)))]
+        found = [_decode(record, self._partition) for record in taken]
+        return [record for record in found if record is not None]
+
+    async def _read_more(self) -> bool:
+        """Read on; returns whether there was anything."""
+        if self._offset >= self._end_offset:
+            return False
+        found = self._log.read(
+            self._offset, max_bytes=READ_BYTES, end_offset=self._end_offset, min_one=True
+        )
+        content = b"" if found is None else await self._directory.read(found)
+        if found is None or not content:
+            return False
+        self._read.extend(_decoded(content, self._offset, self._end_offset, self._partition))
+        self._offset = max(self._offset + 1, found.end_of(content))
+        return True
 
 
 def _decoded(content: bytes, start: int, end: int, partition: int) -> list[Record]:

@@ -43,7 +43,7 @@ from ..requests import (
 )
 from ..shard import GroupShard
 from .figures import GroupFigures
-from .loading import stored_records
+from .loading import StoredRecords
 from .naming import check_texts
 
 R = TypeVar("R")
@@ -283,13 +283,13 @@ class Term:
             self._check_leading()
         shard = GroupShard(self._around.config, self._draw)
         async with self._around.loading:
-            async for record in stored_records(
+            stored = StoredRecords(
                 self._around.directory, log, end_offset=end_offset, partition=self.partition
-            ):
-                if record is not None:
+            )
+            while (records := await stored.take()) is not None:
+                self._check_leading()
+                for record in records:
                     shard.replay(record)
-                else:
-                    self._check_leading()
         self._check_leading()
         self._wall_ahead_ms = clock.wall_ms() - clock.now_ms()
         decision = shard.loaded(self._now_ms())

@@ -4,8 +4,8 @@ from typing import TypeVar
 
 import pytest
 
-from quorumlog.broker.groups import Answered, Decision, Failed, GroupRequest, Ticket
 from quorumlog.broker.groups.config import GroupConfig
+from quorumlog.broker.groups.decision import Answered, Decision, Failed, Ticket
 from quorumlog.broker.groups.formats import decode, encode
 from quorumlog.broker.groups.records import (
     ClassicGroup,
@@ -23,6 +23,7 @@ from quorumlog.broker.groups.requests import (
     DeleteOffsets,
     DescribeGroup,
     FetchOffsets,
+    GroupRequest,
     Joined,
     JoinGroup,
     LeaveGroup,

@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import CommitOffsets, FetchOffsets, OffsetToCommit
-from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, stored_records
+from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, StoredRecords
 from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator, Overloaded, QuorumlogError
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
@@ -50,16 +50,13 @@ def test_others_have_the_loop_while_a_partition_is_read() -> None:
             parts = nodes.nodes[1].parts
             assert parts.directory is not None
             log = nodes.replica(1, OFFSETS_TOPIC).log
-            found, counted = [0], 0
-            async for record in stored_records(
+            stored_records = StoredRecords(
                 parts.directory, log, end_offset=log.log_end_offset, partition=0
-            ):
-                if record is None:
-                    found.append(0)
-                else:
-                    found[-1] += 1
-                    counted += 1
-            assert counted == 500
+            )
+            found = []
+            while (records := await stored_records.take()) is not None:
+                found.append(len(records))
+            assert sum(found) == 500
             return found
 
         assert max(on(nodes, 1, steps)) <= RECORDS_A_STEP

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from .....broker.groups import GroupRequest
 from .....broker.groups.records import Partitions
+from .....broker.groups.requests import GroupRequest
 from .....errors import QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
 from .....ids import TopicId
 from .....metadata import MetadataImage, TopicImage
