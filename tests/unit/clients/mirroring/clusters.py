@@ -45,7 +45,7 @@ class Clusters:
         mirror = self.mirror = Mirror(
             runtime,
             QuorumlogSource(source),
-            Target(target),
+            Target(target, replication=len(self.target.numbers)),
             topics=topics,
             refresh_ms=1_000,
             copy_groups=lambda copied_to: copy_group_offsets(source, target, copied_to),
