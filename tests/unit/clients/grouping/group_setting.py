@@ -80,8 +80,8 @@ async def read_all(*consumers: AsyncGroupConsumer, for_ms: int) -> list[list[tup
 
     async def read(consumer: AsyncGroupConsumer, into: list[tuple[Place, int]]) -> None:
         while True:
-            for record in await consumer.poll(timeout_ms=200):
-                into.append(((record.topic, record.partition), record.offset))
+            records = await consumer.poll(timeout_ms=200)
+            into += [((record.topic, record.partition), record.offset) for record in records]
 
     try:
         async with asyncio.timeout(for_ms / 1000):

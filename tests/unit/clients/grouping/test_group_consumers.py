@@ -138,12 +138,16 @@ def test_iterating_slowly_over_records_that_are_there_counts_as_reading_on() -> 
 def test_an_error_leaves_what_was_being_worked_on_to_be_read_again() -> None:
     async def main(log: AsyncLog) -> None:
         seen = []
-        with pytest.raises(ZeroDivisionError):
+
+        async def fail_at_the_third() -> None:
             async with log.consumer("t", group="g") as consumer:
                 async for record in consumer:
                     seen.append(record)
                     if len(seen) == 3:
                         raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail_at_the_third()
         async with log.consumer("t", group="g") as consumer:
             (got,) = await read_all(consumer, for_ms=1_000)
         failed = (("t", seen[-1].partition), seen[-1].offset)
@@ -265,10 +269,7 @@ def test_two_static_members_of_one_name_are_told() -> None:
         async with log.consumer("t", group="g", instance_id="one") as first:
             second = log.consumer("t", group="g", instance_id="one")
             with pytest.raises(UnreleasedInstance):
-                for _ in range(100):
-                    await asyncio.gather(
-                        first.poll(timeout_ms=1_000), second.poll(timeout_ms=1_000)
-                    )
+                await read_all(first, second, for_ms=100_000)
             assert sorted(await first.assignment()) == ALL
 
     play(main)

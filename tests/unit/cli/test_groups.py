@@ -1,0 +1,59 @@
+"""`quorumlog groups`, `consume --group` and `explain lag`: what they print, set and refuse."""
+
+import json
+
+import pytest
+
+from .shared_node import invoke, json_lines, succeed
+
+
+@pytest.fixture
+def group(address: str, topic: str) -> str:
+    """A group that has read a topic of two partitions, ten records in the first of them."""
+    succeed("topics", "create", topic, "-p", "2", address=address)
+    lines = "".join(f'{{"value": "{number}", "partition": 0}}\n' for number in range(10))
+    succeed("produce", topic, "--format", "json", address=address, stdin=lines)
+    read = ("consume", topic, "--group", topic, "--max", "10", "-o", "json")
+    assert len(json_lines(succeed(*read, address=address))) == 10
+    return topic
+
+
+def test_a_group_is_listed_described_set_back_and_deleted(address: str, group: str) -> None:
+    listed = json.loads(succeed("groups", "list", "-o", "json", address=address))
+    mine = {"group": group, "type": "consumer", "state": "Empty", "protocol_type": "consumer"}
+    assert {**mine, "coordinator": 1} in listed
+    reset = ("groups", "reset-offsets", group)
+    dry = json.loads(succeed(*reset, "--shift", "-3", "--dry-run", "-o", "json", address=address))
+    assert dry["dry_run"]
+    assert dry["offsets"][0] == {"topic": group, "partition": 0, "before": 10, "after": 7}
+    assert described(address, group) == [(0, 10, 0), (1, 0, 0)]
+    succeed(*reset, "--to", "-4", "--topic", group, "-p", "0", address=address)
+    assert described(address, group) == [(0, 6, 4), (1, 0, 0)]
+    told = succeed("explain", "lag", group, "--for", "0", address=address)
+    assert told.startswith(f"{group}-0: 4 behind; nobody reads it: group {group} has no members")
+    assert succeed("groups", "delete", group, "--yes", address=address) == (
+        f"Group {group} is deleted.\n"
+    )
+    assert "there is no group" in invoke("groups", "describe", group, address=address).output
+
+
+def described(address: str, group: str) -> list[tuple[int, int, int]]:
+    found = json.loads(succeed("groups", "describe", group, "-o", "json", address=address))
+    return [(each["partition"], each["committed"], each["lag"]) for each in found["offsets"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("groups", "reset-offsets", "g"), "--to or --shift"),
+        (("groups", "reset-offsets", "g", "--to", "0", "-p", "1"), "--topic"),
+        (("consume", "t", "--group", "g", "--until-end"), "leave out --until-end"),
+        (("consume", "t", "--group", "g", "-p", "0"), "leave out --partition"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    address: str, arguments: tuple[str, ...], said: str
+) -> None:
+    result = invoke(*arguments, address=address)
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.replace("│", " ").split())

@@ -1,0 +1,155 @@
+"""The blocking consumers of a group against a node in a process of its own: real time, real
+deaths, callbacks on the thread that reads."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import quorumlog
+from quorumlog.clients.blocking import Log
+from quorumlog.testing import Broker
+
+SETTINGS = {
+    "group.consumer.session.timeout.ms": 1_500,
+    "group.consumer.heartbeat.interval.ms": 200,
+}
+WAIT_S = 30.0
+
+READER = """
+import sys, time
+import quorumlog
+
+with quorumlog.connect(sys.argv[1]) as log:
+    consumer = log.consumer(sys.argv[2], group=sys.argv[3])
+    for record in consumer:
+        print(record.offset, flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A node whose groups notice a death soon."""
+    with Broker(settings=SETTINGS) as broker:
+        yield broker.grpc
+
+
+@pytest.fixture
+def log(address: str) -> Iterator[Log]:
+    with quorumlog.connect(address) as log:
+        yield log
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, log: Log) -> str:
+    """A topic of the test's own, with two partitions of 10 records."""
+    name = str(request.node.name)[:200]
+    log.admin.create_topic(name, partitions=2)
+    with log.producer() as producer:
+        for number in range(20):
+            producer.send(name, b"%d" % number, partition=number % 2)
+    return name
+
+
+@pytest.mark.slow
+def test_who_is_killed_is_taken_over_by_the_other(address: str, log: Log, topic: str) -> None:
+    command = [sys.executable, "-c", READER, address, topic, "g-killed"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
+        try:
+            assert victim.stdout is not None
+            assert victim.stdout.readline() == "0\n"  # it is a member, and at work
+        finally:
+            victim.kill()
+        with log.consumer(topic, group="g-killed") as heir:
+            got = {(r.partition, r.offset) for r in heir.records(idle_ms=4_000, max_records=20)}
+    assert got == {(partition, offset) for partition in range(2) for offset in range(10)}
+
+
+@pytest.mark.slow
+def test_work_that_takes_longer_than_the_session_keeps_the_membership(log: Log, topic: str) -> None:
+    lost: list[object] = []
+    with log.consumer(topic, group="g-slow", on_lost=lost.append) as consumer:
+        before = consumer.member_id
+        first = next(consumer)
+        time.sleep(3.0)  # twice the session
+        members = log.admin.describe_group("g-slow").members
+        assert [member.member_id for member in members] == [before]
+        consumer.commit()
+        stored = consumer.committed()[topic, first.partition]
+        assert stored is not None
+        assert stored.offset == 1
+    assert lost == []
+
+
+def test_callbacks_run_on_the_thread_that_reads_and_may_use_the_consumer(
+    log: Log, topic: str
+) -> None:
+    threads: list[str] = []
+
+    def on_assigned(places: list[tuple[str, int]]) -> None:
+        threads.append(threading.current_thread().name)
+        for place in places:
+            consumer.seek(*place, 7)
+
+    def on_revoked(places: list[tuple[str, int]]) -> None:
+        threads.append(threading.current_thread().name)
+        consumer.commit({place: quorumlog.CommittedOffset(9, note="mine") for place in places})
+
+    consumer = log.consumer(
+        topic, group="g-called", auto_commit=False, on_assigned=on_assigned, on_revoked=on_revoked
+    )
+    with consumer:
+        offsets = sorted(record.offset for record in consumer.records(max_records=6))
+    assert offsets == [7, 7, 8, 8, 9, 9]
+    assert threads == [threading.current_thread().name] * 2
+    stored = log.admin.describe_group("g-called").offsets
+    assert [(each.committed, each.note) for each in stored] == [(9, "mine"), (9, "mine")]
+
+
+def test_records_that_wait_are_not_committed_and_those_being_worked_on_neither(
+    log: Log, topic: str
+) -> None:
+    done: list[tuple[int, int]] = []
+
+    def fail_at_the_fourth() -> None:
+        with log.consumer(topic, group="g-waiting") as consumer:
+            for record in consumer:
+                done.append((record.partition, record.offset))
+                if len(done) == 4:
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_the_fourth()
+    with log.consumer(topic, group="g-waiting") as consumer:
+        rest = [(r.partition, r.offset) for r in consumer.records(idle_ms=1_000, max_records=17)]
+    everything = [(partition, offset) for partition in range(2) for offset in range(10)]
+    assert sorted(done[:-1] + rest) == everything
+
+
+@pytest.mark.slow
+def test_a_member_that_iterates_gives_half_to_one_that_comes(log: Log, topic: str) -> None:
+    with log.consumer(topic, group="g-shared") as first:
+        got = [(r.partition, r.offset) for r in (next(first), next(first))]
+        assert len(first.assignment()) == 2
+        thread_got: list[tuple[int, int]] = []
+
+        def read_second() -> None:
+            with log.consumer(topic, group="g-shared") as second:
+                deadline = time.monotonic() + WAIT_S
+                while not thread_got and time.monotonic() < deadline:
+                    thread_got.extend((r.partition, r.offset) for r in second.poll(timeout_ms=200))
+
+        other = threading.Thread(target=read_second)
+        other.start()
+        for record in first.records(idle_ms=1_000):
+            got.append((record.partition, record.offset))
+            time.sleep(0.2)  # while others of this poll wait
+        other.join(WAIT_S)
+    everything = {(partition, offset) for partition in range(2) for offset in range(10)}
+    assert {*got, *thread_got} == everything
+    assert thread_got
+    assert not {*got} & {*thread_got}  # given back behind what was done
