@@ -94,20 +94,21 @@ def mirror(
         metrics=metrics,
     )
     report = run_mirror(plan)
-    _tell_end(report, is_json=plan.is_json)
-    if report.diverged:
-        raise MirrorDiverged(report.problems[-1])
-    if once and report.problems:
-        raise InvalidRequest(report.problems[0])
+    _end(report, once=once, is_json=plan.is_json)
 
 
-def _tell_end(report: "MirrorReport", *, is_json: bool) -> None:
+def _end(report: "MirrorReport", *, once: bool, is_json: bool) -> None:
+    """Tell how far it got; raises what was not mirrored, if that is to be an exit code."""
     from .running import report_json, report_line
 
     if is_json:
         print_json({"event": "end", **report_json(report)})
     else:
         typer.echo(report_line(report))
+    if report.diverged:
+        raise MirrorDiverged(report.problems[-1])
+    if once and report.problems:
+        raise InvalidRequest(report.problems[0])
 
 
 @app.command(short_help="Make of copies topics that anybody writes.")
