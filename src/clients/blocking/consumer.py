@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ...errors import Stopping
 from ..consuming.assignment import Wanted
@@ -255,7 +255,7 @@ class Consumer:
             if not self._io.is_ended:
                 self._io.wait(self._consumer.close())
 
-    def __enter__(self) -> "Consumer":
+    def __enter__(self) -> Self:
         """Find the positions to begin at; raises what prevents it."""
 
         async def enter(consumer: AsyncConsumer) -> None:
