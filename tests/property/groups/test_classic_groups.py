@@ -118,6 +118,12 @@ class ClassicGroups(RuleBasedStateMachine):
         for record in decision.records:
             assert isinstance(record, ClassicGroup)
             self.committed = record
+        for reply in decision.replies:  # a leader may be named before it is answered itself
+            request, _ = self.asked[reply.ticket]
+            if isinstance(request, JoinGroup) and isinstance(reply, Answered):
+                self.names[reply.outcome.member_id] = request.instance_id or self.name(
+                    reply.outcome.member_id
+                )
         for reply in decision.replies:
             assert reply.ticket in self.open, f"{reply.ticket} is answered twice"
             self.open.discard(reply.ticket)
@@ -170,8 +176,6 @@ class ClassicGroups(RuleBasedStateMachine):
 
     def check_joined(self, request: JoinGroup, joined: Joined) -> None:
         """One leader and one protocol for all that are told of a generation."""
-        if request.instance_id is not None:
-            self.names[joined.member_id] = request.instance_id
         told = self.generations.setdefault(
             joined.generation, Generation(self.name(joined.leader), joined.protocol)
         )

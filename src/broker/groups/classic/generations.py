@@ -149,6 +149,7 @@ class Generations:
         )
         self.roster.remove(member)
         self.sessions.drop(member.member_id)
+        self._unsynced.pop(member.member_id, None)
         if self.leader == member.member_id:
             self.leader = None
 

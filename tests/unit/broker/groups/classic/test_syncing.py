@@ -169,6 +169,13 @@ def test_a_follower_that_does_not_sync_in_time_has_to_go_from_a_stable_group() -
     assert isinstance(play.beat(follower.member_id, 1), UnknownMember)
 
 
+def test_a_session_may_end_with_the_time_to_sync() -> None:
+    play = Play()
+    play.gather(play.join(session_ms=REBALANCE_MS))
+    play.wait(REBALANCE_MS)
+    assert play.state == "Empty"
+
+
 def test_nobody_goes_when_all_have_synced() -> None:
     play, (leader, follower) = completing(2)
     play.sync(leader, {})
