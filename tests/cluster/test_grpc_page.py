@@ -41,6 +41,8 @@ NOT_ANSWERED = {
         "UNSUPPORTED_VERSION",
         "PARTITIONER_FAILED",
         "NOT_DELIVERED",
+        "NO_COMMITTED_OFFSET",
+        "POLL_TOO_LATE",
         "ROWS_NOT_DELIVERED",
         "ENVIRONMENT_UNUSABLE",
     },
@@ -168,7 +170,10 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     config = NodeConfig(data_dir="/d")
     assert f"{validation.PARTITIONS_MAX:,}, each named once" in limits
     assert f"| records in one Publish | {validation.RECORDS_MAX:,} |" in limits
-    assert f"| names in one DescribeTopics | {validation.NAMES_MAX:,} |" in limits
+    assert (
+        f"| names in one DescribeTopics, DescribeGroups or DeleteGroups | {validation.NAMES_MAX:,} |"
+        in limits
+    )
     timeout = f"{validation.TIMEOUT_MS_MAX:,}; 0 means {validation.TIMEOUT_MS_DEFAULT:,}"
     assert timeout in limits
     assert f"| `max_wait_ms` of Fetch | {validation.MAX_WAIT_MS_MAX:,} |" in limits

@@ -151,8 +151,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Distributions) -> N
         names = set(archive.namelist())
     info = f"quorumlog-{quorumlog.__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"quorumlog", *ENTRANCES, info}
-    compiled = {name for name in names if re.fullmatch(r"quorumlog/records/_codec\.\S+\.so", name)}
-    assert len(compiled) == 1
+    extensions = r"quorumlog/(records/_codec|runtime/_sender)\.\S+\.so"
+    compiled = {name for name in names if re.fullmatch(extensions, name)}
+    assert len(compiled) == 2, "the codec and the sender"
     modules = {
         re.sub(r"^src/", "quorumlog/", re.sub(r"^spark/", "quorumlog/spark/", name))
         for name in repository_files("src", "spark")

@@ -225,11 +225,11 @@ class Membership:
             )
         if member.phase is not before:
             _log.info(
-                "group.%s group=%s member=%s epoch=%d",
-                member.phase.value,
+                "group.member_moved group=%s member=%s epoch=%d phase=%s",
                 self.joining.group,
                 self.joining.member_id,
                 member.epoch,
+                member.phase.value,
             )
         self._changed()
 
