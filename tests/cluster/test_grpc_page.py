@@ -170,10 +170,8 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     config = NodeConfig(data_dir="/d")
     assert f"{validation.PARTITIONS_MAX:,}, each named once" in limits
     assert f"| records in one Publish | {validation.RECORDS_MAX:,} |" in limits
-    assert (
-        f"| names in one DescribeTopics, DescribeGroups or DeleteGroups | {validation.NAMES_MAX:,} |"
-        in limits
-    )
+    names = "names in one DescribeTopics, DescribeGroups or DeleteGroups"
+    assert f"| {names} | {validation.NAMES_MAX:,} |" in limits
     timeout = f"{validation.TIMEOUT_MS_MAX:,}; 0 means {validation.TIMEOUT_MS_DEFAULT:,}"
     assert timeout in limits
     assert f"| `max_wait_ms` of Fetch | {validation.MAX_WAIT_MS_MAX:,} |" in limits
