@@ -169,7 +169,7 @@ bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: r
 
 dist: setup ## build the source distribution, and from it the wheel, into dist/
 	rm -rf dist build .pkg/quorumlog.egg-info
-	$(BIN)/python -m build --no-isolation .
+	QUORUMLOG_COMPILE=1 $(BIN)/python -m build --no-isolation .
 
 lock: setup ## resolve the dependencies anew into requirements.lock, for every system and Python
 	$(BIN)/uv pip compile pyproject.toml --extra spark --extra dev --universal --python-version 3.11 \

@@ -68,13 +68,17 @@ MODULES = [
 ]
 
 
+def is_asked() -> bool:
+    """Say whether the hot modules are to be compiled."""
+    return os.environ.get("QUORUMLOG_COMPILE") == "1"
+
+
 class BuildExtensions(build_ext):
     """The record codec, and the hot modules where they are wanted."""
 
     def finalize_options(self) -> None:
         """Find what is to be built."""
-        is_asked = os.environ.get("QUORUMLOG_COMPILE") == "1"
-        if is_asked and not (self.inplace or self.editable_mode):
+        if is_asked() and not (self.inplace or self.editable_mode):
             from mypyc.build import mypycify
 
             paths = [f"{PACKAGE}{name}.py" for name in MODULES]
@@ -85,4 +89,8 @@ class BuildExtensions(build_ext):
         super().finalize_options()
 
 
-setup(cmdclass={"build_ext": BuildExtensions})
+setup(
+    cmdclass={"build_ext": BuildExtensions},
+    # What an isolated build is given beside pyproject.toml's list.
+    setup_requires=["mypy>=1.18"] if is_asked() else [],
+)

@@ -3,7 +3,8 @@ broker, `replicas` with three.
 
 Run: python -m benchmarks.kafka_wire [--only PART] [--systems NAME,...] [--rounds 3] [--seconds 3]
      [--dir FOLDER] [--quick]
-Before it: python -m benchmarks.kafka_wire.artifacts, which fetches the others. One that is not here
+Before it: python -m benchmarks.kafka_wire.artifacts, which fetches the others, and make compiled:
+wheels have the hot modules so; PYTHONPATH=build/compiled measures that. One that is not here
 is skipped with a line that says how to get it. --quick is a smoke test, stored nowhere; and with
 --systems (beginnings of names) or --workload nothing is stored either.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import uvloop
-from benchmarks.kafka_wire import clients, latency, profiling, starts, throughput
+from benchmarks.kafka_wire import clients, latency, ours, profiling, starts, throughput
 from benchmarks.kafka_wire.cases import FSYNC, kinds
 from benchmarks.kafka_wire.systems import Kind
 from benchmarks.raft.result import keep, machine
@@ -156,7 +157,10 @@ def main() -> int:
         ):
             result = runner.run(run(part, found, Path(folder), options))
         if not (options.quick or options.systems or options.workload or options.profile):
-            keep(f"kafka_wire_{name}", {**machine(), "rounds": options.rounds, **result})
+            keep(
+                f"kafka_wire_{name}",
+                {**machine(), "build": ours.build(), "rounds": options.rounds, **result},
+            )
     return 0
 
 

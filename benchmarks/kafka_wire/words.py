@@ -37,7 +37,8 @@ STARTS = (
 
 
 def _machine(result: Result) -> str:
-    return f"{result['cores']} cores of {result['cpu']}, Python {result['python']}"
+    where = f"{result['cores']} cores of {result['cpu']}, Python {result['python']}"
+    return f"{where}, quorumlog with {result['build']}"
 
 
 def _refusals(result: Result) -> Iterator[str]:

@@ -251,7 +251,7 @@ def load(rate: float, *, cpu_s: float = 1.0, wait_us: int = 1000) -> Load:
     )
 
 
-MACHINE = {"cores": 2, "cpu": "a processor", "python": "3.11", "rounds": 3}
+MACHINE = {"cores": 2, "cpu": "a processor", "python": "3.11", "build": "plain Python", "rounds": 3}
 RUN = throughput.Run(brokers=1, acks="1", seconds=1.0, workloads=throughput.WORKLOADS[:1])
 
 
