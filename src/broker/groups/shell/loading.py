@@ -51,11 +51,14 @@ class StoredRecords:
         found = self._log.read(
             self._offset, max_bytes=READ_BYTES, end_offset=self._end_offset, min_one=True
         )
-        content = b"" if found is None else await self._directory.read(found)
-        if found is None or not content:
+        if found is None:
             return False
+        content = await self._directory.read(found)
+        # Nothing may be there all the same: what was not in the page cache is looked for while it
+        # is read, and compaction may have taken out all up to the next segment.
+        end = found.end_of(content) if content else found.next_offset
         self._read.extend(_decoded(content, self._offset, self._end_offset, self._partition))
-        self._offset = max(self._offset + 1, found.end_of(content))
+        self._offset = max(self._offset + 1, end)
         return True
 
 
