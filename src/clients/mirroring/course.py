@@ -35,6 +35,7 @@ class Course:
     state: State = State.LOOKING
     reason: str = ""  # why it stopped, or what went wrong last; empty: nothing
     is_diverged: bool = False  # it stopped since its source has other records
+    is_gone: bool = False  # it stopped since its source has no such topic
     turn: int = 0  # counts looks: what was asked for in an earlier one is dropped
     checked_epoch: int = -1  # of the source's leadership, in which it was last found to be one
     address: str = ""  # where the source is read, in that epoch
@@ -91,7 +92,11 @@ class Course:
 
     def answered(self, *, source_start: int, source_end: int, now_ms: int) -> None:
         """The source has told how far it is."""
-        self.source_start, self.source_end, self.seen_ms = source_start, source_end, now_ms
+        if source_start >= 0:  # below: this answer does not say
+            self.source_start = source_start
+        if source_end >= 0:
+            self.source_end = source_end
+        self.seen_ms = now_ms
         self._note(now_ms)
 
     def sent(self, next_offset: int) -> None:
@@ -153,9 +158,10 @@ class Course:
             is_diverged=True,
         )
 
-    def stop(self, reason: str, *, is_diverged: bool = False) -> None:
+    def stop(self, reason: str, *, is_diverged: bool = False, is_gone: bool = False) -> None:
         """Copy nothing more."""
         self.state, self.reason, self.is_diverged = State.STOPPED, reason, is_diverged
+        self.is_gone = is_gone
         self.is_looking = False
         self.turn += 1
 

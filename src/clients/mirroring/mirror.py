@@ -190,7 +190,9 @@ class Mirror:
                 self._problem(name, f"{name} is not mirrored: {error}")
         for course in self._courses.values():
             if course.topic not in sources and course.state is not State.STOPPED:
-                course.stop("the topic was deleted where it is copied from; the copy stays")
+                course.stop(
+                    "the topic was deleted where it is copied from; the copy stays", is_gone=True
+                )
                 self._say(f"{course.topic}-{course.partition}: {course.reason}")
 
     async def _follow_topic(self, topic: SourceTopic, copy: Topic | None) -> None:
@@ -201,6 +203,7 @@ class Mirror:
             except TopicAlreadyExists:
                 return  # another one was quicker; looked at again soon
             self._say(f"{topic.name} is mirrored from now on")
+            self._forget(topic.name)
         elif copy.configs.get(SOURCE) != source:
             self._refuse(topic, copy.configs.get(SOURCE))
             return
@@ -211,13 +214,18 @@ class Mirror:
         for partition in range(topic.partitions):
             place = (topic.name, partition)
             known = self._courses.get(place)
-            if known is None or known.source != source:
+            if known is None or known.source != source or known.is_gone:
                 self._courses[place] = Course(topic=topic.name, partition=partition, source=source)
+
+    def _forget(self, topic: str) -> None:
+        """The copies of a topic begin anew: what is under way to those before is dropped."""
+        for place in [place for place in self._courses if place[0] == topic]:
+            self._courses.pop(place).stop("the copy was deleted")
 
     def _refuse(self, topic: SourceTopic, mirrored: str | None) -> None:
         """The target has a topic of this name which is none of the source's copies."""
         name = topic.name
-        if any(course.topic == name for course in self._courses.values()):
+        if mirrored is None and any(course.topic == name for course in self._courses.values()):
             why = "the copy was promoted, and is a topic of its own now"
         elif mirrored is None:
             why = "the target has a topic of this name that is no mirror; delete or rename it"
@@ -326,7 +334,7 @@ class Mirror:
             course.ends_before(end, copy.end, self._now_ms)
         elif copy.end > max(copy.start, start):
             last = copy.end - 1
-            wants = [Want(place, last, epoch, 1)]
+            wants = [Want(place, last, epoch, 1, course.source)]
             (theirs,) = await self._source.fetch(address, wants, max_wait_ms=0)
             mine = await self._target.read(place, last)
             for piece in (theirs, mine):
@@ -356,7 +364,10 @@ class Mirror:
     async def _turn(self, scope: Scope, address: str, courses: list[Course]) -> None:
         """Read the partitions that are led there, and have what they bring appended."""
         turns = [course.turn for course in courses]
-        wants = [Want(each.place, each.asked_to, each.checked_epoch) for each in courses]
+        wants = [
+            Want(each.place, each.asked_to, each.checked_epoch, source=each.source)
+            for each in courses
+        ]
         try:
             try:
                 pieces = await self._source.fetch(address, wants, max_wait_ms=WAIT_MS)

@@ -37,6 +37,7 @@ class Want:
     offset: int
     epoch: int  # of the leadership that is to answer
     max_bytes: int = PARTITION_BYTES_MAX  # one batch comes even if larger
+    source: str = ""  # the copy's mirror.source: nothing of a topic made anew is read; empty: any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +113,14 @@ class QuorumlogSource:
         for want in wants:
             topic, partition = want.place
             leader = self._connection.topology.leader(topic, partition)
+            topic_id = topic_id_of(want.source) or (b"" if leader is None else leader.topic_id)
             request.partitions.add(
                 topic=topic,
                 partition=partition,
                 offset=want.offset,
                 max_bytes=want.max_bytes,
                 leader_epoch=want.epoch,
-                topic_id=b"" if leader is None else leader.topic_id,
+                topic_id=topic_id,
             )
         channel = self._connection.channel(address)
         answer = await channel.call(LOG_FETCH, request, timeout_ms=max_wait_ms + ANSWER_MS)
@@ -146,6 +148,12 @@ def source_name(cluster_id: str, topic_id: str) -> str:
     if not cluster_id:
         raise InvalidRequest("the source has no cluster id, so that no copy could name it")
     return f"{cluster_id}/{topic_id}" if topic_id else cluster_id
+
+
+def topic_id_of(source: str) -> bytes:
+    """Return the topic's id in a mirror.source; empty where it has none."""
+    text = source.partition("/")[2]
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def _piece(result: log_pb2.FetchResult) -> Piece:
