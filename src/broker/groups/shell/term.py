@@ -110,7 +110,11 @@ class Term:
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._tickets[ticket] = future
         try:
-            self._take(shard.handle(ticket, request, self._around.image(), self._now_ms()))
+            try:
+                self._take(shard.handle(ticket, request, self._around.image(), self._now_ms()))
+            except Exception as error:  # of ours: the state may have moved on, and is not stored
+                self._throw_away(CoordinatorNotAvailable(f"a decision broke: {error}"))
+                raise
             if future.done():
                 return future.result()
             left_ms = max(0, deadline_ms - self._around.clock.now_ms())
@@ -319,9 +323,10 @@ class Term:
         self._replica.partition.check_leader(self.leader_epoch)
 
     async def _serve(self) -> None:
-        """Write what is decided, and do what is due."""
+        """Write what is decided, and do what is due; until the state is thrown away."""
         while self._ended is None:
-            assert self._shard is not None, "it is loaded"
+            if self._shard is None:
+                return  # it was thrown away
             if self._turns:
                 await self._write(self._turns.popleft())
                 continue

@@ -1,6 +1,7 @@
 """A term of a coordinator: how it reads, what it does when nothing can be stored, how it ends."""
 
 import asyncio
+import struct
 
 import pytest
 
@@ -117,6 +118,20 @@ def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None
         assert stored(nodes, 1) == {("t", 0): 3}
         assert tried(nodes, 1, commit(11)) == TAKEN
         assert stored(nodes, 1) == {("t", 0): 11}
+
+
+def test_what_was_decided_and_cannot_be_encoded_is_not_told_later() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        assert asked(nodes, 1, commit(3)) == TAKEN
+        absurd = OffsetToCommit(topic="t", partition=0, offset=9, leader_epoch=2**40)
+        with pytest.raises(struct.error):
+            asked(nodes, 1, CommitOffsets(group=GROUP, offsets=(absurd,)))
+        assert stored(nodes, 1) == {("t", 0): 3}
+        assert tried(nodes, 1, commit(4)) == TAKEN
+        assert coordinator(nodes, 1).figures.thrown_away == 1
 
 
 @pytest.mark.slow
