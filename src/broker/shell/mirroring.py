@@ -99,6 +99,7 @@ class Mirroring:
                 topic=spec.topic,
                 partition=spec.partition,
             )
+        self._directory.check_room(len(spec.records))  # a mirror is a client, and has no bound else
         future = self._directory.append_nowait(
             log,
             with_epoch(spec.records, epoch),

@@ -339,6 +339,11 @@ class Directory:
         self.append_for(log, PendingAppend(batches, leader_epoch, origin, flush, waiter))
         return waiter
 
+    def check_room(self, size: int) -> None:
+        """Raise DiskFull or Overloaded where so many bytes of a client's would be refused, whatever
+        their origin is."""
+        self._writer.check_room(size)
+
     def append_for(self, log: Log, item: PendingAppend) -> None:
         """Do as `append_nowait` does, for a waiter of the caller's own."""
         self._writer.append(self._channel(log), item)

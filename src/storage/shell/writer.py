@@ -101,12 +101,12 @@ class Writer:
         """Queue an append; what cannot even be queued is raised."""
         self._check(channel)
         if item.origin is Origin.CLIENT:
-            self._check_room(len(item.batches))
+            self.check_room(len(item.batches))
         self._admission.enter(channel, item)
         if not channel.is_gathering or self._on_loop.is_too_much(channel):
             self._advance(channel)
 
-    def _check_room(self, size: int) -> None:
+    def check_room(self, size: int) -> None:
         """Raise what keeps a client's append out. What consensus and replication append they bound
         themselves; a flood of clients must not make the node fail on its own log."""
         if self._space.is_low:

@@ -10,6 +10,7 @@ from quorumlog.broker import Acks
 from quorumlog.broker.shell.mirroring import Mirroring, MirrorOutcome, MirrorSpec, has_gap
 from quorumlog.errors import (
     CorruptionError,
+    DiskFull,
     InvalidRecord,
     MirrorOutOfPlace,
     MirrorTopic,
@@ -19,6 +20,7 @@ from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode
+from quorumlog.storage import DirectoryConfig
 
 from .test_replicas import Broker, T, broker, simulate, topic
 
@@ -165,6 +167,28 @@ def test_a_batch_that_was_damaged_on_its_way_is_refused() -> None:
             outcome = await copy(b, batch(0)[:-1])
             assert isinstance(outcome.error, CorruptionError)
             assert outcome.log_end_offset == 0
+
+    simulate(main)
+
+
+def test_a_disk_with_its_reserve_left_takes_no_copies_either() -> None:
+    """A mirror is a client: without bound it would fill the disk that the node itself needs."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        node.device.disk.capacity_bytes = 64 << 20
+        async with broker(runtime, config=DirectoryConfig(reserve_bytes=1 << 20)) as b:
+            b.apply(*mirror())
+            await copy(b, batch(0))
+            filler = runtime.files.open("/filler", create=True)
+            filler.write(0, [bytes((63 << 20) + (1 << 19))])
+            b.directory.space.look()
+            outcome = await copy(b, batch(1), end=1)
+            assert isinstance(outcome.error, DiskFull)
+            assert outcome.log_end_offset == 1
+            runtime.files.remove("/filler")
+            b.directory.space.look()
+            outcome = await copy(b, batch(1), end=1)
+            assert (outcome.error, outcome.log_end_offset) == (None, 2)
 
     simulate(main)
 

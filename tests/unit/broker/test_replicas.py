@@ -27,6 +27,7 @@ from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime, Scope
 from quorumlog.simulation import Faults, SimNode, SimWorld
+from quorumlog.storage import DirectoryConfig
 from quorumlog.storage.shell.directory import Directory
 
 ME, OTHER = 1, 2
@@ -104,11 +105,15 @@ def topic(
 
 @asynccontextmanager
 async def broker(
-    runtime: Runtime, *, waits_max: int = 100, fetch_waits_max: int = 100
+    runtime: Runtime,
+    *,
+    waits_max: int = 100,
+    fetch_waits_max: int = 100,
+    config: DirectoryConfig | None = None,
 ) -> AsyncIterator[Broker]:
     await Directory.format(runtime, FOLDER, cluster_id=ClusterId("c" * 22), node_id=NodeId(ME))
     async with runtime.tasks.scope("test") as scope:
-        directory = await Directory.open(runtime, scope, FOLDER)
+        directory = await Directory.open(runtime, scope, FOLDER, config=config)
         replicas = manager(runtime, scope, directory, waits_max, fetch_waits_max)
         yield Broker(runtime, directory, replicas)
         await replicas.close()
