@@ -144,10 +144,15 @@ class ConsumerMemberForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetEpoch:
-    """Key type 6: the group epoch that the target assignment was made for."""
+    """Key type 6: the group epoch that the target assignment was made for.
+
+    The last member's going stores one too, so that of a group without members this is the time
+    since when it has none.
+    """
 
     group: str
     epoch: int
+    stored_ms: int = field(default=NO_TIME_MS, compare=False)  # the record's own timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

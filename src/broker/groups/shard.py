@@ -421,15 +421,13 @@ class GroupShard:
 
 def _retention(machine: Machine) -> tuple[Callable[[Kept], int] | None, frozenset[str]]:
     """From when on offsets of a group get old (None: not), and the topics of which they do not."""
-    if isinstance(machine, ConsumerGroupMachine):
-        return _commit_ms, frozenset() if machine.is_empty else machine.subscribed_topics()
     if machine.is_empty:
         state_ms = machine.state_ms
         if not machine.protocol_type or state_ms < 0:
             return _commit_ms, frozenset()
         return (lambda kept: max(state_ms, kept.commit_ms)), frozenset()
     subscribed = machine.subscribed_topics()
-    if subscribed is None:
+    if subscribed is None or (isinstance(machine, ClassicGroupMachine) and not machine.is_stable):
         return None, frozenset()
     return _commit_ms, subscribed
 

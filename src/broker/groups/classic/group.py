@@ -374,6 +374,11 @@ class ClassicGroupMachine:
         return not self._course.roster.members
 
     @property
+    def is_stable(self) -> bool:
+        """All members are there and have their parts; else one may be missing for a moment."""
+        return self._course.state is State.STABLE
+
+    @property
     def member_count(self) -> int:
         """Members that it has."""
         return len(self._course.roster.members)

@@ -127,7 +127,7 @@ class GroupCore:
             self.remove(member_id)
         self.refresh(image, now_ms, has_changed=True)
         if not self.state.members:
-            self.put(TargetEpoch(group=self.group, epoch=self.state.epoch))
+            self.put(TargetEpoch(group=self.group, epoch=self.state.epoch, stored_ms=now_ms))
             self.timers.stop(ASSIGN, member_id="")
 
     # --- epochs -----------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class GroupCore:
                 self.put(
                     TargetAssignment(group=self.group, member_id=member_id, partitions=partitions)
                 )
-        self.put(TargetEpoch(group=self.group, epoch=state.epoch))
+        self.put(TargetEpoch(group=self.group, epoch=state.epoch, stored_ms=now_ms))
 
     def _target(self) -> Mapping[str, Partitions]:
         state = self.state

@@ -210,6 +210,16 @@ class ConsumerGroupMachine:
         return not self.state.members
 
     @property
+    def state_ms(self) -> int:
+        """Since when it has no member, where it has none; -1: unknown."""
+        return self.state.target_ms
+
+    @property
+    def protocol_type(self) -> str:
+        """Of consumers."""
+        return PROTOCOL_TYPE
+
+    @property
     def member_count(self) -> int:
         """Members that it has."""
         return len(self.state.members)

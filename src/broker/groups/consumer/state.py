@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ....ids import TopicId
 from ..records import (
+    NO_TIME_MS,
     ConsumerGroup,
     ConsumerGroupForgotten,
     ConsumerMember,
@@ -36,6 +37,7 @@ class GroupState:
     epoch: int = 0
     metadata_hash: int = 0
     target_epoch: int = 0
+    target_ms: int = field(default=NO_TIME_MS, compare=False)  # when that was stored
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     current: dict[str, CurrentAssignment] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
@@ -61,7 +63,7 @@ class GroupState:
             case ConsumerGroupForgotten():
                 self.epoch = self.metadata_hash = 0
             case TargetEpoch():
-                self.target_epoch = record.epoch
+                self.target_epoch, self.target_ms = record.epoch, record.stored_ms
             case TargetEpochForgotten():
                 self.target_epoch = 0
             case ResolvedPattern():

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import deque
+from dataclasses import replace
 from typing import Final
 
 from ....errors import CorruptionError
@@ -10,7 +11,7 @@ from ....records import Record, decode_all, iterate_batches
 from ....storage import Log
 from ....storage.shell.directory import Directory
 from ..formats import decode
-from ..records import GroupRecord
+from ..records import GroupRecord, TargetEpoch
 
 _LOG = logging.getLogger("quorumlog.groups")
 
@@ -89,7 +90,10 @@ def _decoded(content: bytes, start: int, end: int, partition: int) -> list[Recor
 
 def _decode(record: Record, partition: int) -> GroupRecord | None:
     try:
-        return decode(record.key, record.value, offset=record.offset, partition=partition)
+        found = decode(record.key, record.value, offset=record.offset, partition=partition)
+        if isinstance(found, TargetEpoch):
+            return replace(found, stored_ms=record.timestamp_ms)
+        return found
     except CorruptionError as error:
         _LOG.error(
             "groups.damaged_record partition=%d offset=%d error=%s",

@@ -27,6 +27,7 @@ from quorumlog.broker.groups.requests import (
     Joined,
     JoinGroup,
     LeaveGroup,
+    Leaver,
     OffsetToCommit,
     SyncGroup,
 )
@@ -318,6 +319,48 @@ def test_offsets_are_deleted_of_what_nobody_reads() -> None:
         None,
     )
     assert stored(played) == {}
+
+
+@pytest.mark.parametrize("is_read_anew", [False, True])
+def test_offsets_of_a_quiet_group_are_kept_for_a_retention_after_its_last_member_left(
+    is_read_anew: bool,
+) -> None:
+    played = Played()
+    epoch = played.ask(beat()).member_epoch
+    assert played.ask(commit(member_id="m", generation=epoch)).errors == (None,)
+    played.past(30_000)  # nothing comes, so nothing is committed
+    played.ask(beat(epoch=-1))
+    if is_read_anew:
+        played = played.read_anew()
+    played.past(9_000)
+    assert stored(played) == {("t", 0): 5}
+    played.past(3_000)
+    assert stored(played) == {}
+
+
+def test_no_offset_gets_old_while_the_members_of_a_classic_group_gather() -> None:
+    played = Played()
+    member_id = joined(played)
+    assert played.ask(commit(member_id=member_id, generation=1)).errors == (None,)
+    for _ in range(3):
+        played.past(5_000)
+        played.ask(ClassicHeartbeat(group="g", member_id=member_id, generation=1))
+    played.ask(LeaveGroup(group="g", leavers=(Leaver(member_id=member_id),)))
+    other = JoinGroup(
+        group="g",
+        member_id="",
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=6_000,
+        rebalance_timeout_ms=6_000,
+        protocol_type="consumer",
+        protocols=(("range", subscription("another")),),
+        takes_member_id_first=False,
+    )
+    played.ask(other)
+    played.past(1_500)  # the one that reads this topic is started again, too
+    assert played.states() == {"g": "CompletingRebalance"}
+    assert stored(played) == {("t", 0): 5}
 
 
 def test_an_empty_group_and_its_offsets_go_when_the_retention_is_over() -> None:
