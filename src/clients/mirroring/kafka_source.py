@@ -43,10 +43,13 @@ FOLLOWED: Final = (
 """Configs that a copy takes over where the source's topic has them set."""
 
 SET_FOR_TOPIC: Final = 1  # who set a config, as Kafka counts them
-MESSAGES_MAX: Final = 10_000  # taken at once
+MESSAGES_MAX: Final = 10_000  # of one read
+MESSAGES_AT_ONCE: Final = 16  # taken of librdkafka: what is too much is too much by few
+READ_BYTES: Final = 8 << 20  # then a read ends: it is sent on in one request
 BATCH_BYTES: Final = 512 << 10  # of the batches that are built
 CALL_S: Final = 15.0
 PEEK_S: Final = 5.0
+START_S: Final = 1.0  # to ask where a partition starts, between two reads
 ADDRESS: Final = "kafka"  # librdkafka finds the leaders itself
 
 
@@ -78,7 +81,10 @@ class KafkaSource:
         self._reader: Any = confluent_kafka.Consumer(reader)  # in its own lane, one job at a time
         self._peeker: Any = confluent_kafka.Consumer(reader)
         self._peeking = asyncio.Lock()
-        self._positions: dict[Place, int] = {}  # where the reader goes on
+        self._positions: dict[Place, int] = {}  # where the reader goes on; none: it is not known
+        self._ended: dict[Place, tuple[int, int]] = {}  # behind a last record, up to where: nothing
+        self._starts: dict[Place, int] = {}  # as last asked for
+        self._asked = 0  # times that one was asked for
 
     async def close(self) -> None:
         """End its connections."""
@@ -180,10 +186,12 @@ class KafkaSource:
 
     def _read(self, wants: Sequence[Want], wait_s: float) -> list[Piece]:
         self._go_to({want.place: want.offset for want in wants})
+        self._positions = {}  # until all is well: what a failed read has taken comes again
+        self._ask_a_start(wants[self._asked % len(wants)].place)
         found: defaultdict[Place, list[Any]] = defaultdict(list)
         ends: dict[Place, int] = {}
         errors: dict[Place, QuorumlogError] = {}
-        for message in self._reader.consume(MESSAGES_MAX, wait_s):
+        for message in self._consume(wait_s):
             place = (message.topic(), message.partition())
             error = message.error()
             if error is None:
@@ -197,19 +205,47 @@ class KafkaSource:
                 errors[place] = self._failure(error)
         return [self._piece(want, found[want.place], ends, errors) for want in wants]
 
+    def _consume(self, wait_s: float) -> list[Any]:
+        found: list[Any] = []
+        size = 0
+        while size < READ_BYTES and len(found) < MESSAGES_MAX:
+            news = self._reader.consume(MESSAGES_AT_ONCE, wait_s)
+            if not news:
+                break
+            found += news
+            size += sum(
+                len(each.key() or b"") + len(each.value() or b"")
+                for each in news
+                if each.error() is None
+            )
+            wait_s = 0
+        return found
+
+    def _ask_a_start(self, place: Place) -> None:
+        """Ask where one partition starts, each in its turn: what is cached does not say."""
+        self._asked += 1
+        try:
+            low, _ = self._reader.get_watermark_offsets(
+                self._kafka.TopicPartition(*place), timeout=START_S
+            )
+        except self._kafka.KafkaException:
+            return  # asked again soon
+        self._starts[place] = low
+
     def _go_to(self, wanted: dict[Place, int]) -> None:
         """Have the reader read just these partitions from these offsets on."""
         partitions = [
             self._kafka.TopicPartition(*place, offset) for place, offset in wanted.items()
         ]
         if wanted.keys() != self._positions.keys():
+            self._ended.clear()
+            self._starts.clear()
             self._reader.assign(partitions)
         else:
             for partition in partitions:
                 place = (partition.topic, partition.partition)
                 if self._positions[place] != partition.offset:
                     self._reader.seek(partition)
-        self._positions = dict(wanted)
 
     def _piece(
         self,
@@ -219,19 +255,22 @@ class KafkaSource:
         errors: dict[Place, QuorumlogError],
     ) -> Piece:
         place = want.place
-        if place in errors:
-            self._positions.pop(place, None)  # assigned anew
+        if place in errors:  # it has no position, so all are assigned anew
             return Piece(place=place, error=errors[place])
         records = [_record(each) for each in messages if each.offset() >= want.offset]
         next_offset = records[-1].offset + 1 if records else want.offset
-        low, high = self._reader.get_watermark_offsets(
+        _, high = self._reader.get_watermark_offsets(
             self._kafka.TopicPartition(*place), cached=True
         )
         self._positions[place] = next_offset
         end = -1 if high < 0 else max(high, next_offset)  # below 0: not told yet
-        if place in ends:
-            end = next_offset  # only markers may follow, of which no copy has anything
-        return Piece(place=place, records=_batches(records), start=max(0, low), end=end)
+        if place in ends:  # it is told once
+            self._ended[place] = (next_offset, ends[place])
+        behind, ended = self._ended.get(place, (-1, -1))
+        if behind == next_offset and high <= ended:
+            end = next_offset  # only markers follow, of which no copy has anything
+        start = self._starts.get(place, -1)
+        return Piece(place=place, records=_batches(records), start=start, end=end)
 
     def _failure(self, error: Any) -> QuorumlogError:
         """Return what an error of librdkafka is here."""
