@@ -42,6 +42,7 @@ class _Due:
     callback: OnPartitions
     places: list[Place]
     over: "asyncio.Future[None]"
+    taker: object = None  # the call whose thread runs it; None: none has taken it
 
 
 class HandedOn(Handed):
@@ -320,8 +321,9 @@ class GroupConsumer(Consumer):
         io.refuse_callbacks()
         future = asyncio.run_coroutine_threadsafe(work(self._consumer), io.loop)
         future.add_done_callback(lambda _: io.loop.call_soon_threadsafe(self._turn.announce))
+        me = object()
         try:
-            while (due := io.wait(self._next_due(future))) is not None:
+            while (due := io.wait(self._next_due(future, me))) is not None:
                 try:
                     self._run(due)
                 except Exception as error:  # the application's own
@@ -331,15 +333,29 @@ class GroupConsumer(Consumer):
             outcome = future.result()
         finally:
             future.cancel()  # of no effect unless the wait was interrupted
+            with suppress(RuntimeError):  # the loop has ended
+                io.loop.call_soon_threadsafe(self._put_back, me)
         if failure is not None:
             raise failure
         return outcome
 
-    async def _next_due(self, future: Any) -> _Due | None:
-        """Wait for a callback; None when the method has ended."""
-        while not (self._due or future.done()):
+    async def _next_due(self, future: Any, me: object) -> _Due | None:
+        """Wait for a callback that no other thread runs; None when the method has ended."""
+        while True:
+            for due in self._due:
+                if due.taker in (None, me):
+                    due.taker = me
+                    return due
+            if future.done():
+                return None
             await self._turn.wait()
-        return self._due[0] if self._due else None
+
+    def _put_back(self, taker: object) -> None:
+        """A call is over: what it took and has not run is another one's to run."""
+        for due in self._due:
+            if due.taker is taker:
+                due.taker = None
+        self._turn.announce()
 
     def _run(self, due: _Due) -> None:
         """Run a callback on this thread; Ctrl-C in it leaves it to be run again."""

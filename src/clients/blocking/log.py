@@ -207,14 +207,24 @@ class Log:
     def close(self) -> None:
         """Close what came from it, then the connections. Repeating is fine.
 
-        Raises the first failure of a record that nobody has looked at.
+        Raises the first failure of a record that nobody has looked at, or what a consumer's
+        callback raised.
         """
         if self._io is not None:
             self._io.refuse_callbacks()
+        failure: Exception | None = None  # of a callback
         for consumer in list(self._groups):
             if STATE.is_exiting:
                 consumer.in_error()  # nobody knows
-            consumer.close()
+            try:
+                consumer.close()
+            except Exception as error:  # the application's own: the rest is closed all the same
+                failure = failure or error
+        self._close()
+        if failure is not None:
+            raise failure
+
+    def _close(self) -> None:
         with STATE.lock:
             if self._is_closed:
                 return
