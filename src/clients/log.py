@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from ..errors import InvalidRequest, QuorumlogError, Stopping
+from ..errors import InvalidRequest, Stopping
 from ..runtime import Runtime, Scope
 from .administration.admin import AsyncAdmin
 from .config import (
@@ -349,13 +349,13 @@ class AsyncLog:
         failure then. An interruption closes the rest without flushing."""
         if not flush:
             self.in_error()
-        failure: QuorumlogError | None = None
+        failure: Exception | None = None  # of a record, or of a callback of the application
         children = reversed(list(self._children))
         try:
             for child in children:
                 try:
                     await _close_child(child, flush=flush)
-                except QuorumlogError as error:
+                except Exception as error:
                     failure = failure or error
         finally:
             for child in children:

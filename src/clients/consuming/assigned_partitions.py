@@ -236,7 +236,7 @@ class AssignedPartitions:
         """Return those of a topic (None: all that are assigned), of which there must be some."""
         if partitions is not None:
             return [self.reader(topic, partition) for partition in partitions]
-        chosen = [reader for reader in self.turns if reader.topic == topic]
+        chosen = [reader for reader in self._fetcher.readers.values() if reader.topic == topic]
         if not chosen:
             raise InvalidRequest("not assigned to this consumer", topic=topic)
         return chosen

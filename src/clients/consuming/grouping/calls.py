@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ....errors import InvalidRequest, QuorumlogError
+from ....errors import InvalidRequest, QuorumlogError, UnknownTopicId
 from ....proto import groups_pb2
 from ....runtime.error_detail import decode_error
 from ....services import GROUPS_COMMIT_OFFSETS, GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
@@ -20,6 +20,7 @@ from .member import Beat
 
 HEARTBEAT_MS = 10_000  # for one heartbeat, at whichever broker answers
 CLIENT_ID = "quorumlog"
+GONE_ATTEMPTS = 4  # to commit an offset in a topic whose id the coordinator does not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,14 @@ async def commit(
     by: Caller = OUTSIDE,
     deadline_ms: int,
 ) -> None:
-    """Store offsets; raises the first error, after which others may be stored."""
+    """Store offsets; raises the first error, after which others may be stored.
+
+    An offset in a topic that was deleted is given up soon: no other topic will take its place. Not
+    at once, since the coordinator may not have heard yet of one that is new.
+    """
     left = dict(offsets)
+    gone: list[QuorumlogError] = []
+    attempts = 0
 
     async def attempt(remaining_ms: int) -> None:
         request = groups_pb2.CommitOffsetsRequest(
@@ -134,10 +141,15 @@ async def commit(
             request,
             deadline_ms=connection.runtime.clock.now_ms() + remaining_ms,
         )
+        nonlocal attempts
+        attempts += 1
         failures = []
         for place, error in _outcomes(answer.results, list(left)):
             if error is None:
                 del left[place]
+            elif isinstance(error, UnknownTopicId) and attempts >= GONE_ATTEMPTS:
+                del left[place]
+                gone.append(error)
             else:
                 failures.append(error)
         if failures:
@@ -145,6 +157,8 @@ async def commit(
 
     if left:
         await connection.repeat(attempt, deadline_ms=deadline_ms)
+    if gone:
+        raise gone[0]
 
 
 async def fetch(

@@ -239,9 +239,11 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     async def close(self) -> None:
         """Commit what was handed out (with `auto_commit`), give the partitions back and leave the
-        group; a poll that waits ends by Stopping. Repeating is fine."""
+        group; a poll that waits ends by Stopping. Repeating is fine. Raises what a callback raised
+        and no poll has told."""
         await self.membership.close(is_well=not self.is_in_error)
         await super().close()
+        self.membership.raise_untold()
 
     async def __aenter__(self) -> "AsyncGroupConsumer":
         is_entered = False

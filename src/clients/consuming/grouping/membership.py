@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from ....errors import (
     FencedMemberEpoch,
+    InvalidRequest,
     NoCommittedOffset,
     QuorumlogError,
     StaleMemberEpoch,
@@ -106,6 +107,7 @@ class Membership:
         self._changes = Changes()
         self._work = asyncio.Event()
         self._mark: object = None  # of what the application had at the last look
+        self._fresh: dict[Place, None] = {}  # taken since the application was last given records
         self._error: BaseException | None = None  # of a callback, or of a step; not told yet
         self._is_closing = False
         self._commits: dict[asyncio.Task[None], None] = {}  # that nobody waits for
@@ -132,19 +134,24 @@ class Membership:
 
     def went(self) -> None:
         """A reading call ends."""
+        self._fresh.clear()
         self.member.is_polling = False
         self.member.polled(self._clock.now_ms())
         self._work.set()
 
     def raise_error(self) -> None:
         """Raise what the application must hear of, once or as long as it is so."""
-        told, self._error = self._error, None
-        if told is not None:
-            raise told
+        self.raise_untold()
         error = self.member.error
         if error is not None and self.member.step_is_over and not self.member.owned:
             self.member.told()
             raise error.with_traceback(None)
+
+    def raise_untold(self) -> None:
+        """Raise what a callback raised and no poll has told, once."""
+        told, self._error = self._error, None
+        if told is not None:
+            raise told
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else from now on."""
@@ -259,7 +266,7 @@ class Membership:
         for reader in readers:
             self._parts.withhold(reader)
         places = set(step.places)
-        while self.member.wants(step) and places & self.handed.pending().keys():
+        while self.member.wants(step) and places & self._pending().keys():
             if self._is_closing:
                 break  # close gives back whatever is left, this too
             await self._changes.wait()
@@ -267,7 +274,7 @@ class Membership:
             self.member.done(step, has_failed=True)
             return
         if self.member.wants(step) and self._config.auto_commit:
-            await self._commit_quietly(self._positions(readers))
+            await self._commit_quietly(self._positions(readers, {}))
         if self.member.wants(step):
             await self._tell(self._callbacks.on_revoked, step.places)
             self._drop(readers)
@@ -283,6 +290,8 @@ class Membership:
         readers = [self._reader(place, stored.get(place)) for place in step.places]
         for reader in readers:
             self._parts.take(reader)
+        # What the application may still have of them it has of a time when it lost them.
+        self._fresh.update(dict.fromkeys(step.places))
         await self._tell(self._callbacks.on_assigned, step.places)
         for reader in readers:
             self._parts.hand_out(reader)
@@ -304,8 +313,10 @@ class Membership:
 
     def _drop(self, readers: Iterable[PartitionReader]) -> None:
         for reader in readers:
-            self._committed.pop((reader.topic, reader.partition), None)
-            self._parts.drop(reader)
+            place = (reader.topic, reader.partition)
+            if self._fetcher.readers.get(place) is reader:
+                self._committed.pop(place, None)
+                self._parts.drop(reader)
 
     def _readers(self, places: Iterable[Place]) -> list[PartitionReader]:
         found = (self._fetcher.readers.get(place) for place in places)
@@ -333,7 +344,7 @@ class Membership:
     async def _stored(self, step: Step) -> Mapping[Place, CommittedOffset | None] | None:
         """Ask where the group is, as long as it takes; None: the step is none any more."""
         failures = 0
-        while self.member.wants(step):
+        while self.member.wants(step) and not self._is_closing:
             deadline_ms = self._clock.now_ms() + COMMIT_MS
             try:
                 return await calls.fetch(
@@ -362,6 +373,15 @@ class Membership:
             outcome = callback(list(places))
             if isawaitable(outcome):
                 await outcome
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            failure = InvalidRequest(
+                "a callback awaited what was cancelled: catch asyncio.CancelledError in it"
+            )
+            failure.__cause__ = error
+            self._tell_error(failure)
         except Exception as error:  # the application's own: only it knows what it means
             _log.exception("group.callback_failed group=%s", self.joining.group)
             self._tell_error(error)
@@ -380,31 +400,38 @@ class Membership:
             if self.member.phase is Phase.JOINED:
                 await self._commit_quietly(self.done_positions())
 
-    def handed_positions(self) -> dict[Place, int]:
+    def handed_positions(self) -> dict[Place, CommittedOffset]:
         """Return the offsets behind what was handed out, by partition."""
-        positions = self._positions(self._fetcher.readers.values())
-        ahead = self.handed.ahead()
-        return {place: ahead.get(place, offset) for place, offset in positions.items()}
+        return self._positions(self._fetcher.readers.values(), self.handed.ahead())
 
-    def done_positions(self) -> dict[Place, int]:
+    def done_positions(self) -> dict[Place, CommittedOffset]:
         """Return the offsets behind what the application is done with, by partition."""
-        pending = self.handed.pending()  # before the positions: those only grow
-        positions = self._positions(self._fetcher.readers.values())
-        return {place: pending.get(place, offset) for place, offset in positions.items()}
+        pending = self._pending()  # before the positions: those only grow
+        return self._positions(self._fetcher.readers.values(), pending)
 
-    def _positions(self, readers: Iterable[PartitionReader]) -> dict[Place, int]:
-        return {
-            (reader.topic, reader.partition): reader.position
-            for reader in readers
-            if reader.position >= 0 and (reader.target is None or isinstance(reader.target, int))
-        }
+    def _pending(self) -> dict[Place, int]:
+        pending = self.handed.pending()
+        return {place: offset for place, offset in pending.items() if place not in self._fresh}
 
-    async def _commit_quietly(self, positions: Mapping[Place, int]) -> None:
+    def _positions(
+        self, readers: Iterable[PartitionReader], at_most: Mapping[Place, int]
+    ) -> dict[Place, CommittedOffset]:
+        """Return positions, in the topics that they are in: a name may be another topic's by now,
+        where they would say nothing."""
+        found: dict[Place, CommittedOffset] = {}
+        for reader in readers:
+            if reader.position >= 0 and (reader.target is None or isinstance(reader.target, int)):
+                place = (reader.topic, reader.partition)
+                offset = min(reader.position, at_most.get(place, reader.position))
+                found[place] = CommittedOffset(offset, topic_id=reader.topic_id or b"")
+        return found
+
+    async def _commit_quietly(self, positions: Mapping[Place, CommittedOffset]) -> None:
         """Commit what is news; a failure costs that records are read again, and is logged."""
         news = {
-            place: CommittedOffset(offset)
-            for place, offset in positions.items()
-            if self._committed.get(place) != offset
+            place: each
+            for place, each in positions.items()
+            if self._committed.get(place) != each.offset
         }
         try:
             await self.commit(news, deadline_ms=self._clock.now_ms() + COMMIT_MS)
@@ -520,12 +547,15 @@ class Membership:
         readers = self._readers(self.member.owned)
         for reader in readers:
             self._parts.withhold(reader)
+        self._on_recall()
         if self._commits:
             await asyncio.gather(*self._commits, return_exceptions=True)
         if readers and self.member.phase is Phase.JOINED:
-            if self._config.auto_commit:
-                await self._commit_quietly(positions)
             places = [(reader.topic, reader.partition) for reader in readers]
+            if self._config.auto_commit:  # what was given back meanwhile is others'
+                await self._commit_quietly(
+                    {place: positions[place] for place in places if place in positions}
+                )
             await self._tell(self._callbacks.on_revoked, places)
         self._drop(readers)
         self.member.leave()
@@ -538,13 +568,16 @@ class Membership:
                 _log.info("group.left_without_answer group=%s", self.joining.group)
 
     async def _end_of_step(self) -> None:
-        """Let a step that is under way end, within `COMMIT_MS`."""
+        """Let a step that is under way end, within `COMMIT_MS`; it is ended then."""
         try:
             async with asyncio.timeout(COMMIT_MS / 1000):
                 while not self.member.step_is_over:
                     await self._changes.wait()
         except TimeoutError:
-            pass
+            others = [task for task in self._tasks if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
     def _cancel(self) -> None:
         for task in (*self._tasks, *self._commits, self._heart):

@@ -1,0 +1,155 @@
+"""What members of a group meet at the edges: callbacks that raise or take long, closing meanwhile,
+topics that are not what they were."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset
+from quorumlog.errors import InvalidRequest, PollTooLate
+
+from .group_setting import HEARTBEAT_MS, Place, play, produce, read_all
+
+ALL: list[Place] = [("t", number) for number in range(4)]
+
+
+def test_a_callback_may_name_a_topic_whose_partitions_have_just_come() -> None:
+    async def main(log: AsyncLog) -> None:
+        async def on_assigned(places: list[Place]) -> None:
+            await consumer.seek_to_end("t")
+            await consumer.pause("t")
+
+        consumer = log.consumer("t", group="g", on_assigned=on_assigned)
+        async with consumer:
+            assert await read_all(consumer, for_ms=500) == [[]]
+            assert sorted(consumer.paused()) == ALL
+            await consumer.resume("t")
+            await produce(log, 4, 1)
+            assert await read_all(consumer, for_ms=500) == [[(place, 5) for place in ALL]]
+
+    play(main)
+
+
+def test_closing_commits_nothing_of_what_was_given_back_meanwhile() -> None:
+    async def main(log: AsyncLog) -> None:
+        given: list[Place] = []
+        is_asked = asyncio.Event()
+
+        async def on_revoked(places: list[Place]) -> None:
+            if not given:
+                given.extend(places)
+                await first.commit({place: CommittedOffset(2, "mine") for place in places})
+                is_asked.set()
+                await asyncio.sleep(1)
+
+        first = log.consumer("t", group="g", on_revoked=on_revoked)
+        async with first:
+            await read_all(first, for_ms=1_000)
+            async with log.consumer("t", group="g", auto_commit=False) as second:
+                async with asyncio.timeout(5):
+                    await is_asked.wait()
+                await first.close()
+                assert len(given) == 2
+                found = await second.committed(ALL)
+                for place, stored in found.items():
+                    assert stored is not None
+                    is_given = place in given
+                    assert (stored.offset, stored.note) == ((2, "mine") if is_given else (5, ""))
+
+    play(main)
+
+
+def test_a_callback_that_takes_very_long_while_its_consumer_is_closed_harms_nobody_else() -> None:
+    async def main(log: AsyncLog) -> None:
+        is_asked = asyncio.Event()
+
+        async def on_revoked(places: list[Place]) -> None:
+            is_asked.set()
+            await asyncio.sleep(12)
+
+        first = log.consumer("t", group="g", on_revoked=on_revoked)
+        async with first:
+            await read_all(first, for_ms=1_000)
+            async with log.consumer("t", group="g") as second:
+                async with asyncio.timeout(5):
+                    await is_asked.wait()
+                await first.close()
+                await read_all(second, for_ms=3 * HEARTBEAT_MS)
+                assert sorted(await second.assignment()) == ALL
+
+    play(main)
+
+
+def test_a_callback_that_awaits_what_was_cancelled_ends_no_rebalances() -> None:
+    async def main(log: AsyncLog) -> None:
+        async def on_assigned(places: list[Place]) -> None:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting.cancel()
+            await waiting
+
+        consumer = log.consumer("t", group="g", on_assigned=on_assigned)
+        async with asyncio.timeout(5):
+            with pytest.raises(InvalidRequest, match="what was cancelled"):
+                await consumer.poll(timeout_ms=1_000)
+            records = await consumer.poll(timeout_ms=1_000)
+        assert records
+        await consumer.close()
+
+    play(main)
+
+
+async def _position(consumer: AsyncGroupConsumer, places: list[Place]) -> set[int]:
+    return {await consumer.position(*place) for place in places}
+
+
+def test_a_position_in_a_topic_that_was_deleted_is_not_committed_in_its_successor() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g", auto_commit_interval_ms=60_000) as consumer:
+            await read_all(consumer, for_ms=1_000)
+            assert await _position(consumer, ALL) == {5}
+            await log.admin.delete_topic("t")
+            await log.admin.create_topic("t", partitions=4)
+            await produce(log, 4, 7)
+        async with log.consumer("t", group="g") as heir:
+            (got,) = await read_all(heir, for_ms=2_000)
+        assert sorted(got) == [(place, offset) for place in ALL for offset in range(7)]
+
+    play(main)
+
+
+def test_what_a_callback_raises_at_the_end_is_raised_by_close_and_the_group_is_left() -> None:
+    async def main(log: AsyncLog) -> None:
+        def on_revoked(places: list[Place]) -> None:
+            raise ZeroDivisionError
+
+        consumer = log.consumer("t", group="g", on_revoked=on_revoked)
+        with pytest.raises(ZeroDivisionError):
+            async with consumer:
+                await read_all(consumer, for_ms=500)
+        assert (await log.admin.describe_group("g")).members == ()
+
+    play(main)
+
+
+def test_what_was_had_of_a_partition_before_it_was_lost_does_not_count_when_it_comes_again() -> (
+    None
+):
+    async def main(log: AsyncLog) -> None:
+        settings: dict[str, Any] = {"auto_commit_interval_ms": 500, "max_poll_interval_ms": 2_000}
+        async with log.consumer("t", group="g", **settings) as consumer:
+            (got,) = await read_all(consumer, for_ms=1_000)
+            assert len(got) == 20
+            await asyncio.sleep(3)  # it has left
+            await log.admin.reset_offsets("g", dict.fromkeys(ALL, 1))
+            with pytest.raises(PollTooLate):
+                await consumer.poll(timeout_ms=0)
+            membership = consumer.membership
+            membership.handed.out(dict.fromkeys(ALL, 0))
+            membership.member.come_back(consumer._clock.now_ms())
+            membership._changed()
+            await asyncio.sleep(1.5)
+            stored = await consumer.committed()
+            assert {at.offset for at in stored.values() if at is not None} == {1}
+
+    play(main)
