@@ -181,27 +181,28 @@ class Mirror:
             if self._pattern.fullmatch(topic.name)
         }
         copies = await self._target.topics()
+        passing: QuorumlogError | None = None
         for name, topic in sources.items():
             try:
                 await self._follow_topic(topic, copies.get(name))
             except QuorumlogError as error:
-                if error.retriable:
-                    raise
-                self._problem(name, f"{name} is not mirrored: {error}")
+                if error.retriable or isinstance(error, TopicAlreadyExists):  # made meanwhile
+                    passing = error  # and keeps no other topic out
+                else:
+                    self._problem(name, f"{name} is not mirrored: {error}")
         for course in self._courses.values():
             if course.topic not in sources and course.state is not State.STOPPED:
                 course.stop(
                     "the topic was deleted where it is copied from; the copy stays", is_gone=True
                 )
                 self._say(f"{course.topic}-{course.partition}: {course.reason}")
+        if passing is not None:
+            raise passing
 
     async def _follow_topic(self, topic: SourceTopic, copy: Topic | None) -> None:
         source = source_name(self._cluster_id, topic.topic_id)
         if copy is None:
-            try:
-                await self._target.create(topic, source)
-            except TopicAlreadyExists:
-                return  # another one was quicker; looked at again soon
+            await self._target.create(topic, source)
             self._say(f"{topic.name} is mirrored from now on")
             self._forget(topic.name)
         elif copy.configs.get(SOURCE) != source:
@@ -287,18 +288,18 @@ class Mirror:
         """Begin what is to be done now and is not under way."""
         now_ms = self._now_ms
         reads: defaultdict[str, list[Course]] = defaultdict(list)
+        due: list[Course] = []
         for course in self._courses.values():
             if course.state is State.COPYING and course.address not in self._turns:
                 reads[course.address].append(course)
-            elif (
-                course.state is State.LOOKING
-                and not course.is_looking
-                and course.not_before_ms <= now_ms
-                and self._looks < LOOKS_MAX
-            ):
-                course.is_looking = True
-                self._looks += 1
-                scope.spawn(self._ended(self._look(course)), name="mirror look")
+            elif course.state is State.LOOKING and not course.is_looking:
+                due += [course] if course.not_before_ms <= now_ms else []
+        # Who has waited longest comes first: the looks at what fails for long keep nobody out.
+        due.sort(key=lambda course: course.not_before_ms)
+        for course in due[: max(0, LOOKS_MAX - self._looks)]:
+            course.is_looking = True
+            self._looks += 1
+            scope.spawn(self._ended(self._look(course)), name="mirror look")
         for address, courses in reads.items():
             self._turns[address] = None
             scope.spawn(self._ended(self._turn(scope, address, courses)), name="mirror read")
@@ -405,6 +406,7 @@ class Mirror:
             return []
         course.answered(source_start=piece.start, source_end=piece.end, now_ms=self._now_ms)
         if not what.records:
+            course.asked_to = what.next_offset  # of what was cut nothing is left in the source
             return []
         chunk = Chunk(course.place, course.source, course.sent_to, what.records)
         course.sent(what.next_offset)
@@ -441,7 +443,7 @@ class Mirror:
             else:
                 course.appended(
                     copy_start=result.start,
-                    copy_end=result.end,
+                    copy_end=each.what.next_offset,
                     records=each.what.count,
                     size=len(each.chunk.records),
                     newest_ms=each.what.newest_ms,

@@ -31,6 +31,7 @@ class Clusters:
         self.target.start()
         self.said: list[str] = []
         self.mirror: Mirror | None = None
+        self.target_type: type[Target] = Target
         self._mirrors = 0
 
     async def _mirror(self, runtime: Runtime, topics: str, once: bool) -> MirrorReport:
@@ -45,7 +46,7 @@ class Clusters:
         mirror = self.mirror = Mirror(
             runtime,
             QuorumlogSource(source),
-            Target(target, replication=len(self.target.numbers)),
+            self.target_type(target, replication=len(self.target.numbers)),
             topics=topics,
             refresh_ms=1_000,
             copy_groups=lambda copied_to: copy_group_offsets(source, target, copied_to),

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from quorumlog.clients import AsyncLog
-from quorumlog.clients.mirroring import Course, State
+from quorumlog.clients.mirroring import Course, State, Target
+from quorumlog.clients.mirroring.source import SourceTopic
+from quorumlog.errors import Lost, TopicAlreadyExists
 
 from ...broker.whole_nodes import world
 from .clusters import Clusters, contents
@@ -66,3 +68,44 @@ def test_a_topic_made_anew_under_a_running_mirror_is_not_said_to_be_promoted(
     clusters.until(lambda: bool(mirror._problems))
     assert "deleted and made anew" in mirror.report().problems[0]
     assert contents(clusters.target, "t") == [], "an empty copy is not of the new topic either"
+
+
+class RefusesOne(Target):
+    """Makes no topic `a`, for reasons that may pass."""
+
+    async def create(self, topic: SourceTopic, source: str) -> None:
+        if topic.name == "a":
+            raise Lost("the controller does not answer")
+        await super().create(topic, source)
+
+
+def test_a_topic_that_cannot_be_made_now_keeps_no_other_out(clusters: Clusters) -> None:
+    clusters.create("a")
+    clusters.create("b")
+    clusters.send("b", b"1")
+    clusters.target_type = RefusesOne
+    clusters.start()
+    mirror = clusters.mirror
+    clusters.until(lambda: bool(clusters.mirror and clusters.mirror.courses))
+    clusters.until(lambda: the_course(clusters).copied_to == 1)
+    mirror = clusters.mirror
+    assert mirror is not None
+    assert "the controller does not answer" in mirror.report().problems[0]
+    assert not mirror._is_done(), "`--once` goes on as long as something may pass"
+
+
+class ComesLate(Target):
+    """Another mirror makes each topic just before."""
+
+    async def create(self, topic: SourceTopic, source: str) -> None:
+        await super().create(topic, source)
+        raise TopicAlreadyExists(f"{topic.name} exists")
+
+
+def test_a_topic_that_another_mirror_has_just_made_is_copied_before_once_ends(
+    clusters: Clusters,
+) -> None:
+    clusters.create("t")
+    clusters.send("t", b"1")
+    clusters.target_type = ComesLate
+    assert clusters.once().records == 1
