@@ -55,7 +55,7 @@ def metrics_page(courses: Sequence[Course], now_ms: int) -> bytes:
     for name, kind, about, value in rows:
         lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
         lines += [
-            f'{name}{{topic="{each.topic}",partition="{each.partition}"}} {value(each):g}'
+            f'{name}{{topic="{each.topic}",partition="{each.partition}"}} {value(each):.15g}'
             if kind == "gauge"
             else f'{name}{{topic="{each.topic}",partition="{each.partition}"}} {value(each):.0f}'
             for each in courses

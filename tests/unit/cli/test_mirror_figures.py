@@ -28,6 +28,12 @@ def test_lag_is_unknown_then_counted_in_offsets_and_seconds() -> None:
     assert (value(one, "lag_records"), value(one, "copied_bytes_total")) == (0, 70)
 
 
+def test_a_large_lag_is_told_to_the_last_offset() -> None:
+    one = course()
+    one.answered(source_start=0, source_end=12_345_678_906, now_ms=1_000)
+    assert value(one, "lag_records") == 12_345_678_901
+
+
 def test_a_partition_that_stopped_says_so_and_goes_on_with_nothing() -> None:
     one = course()
     turn = one.turn
