@@ -317,6 +317,12 @@ class GroupShard:
             self._check_ms = now_ms + self._config.offsets_check_ms
         return decision + self._check_offsets(now_ms, image)
 
+    def resumed(self, now_ms: int) -> None:
+        """Nobody could be heard for a while: no member is late for that."""
+        for group, machine in list(self._groups.items()):
+            machine.resumed(now_ms)
+            self._touched(group)
+
     def _overdue(self, now_ms: int) -> list[str]:
         """Take the groups off that have something to do."""
         found = []

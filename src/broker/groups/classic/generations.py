@@ -132,6 +132,16 @@ class Generations:
         if member.joining is None and member.syncing is None:
             self.sessions.set(member.member_id, turn.now_ms + member.session_timeout_ms)
 
+    def resume(self, turn: Turn) -> None:
+        """No member could be heard for a while: who is waited for has its whole time from now."""
+        for member in self.roster:
+            self.restart_session(member, turn)
+        whole_ms = turn.now_ms + self.roster.rebalance_timeout_ms
+        if self._sync_end_ms is not None:
+            self._sync_end_ms = whole_ms
+        if self._gathering is not None and self._gathering.first_since_ms is None:
+            self._gathering.end_ms = max(self._gathering.end_ms, whole_ms)
+
     def forget_pending(self, member_id: str) -> None:
         """An id that was given out is void; call `settle` when all that go have gone."""
         del self.roster.pending[member_id]

@@ -439,6 +439,10 @@ class ClassicGroupMachine:
             self._course.prepare(turn)
         return turn.decision()
 
+    def resumed(self, now_ms: int) -> None:
+        """No member could be heard for a while: each has its whole time from now on."""
+        self._course.resume(Turn(now_ms))
+
     def snapshot(self) -> ClassicGroup:
         """The record that `load` would make this group from."""
         return self._course.record()

@@ -285,6 +285,14 @@ class GroupCore:
         )
         self.timers.start(SESSION, member_id, now_ms + session_ms)
 
+    def resumed(self, now_ms: int) -> None:
+        """No member could be heard for a while: each has its whole time from now on."""
+        for member_id, member in self.state.members.items():
+            self.start_session(member_id, now_ms)
+            for kind in (REVOKE, JOIN, SYNC):
+                if self.timers.runs(kind, member_id):
+                    self.timers.start(kind, member_id, now_ms + member.rebalance_timeout_ms)
+
     def loaded(self, now_ms: int) -> None:
         """Start the time of every member, after the log has been read."""
         self.state.settle_owners()

@@ -238,6 +238,10 @@ class ConsumerGroupMachine:
         """All records have been replayed: every member has its whole session from now on."""
         self._core.loaded(now_ms)
 
+    def resumed(self, now_ms: int) -> None:
+        """No member could be heard for a while: each has its whole time from now on."""
+        self._core.resumed(now_ms)
+
     def forget_records(self) -> tuple[GroupRecord, ...]:
         """Tombstones of everything that is stored of it; this machine is to be thrown away."""
         return tuple(self.state.tombstones())

@@ -93,6 +93,7 @@ class Term:
         self._wake = asyncio.Event()
         self._turns: deque[_Turn] = deque()
         self._is_writing = False
+        self._was_deaf = False  # requests were refused since nothing could be stored
         self._uncommitted: deque[tuple[int, list[Reply]]] = deque()  # end offset, answers
         self._tickets: dict[Ticket, asyncio.Future[Any]] = {}
         self._next_ticket = 0
@@ -152,6 +153,7 @@ class Term:
             try:
                 self._admit()
             except QuorumlogError as error:
+                self._was_deaf = True
                 raise CoordinatorNotAvailable(
                     f"nothing can be stored of groups now: {error.message}"
                 ) from None
@@ -340,12 +342,17 @@ class Term:
                 await self._expire(now_ms)
 
     async def _expire(self, now_ms: int) -> None:
-        """Do what is due; not while nothing could be stored: members would go for nothing."""
+        """Do what is due; not while nothing could be stored, nor right after it: members that were
+        refused meanwhile would go for nothing."""
         assert self._shard is not None, "it is loaded"
         try:
             self._admit()
         except QuorumlogError:
             await self._woken(AGAIN_S)
+            return
+        if self._was_deaf:
+            self._was_deaf = False
+            self._shard.resumed(now_ms)
             return
         self._take(self._shard.expire(now_ms, self._around.image()))
         due_ms = self._shard.deadline_ms()

@@ -2,13 +2,25 @@
 
 import asyncio
 import struct
+from dataclasses import replace
 
 import pytest
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
-from quorumlog.broker.groups.requests import CommitOffsets, FetchOffsets, OffsetToCommit
+from quorumlog.broker.groups.requests import (
+    CommitOffsets,
+    ConsumerHeartbeat,
+    FetchOffsets,
+    OffsetToCommit,
+)
 from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, StoredRecords
-from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator, Overloaded, QuorumlogError
+from quorumlog.errors import (
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    Overloaded,
+    QuorumlogError,
+    UnknownMember,
+)
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.storage import Origin
@@ -118,6 +130,36 @@ def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None
         assert stored(nodes, 1) == {("t", 0): 3}
         assert tried(nodes, 1, commit(11)) == TAKEN
         assert stored(nodes, 1) == {("t", 0): 11}
+
+
+def test_members_that_were_refused_for_longer_than_a_session_stay_members() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        partition = nodes.replica(1, OFFSETS_TOPIC).partition
+        beat = ConsumerHeartbeat(
+            group=GROUP,
+            member_id="m",
+            member_epoch=0,
+            client_id="c",
+            client_host="/h",
+            rebalance_timeout_ms=5_000,
+            topics=frozenset({"t"}),
+        )
+        epoch = asked(nodes, 1, beat).member_epoch
+        again = replace(beat, member_epoch=epoch, topics=None)
+        bound, partition.waits_max = partition.waits_max, 0
+        for _ in range(12):
+            with pytest.raises(CoordinatorNotAvailable):
+                asked(nodes, 1, again)
+            nodes.world.run_for(5_000)
+        partition.waits_max = bound
+        nodes.world.run_for(2_000)
+        assert asked(nodes, 1, again).member_epoch == epoch
+        nodes.world.run_for(50_000)  # a session of silence, and nothing is in the way
+        with pytest.raises(UnknownMember):
+            asked(nodes, 1, again)
 
 
 def test_what_was_decided_and_cannot_be_encoded_is_not_told_later() -> None:
