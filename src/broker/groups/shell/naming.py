@@ -5,8 +5,9 @@ from typing import Final
 
 from ....errors import InvalidGroupId, InvalidRequest
 
-NAME_LENGTH_MAX: Final = 8_191
-"""Characters of a group's name, and of what a member brings: 32,764 bytes, which can be stored."""
+NAME_LENGTH_MAX: Final = 8_150
+"""Characters of a group's name, and of what a member brings: at most 32,600 bytes. A member's id is
+made of such a name and 33 more, and at most 32,767 can be stored."""
 TEXTS: Final = (
     "member_id",
     "instance_id",
