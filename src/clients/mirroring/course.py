@@ -8,13 +8,17 @@ Answers that were under way meanwhile are of an earlier turn, and dropped.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 PAUSE_MS: Final = (50, 5_000)
 """After a failure a partition is looked at again after so long, doubled each time."""
 
 SHORT_MS: Final = 15_000
 """A source that ends before its copy may only not know yet how far it has committed; so long."""
+
+
+Life: TypeAlias = tuple[bytes, int]
+"""A copy's topic id and leader epoch."""
 
 
 class State(StrEnum):
@@ -43,6 +47,7 @@ class Course:
     sent_to: int = 0  # where the copy ends once all that was fetched is appended
     copied_to: int = 0  # all below is committed in the copy
     copy_start: int = 0
+    copy_life: Life | None = None  # of the copy, as last told
     source_end: int = -1  # committed end of the source, -1: not known yet
     source_start: int = 0
     newest_ms: int = -1  # the largest timestamp that was copied, -1: none
@@ -135,6 +140,14 @@ class Course:
         if self.state is not State.STOPPED:
             self.state, self.is_looking, self.not_before_ms = State.LOOKING, False, not_before_ms
             self.turn += 1
+
+    def copy_lives(self, life: Life) -> None:
+        """The target tells of the copy: one with another leader may have lost its end."""
+        if self.is_looking:
+            return  # that look may have begun before; told again soon
+        if self.copy_life not in (None, life):
+            self.look_again()
+        self.copy_life = life
 
     def ends_before(self, source_end: int, copy_end: int, now_ms: int) -> None:
         """The source says that it ends before the copy does; if it goes on saying so, it has lost

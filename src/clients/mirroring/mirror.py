@@ -217,6 +217,12 @@ class Mirror:
             known = self._courses.get(place)
             if known is None or known.source != source or known.is_gone:
                 self._courses[place] = Course(topic=topic.name, partition=partition, source=source)
+        if copy is None:
+            return
+        for part in copy.partitions:
+            if part.partition < topic.partitions:
+                course = self._courses[topic.name, part.partition]
+                course.copy_lives((copy.topic_id, part.leader_epoch))
 
     def _forget(self, topic: str) -> None:
         """The copies of a topic begin anew: what is under way to those before is dropped."""

@@ -109,3 +109,22 @@ def test_a_topic_that_another_mirror_has_just_made_is_copied_before_once_ends(
     clusters.send("t", b"1")
     clusters.target_type = ComesLate
     assert clusters.once().records == 1
+
+
+def test_a_copy_that_was_made_anew_is_filled_though_the_source_has_no_news(
+    clusters: Clusters,
+) -> None:
+    clusters.create("t")
+    clusters.send("t", b"a", b"b")
+    clusters.start()
+    clusters.until(clusters.is_caught_up)
+    clusters.until(lambda: the_course(clusters).copy_life is not None)
+    source = the_course(clusters).source
+
+    async def anew(log: AsyncLog) -> None:
+        await log.admin.delete_topic("t")
+        await log.admin.create_topic("t", partitions=1, configs={"mirror.source": source})
+
+    clusters.in_target(anew)
+    clusters.world.run_for(10_000)
+    assert len(clusters.same("t")) == 2
