@@ -29,7 +29,12 @@ from ..decision import AnyDecision, ControllerConfig, Decision, LongDecision
 from ..image import MetadataImage, TopicImage
 from ..replaying import replay_batch
 from ..topic_configs import check_configs
-from ..topic_names import check_not_internal, check_topic_name, collision_key
+from ..topic_names import (
+    INTERNAL_TOPICS,
+    check_not_internal,
+    check_topic_name,
+    collision_key,
+)
 from .placement import Placer, check_replication_factor
 
 PARTITIONS_A_STEP: Final = 200
@@ -83,6 +88,12 @@ def create_partitions(
         raise InvalidPartitions(
             f"the topic has {present} partitions and may have up to {config.partitions_max}, not"
             f" {command.count}: partitions are added, never taken away",
+            topic=topic.name,
+        )
+    if topic.name in INTERNAL_TOPICS:
+        raise InvalidPartitions(
+            f"brokers find what they keep in this topic by the number of its partitions, {present}:"
+            " it cannot change",
             topic=topic.name,
         )
     added = command.count - present

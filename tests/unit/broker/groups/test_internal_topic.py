@@ -4,7 +4,7 @@ import pytest
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.clients import AsyncLog
-from quorumlog.errors import InvalidTopic, NotDelivered
+from quorumlog.errors import InvalidPartitions, InvalidTopic, NotDelivered
 
 from ..whole_nodes import Cluster, produce
 from .coordinated import TAKEN, asked, cluster, commit, made, make_topic, stored
@@ -20,6 +20,10 @@ async def deleted(log: AsyncLog) -> None:
 
 async def created(log: AsyncLog) -> None:
     await log.admin.create_topic(OFFSETS_TOPIC)
+
+
+async def widened(log: AsyncLog) -> None:
+    await log.admin.create_partitions(OFFSETS_TOPIC, 2)
 
 
 def refused(nodes: Cluster) -> None:
@@ -42,6 +46,19 @@ def test_clients_neither_make_nor_write_nor_delete_the_topic_of_offsets() -> Non
         nodes.world.run_until(task, virtual_ms=1_000)
         assert isinstance(task.exception(), InvalidTopic)
         assert stored(nodes, 1) == {("t", 0): 5}
+
+
+def test_the_topic_of_offsets_keeps_its_partitions_or_groups_would_not_find_theirs() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        for group in ("a", "b", "c", "d"):
+            assert asked(nodes, 1, commit(5, group=group)) == TAKEN
+        with pytest.raises(InvalidPartitions, match="it cannot change"):
+            nodes.run(widened)
+        for group in ("a", "b", "c", "d"):
+            assert stored(nodes, 1, group) == {("t", 0): 5}
 
 
 def test_the_topic_of_offsets_can_be_read() -> None:
