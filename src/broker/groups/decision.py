@@ -32,7 +32,8 @@ Reply: TypeAlias = Answered | Failed
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Records to append in this order, all or none, and what to answer then.
+    """Records to append in this order, all or none, and what to answer then. Of very many offsets
+    in front of the others a beginning may be stored alone: each is a fact by itself.
 
     The state has moved on when a decision is returned. Where its records cannot be stored the
     whole state is thrown away and read anew, so no machine knows how to go back. Replies of a

@@ -34,7 +34,7 @@ from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
 from ..decision import Answered, Decision, Reply, Ticket
 from ..formats import encode
-from ..records import ClassicGroup, ConsumerGroup, OffsetCommitted
+from ..records import ClassicGroup, ConsumerGroup, OffsetCommitted, OffsetForgotten
 from ..requests import (
     DescribeGroup,
     FetchOffsets,
@@ -53,7 +53,7 @@ _LOG = logging.getLogger("quorumlog.groups")
 AGAIN_S: Final = 0.2
 """After so long what failed is tried again: opening, loading."""
 BATCH_BYTES: Final = 512 << 10
-"""No decision more goes into a batch that is as large."""
+"""No decision more goes into a batch that is as large, and no more offsets of one decision."""
 READ_ONLY: Final = (FetchOffsets, DescribeGroup)
 
 
@@ -197,6 +197,9 @@ class Term:
         turn = self._turns[-1]
         now_ms = self._now_ms()
         for record in decision.records:
+            if turn.size >= BATCH_BYTES and isinstance(record, OffsetCommitted | OffsetForgotten):
+                turn = _Turn()
+                self._turns.append(turn)
             key, value = encode(record)
             turn.records.append(Record(0, now_ms, key, value))
             turn.size += len(key) + (0 if value is None else len(value))
@@ -283,6 +286,10 @@ class Term:
         assert self._replica is not None, "it is open"
         log, clock = self._replica.log, self._around.clock
         began_ms = clock.now_ms()
+        settled = self._around.directory.settle(log)
+        if settled is not None:  # what the term before has queued still comes into the log
+            await settled
+            self._check_leading()
         end_offset = log.log_end_offset
         while self._replica.partition.high_watermark < end_offset:
             await self._woken(AGAIN_S)

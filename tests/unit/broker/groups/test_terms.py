@@ -7,13 +7,17 @@ from dataclasses import replace
 import pytest
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
+from quorumlog.broker.groups.formats import encode
+from quorumlog.broker.groups.records import OffsetCommitted
 from quorumlog.broker.groups.requests import (
     CommitOffsets,
+    Committed,
     ConsumerHeartbeat,
     FetchOffsets,
     OffsetToCommit,
 )
 from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, StoredRecords
+from quorumlog.broker.groups.shell.term import BATCH_BYTES
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
@@ -21,7 +25,7 @@ from quorumlog.errors import (
     QuorumlogError,
     UnknownMember,
 )
-from quorumlog.records import Record, encode_batch
+from quorumlog.records import Record, encode_batch, iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.storage import Origin
 
@@ -40,6 +44,12 @@ from .coordinated import (
     stored,
     tried,
 )
+
+ABSURD = CommitOffsets(
+    group=GROUP,
+    offsets=(OffsetToCommit(topic="t", partition=0, offset=9, leader_epoch=2**40),),
+)
+"""A commit that is decided and cannot be encoded."""
 
 
 def many(partitions: int, offset: int, group: str = GROUP) -> CommitOffsets:
@@ -162,18 +172,67 @@ def test_members_that_were_refused_for_longer_than_a_session_stay_members() -> N
             asked(nodes, 1, again)
 
 
+def test_very_many_offsets_of_one_decision_go_into_several_batches() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes, partitions=200)
+        made(nodes)
+        log = nodes.replica(1, OFFSETS_TOPIC).log
+        before = log.log_end_offset
+        noted = tuple(replace(each, note="n" * 4_000) for each in many(200, 5).offsets)
+        assert asked(nodes, 1, replace(many(200, 5), offsets=noted)) == Committed(
+            errors=(None,) * 200
+        )
+        found = log.read(before, max_bytes=4 << 20)
+        assert found is not None
+        content = found.read()
+        found.release()
+        sizes = [header.size for _, header in iterate_batches(content)]
+        assert len(sizes) == 2
+        assert max(sizes) < BATCH_BYTES + 8_000
+        assert len(stored(nodes, 1)) == 200
+
+
 def test_what_was_decided_and_cannot_be_encoded_is_not_told_later() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
         made(nodes)
         assert asked(nodes, 1, commit(3)) == TAKEN
-        absurd = OffsetToCommit(topic="t", partition=0, offset=9, leader_epoch=2**40)
         with pytest.raises(struct.error):
-            asked(nodes, 1, CommitOffsets(group=GROUP, offsets=(absurd,)))
+            asked(nodes, 1, ABSURD)
         assert stored(nodes, 1) == {("t", 0): 3}
         assert tried(nodes, 1, commit(4)) == TAKEN
         assert coordinator(nodes, 1).figures.thrown_away == 1
+
+
+def test_what_was_being_written_when_a_load_begins_is_read_too() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        replica, directory = nodes.replica(1, OFFSETS_TOPIC), nodes.nodes[1].parts.directory
+        assert directory is not None
+        committed = OffsetCommitted(group=GROUP, topic="t", partition=0, offset=7, commit_ms=1)
+        key, value = encode(committed)
+        assert value is not None
+        large = encode_batch([Record(0, 1, key, value + bytes(3 << 20))])  # written aside
+
+        async def overtaken(runtime: Runtime) -> None:
+            appended = directory.append_nowait(
+                replica.log,
+                large,
+                leader_epoch=replica.partition.leader_epoch,
+                origin=Origin.INTERNAL,
+                flush=True,
+            )
+            with pytest.raises(struct.error):  # the state is thrown away
+                await coordinator(nodes, 1).ask(ABSURD, deadline_ms=runtime.clock.now_ms() + 1_000)
+            assert not appended.done()
+            await appended
+
+        on(nodes, 1, overtaken)
+        assert stored(nodes, 1) == {("t", 0): 7}
 
 
 @pytest.mark.slow
