@@ -140,8 +140,8 @@ class GroupCore:
         if not has_changed and image is self._image:
             return
         watched = watch(self.state, image)
-        self._image = image
-        if not has_changed and watched == self._watched:
+        is_first, self._image = self._image is None, image
+        if not has_changed and not is_first and watched == self._watched:
             return
         self._watched = watched
         found = metadata_hash(watched)

@@ -337,6 +337,18 @@ def test_a_topic_that_is_deleted_and_made_anew_is_another_topic() -> None:
     assert list(told.assignment) == [play.image.topics_by_name["t"]]
 
 
+def test_who_takes_over_sees_that_all_topics_have_gone_meanwhile() -> None:
+    play = Play()
+    play.join("a")
+    anew = Play({})
+    for record in play.log:
+        anew.read.replay(record)
+        anew.machine.replay(record)
+    anew.machine.loaded(anew.now_ms)
+    told = anew.beat("a", owned={})
+    assert (told.member_epoch, told.assignment) == (2, {})
+
+
 def test_a_member_that_wants_other_topics_gives_the_old_ones_back() -> None:
     play = Play({"t": 2, "u": 2})
     play.join("a", "t")
