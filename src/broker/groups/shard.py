@@ -53,6 +53,8 @@ Machine: TypeAlias = ClassicGroupMachine | ConsumerGroupMachine
 
 CHECKED_A_STEP = 2_000
 """Offsets that are looked at in one step for whether they are too old."""
+GROUPS_A_STEP = 100
+"""Groups that do in one step what is due: after a load the sessions of all end together."""
 
 _CONSUMER_TOMBSTONES = (
     ConsumerMemberForgotten,
@@ -324,10 +326,10 @@ class GroupShard:
             self._touched(group)
 
     def _overdue(self, now_ms: int) -> list[str]:
-        """Take the groups off that have something to do."""
-        found = []
+        """Take some of the groups off that have something to do."""
+        found: list[str] = []
         heap = self._deadlines
-        while heap and heap[0][0] <= now_ms:
+        while heap and heap[0][0] <= now_ms and len(found) < GROUPS_A_STEP:
             due_ms, group = heappop(heap)
             if self._due.get(group) == due_ms:
                 del self._due[group]
@@ -375,14 +377,11 @@ class GroupShard:
     def image_changed(
         self, image: MetadataImage, now_ms: int, *, deleted: Iterable[TopicImage] = ()
     ) -> Decision:
-        """The cluster has changed, and these topics are gone."""
+        """The cluster has changed, and these topics are gone. Groups look at what else it means to
+        them with their members' next heartbeats."""
         records: list[GroupRecord] = []
         for topic in deleted:
             records += self._offsets.forget_topic(topic.name, topic.id)
-        for group, machine in list(self._groups.items()):
-            if isinstance(machine, ConsumerGroupMachine):
-                machine.metadata_changed(image)
-                self._touched(group)
         return Decision(records=tuple(records))
 
     # --- storage ----------------------------------------------------------------------------------

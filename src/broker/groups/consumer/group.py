@@ -160,9 +160,6 @@ class ConsumerGroupMachine:
         decision = Decision(core.take())
         return decision + self._maybe_downgrade(decision, image, now_ms)
 
-    def metadata_changed(self, image: MetadataImage) -> None:
-        """The cluster has changed: every heartbeat looks at that by itself."""
-
     # --- looking on -------------------------------------------------------------------------------
 
     def describe(self, image: MetadataImage) -> GroupDescription:

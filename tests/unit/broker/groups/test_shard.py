@@ -1,5 +1,6 @@
 """The groups of one partition: who is asked, what is stored, and what a load makes of it again."""
 
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -11,6 +12,7 @@ from quorumlog.broker.groups.records import (
     ClassicGroup,
     ClassicGroupForgotten,
     ConsumerGroupForgotten,
+    ConsumerMemberForgotten,
     GroupRecord,
     OffsetForgotten,
 )
@@ -31,7 +33,7 @@ from quorumlog.broker.groups.requests import (
     OffsetToCommit,
     SyncGroup,
 )
-from quorumlog.broker.groups.shard import GroupShard
+from quorumlog.broker.groups.shard import GROUPS_A_STEP, GroupShard
 from quorumlog.errors import (
     GroupNotFound,
     GroupSubscribedToTopic,
@@ -395,6 +397,20 @@ def test_a_deleted_topic_is_forgotten_in_every_group() -> None:
     decision = played.shard.image_changed(played.image, played.now_ms, deleted=[topic])
     assert decision.records == (OffsetForgotten(group="g", topic="t", partition=0),)
     assert stored(played) == {}
+
+
+def test_a_step_does_what_is_due_in_some_groups_and_the_next_ones_in_the_others() -> None:
+    played = Played()
+    for number in range(GROUPS_A_STEP + 1):
+        played.ask(replace(beat(), group=f"g{number}"))
+    decision = played.shard.expire(played.now_ms + 60_000, played.image)
+    gone = {each.group for each in decision.records if isinstance(each, ConsumerMemberForgotten)}
+    assert len(gone) == GROUPS_A_STEP
+    due_ms = played.shard.deadline_ms()
+    assert due_ms is not None
+    assert due_ms <= played.now_ms + 60_000
+    played.past(60_000)
+    assert set(played.states().values()) <= {"Empty"}
 
 
 def test_nothing_is_due_in_a_shard_without_groups_but_the_look_for_old_offsets() -> None:
