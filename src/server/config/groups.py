@@ -2,7 +2,19 @@
 
 from dataclasses import dataclass
 
+from ...errors import InvalidConfig
 from .rows import setting
+
+ASSIGNORS = ("uniform", "range")
+
+
+def check_assignors(names: tuple[str, ...]) -> None:
+    """Raise InvalidConfig unless there is an assignor, and every one of that name."""
+    if not names or set(names) - set(ASSIGNORS):
+        raise InvalidConfig(
+            f"group.consumer.assignors is {list(names)}; give {' or '.join(ASSIGNORS)}, or both,"
+            " that for members which ask for none first"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

@@ -13,7 +13,7 @@ from ..addresses import (
     parse_address,
     parse_voter,
 )
-from .groups import Groups
+from .groups import Groups, check_assignors
 from .identity import ROLES, Identity
 from .kafka import KafkaClients
 from .listeners import Listeners
@@ -64,6 +64,7 @@ class NodeConfig(
         self._check_addresses()
         check_kafka_addresses(self.kafka_listeners, self.advertised_kafka)
         self._check_voters()
+        check_assignors(self.group_consumer_assignors)
 
     def _check_roles(self) -> None:
         if not self.roles or set(self.roles) - set(ROLES) or len(set(self.roles)) < len(self.roles):

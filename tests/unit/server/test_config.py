@@ -65,6 +65,8 @@ def test_a_file_that_is_not_toml_is_named() -> None:
             },
             "take it out of the voters",
         ),
+        ({"data.dir": "/d", "group.consumer.assignors": ["sticky"]}, "give uniform or range"),
+        ({"data.dir": "/d", "group.consumer.assignors": []}, "give uniform or range"),
         ({"data.dir": "/d", "listeners.grpc": "0.0.0.0:1"}, "say in advertised.grpc"),
         ({"data.dir": "/d", "node.roles": [1]}, "give a list of text"),
         ({"data.dir": "/d", "listeners.grpc": "9094"}, 'listeners.grpc is "9094"; give host:port'),
