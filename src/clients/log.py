@@ -25,8 +25,9 @@ from .config import (
 from .connection import Connection
 from .consuming.assignment import Assignment, Wanted, parse_assignment
 from .consuming.consumer import AsyncConsumer
+from .consuming.grouping.callbacks import Callbacks, OnPartitions
 from .consuming.grouping.group_consumer import AsyncGroupConsumer
-from .consuming.grouping.membership import Callbacks, OnPartitions, Start
+from .consuming.grouping.membership import Start
 from .offsets import Bound, Position, resolve
 from .producing.partitioner import Partitioner
 from .producing.producer import AsyncProducer, Threading

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import InvalidRequest, Stopping
 from ..consuming.assignment import Wanted
 from ..consuming.consumer import AsyncConsumer
+from ..consuming.grouping.callbacks import Callbacks, OnPartitions
 from ..consuming.grouping.calls import CommittedOffset
 from ..consuming.grouping.group_consumer import AsyncGroupConsumer, Offsets, OnCommitted
 from ..consuming.grouping.handed import Handed, first_offsets
-from ..consuming.grouping.membership import Callbacks, OnPartitions
 from ..consuming.record import ConsumerRecord
 from ..coordination import Changes
 from ..log import AsyncLog

@@ -4,12 +4,18 @@ Answers are checked before anything of them is believed. Errors that may pass ar
 the deadline of a call, but for heartbeats, which the member repeats by itself.
 """
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ....errors import InvalidRequest, QuorumlogError, UnknownTopicId
+from ....errors import (
+    InvalidRequest,
+    QuorumlogError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ....proto import groups_pb2
 from ....runtime.error_detail import decode_error
 from ....services import GROUPS_COMMIT_OFFSETS, GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
@@ -21,6 +27,8 @@ from .member import Beat
 HEARTBEAT_MS = 10_000  # for one heartbeat, at whichever broker answers
 CLIENT_ID = "quorumlog"
 GONE_ATTEMPTS = 4  # to commit an offset in a topic whose id the coordinator does not know
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +202,18 @@ async def fetch(
     if asked == []:
         return {}
     return await connection.repeat(attempt, deadline_ms=deadline_ms)
+
+
+async def tell_absent(connection: Connection, group: str, topics: Iterable[str]) -> None:
+    """Log which topics do not exist: they are read as soon as they do, so that no call fails of a
+    mistaken name."""
+    for topic in topics:
+        try:
+            await connection.layout(topic)
+        except UnknownTopicOrPartition:
+            _log.warning("group.topic_absent group=%s topic=%s", group, topic)
+        except QuorumlogError:
+            return  # what it is, heartbeats meet too
 
 
 def to_commit(offsets: Mapping[Place, "int | CommittedOffset"]) -> dict[Place, CommittedOffset]:

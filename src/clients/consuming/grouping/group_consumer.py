@@ -5,6 +5,7 @@ more, so that nothing that it has not seen to is passed over. A record may come 
 dies, or is shut out, between its work and its commit.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -17,14 +18,20 @@ from ...offsets import Place, Position, check_position
 from ..assignment import Wanted, parse_assignment
 from ..consumer import AsyncConsumer
 from ..record import ConsumerRecord
+from .callbacks import Callbacks
 from .calls import CommittedOffset, to_commit
 from .member import Subscription, check_group
-from .membership import Callbacks, Membership, Start
+from .membership import Membership, Start
 
 if TYPE_CHECKING:
     from ..arrow_turn import ArrowTurn
 
 T = TypeVar("T")
+
+TURN_MS = 50
+"""Records that are there are handed out one by one without a wait; who works on them and waits for
+nothing either keeps the loop for so long, then heartbeats have their turn."""
+TURNS = 4  # of the loop, each time: a call takes some
 
 Offsets: TypeAlias = Mapping[Place, int | CommittedOffset]
 """Offsets to commit by (topic, partition): those of the next records to read."""
@@ -88,6 +95,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         self._parts.is_assigned = True  # by and by, by the group
         self.group = group
         self.is_in_error = False  # what the application has, it has not seen to
+        self._turned_ms = self._clock.now_ms()  # when the loop has last turned for others
         self.membership = Membership(
             connection,
             scope,
@@ -133,12 +141,16 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     async def next(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
         """Return the next record; None after `timeout_ms`."""
+        if self._clock.now_ms() - self._turned_ms >= TURN_MS:
+            await self._turn()
         record = await super().next(timeout_ms=timeout_ms)
         self.membership.handed.out(() if record is None else (record,))
         return record
 
     async def __anext__(self) -> ConsumerRecord:
         """Wait for the next record as long as it takes."""
+        if self._clock.now_ms() - self._turned_ms >= TURN_MS:
+            await self._turn()
         reader = self._current
         if reader is not None and reader.records and not reader.is_paused:
             self._records += 1
@@ -149,6 +161,11 @@ class AsyncGroupConsumer(AsyncConsumer):
         if found is None:
             raise StopAsyncIteration
         return found
+
+    async def _turn(self) -> None:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        self._turned_ms = self._clock.now_ms()
 
     async def _wait(self, ready: Callable[[], T | None], timeout_ms: int | None) -> T | None:
         if self._is_reading:
@@ -218,7 +235,9 @@ class AsyncGroupConsumer(AsyncConsumer):
         self.membership.commit_soon(self._to_commit(offsets), on_done)
 
     def _to_commit(self, offsets: Offsets | None) -> dict[Place, CommittedOffset]:
-        return to_commit(self.membership.handed_positions() if offsets is None else offsets)
+        if offsets is None:
+            return self.membership.handed_positions()
+        return self.membership.in_topics(to_commit(offsets))
 
     async def committed(
         self, partitions: Iterable[Place] | None = None, *, timeout_ms: int | None = None

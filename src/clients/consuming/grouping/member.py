@@ -120,6 +120,11 @@ class GroupMember:
         self._unreleased_ms = FOREVER_MS  # since when another member has the static name
         self._polled_ms = now_ms
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What it wants by name."""
+        return self._subscription.topics
+
     # --- heartbeats --------------------------------------------------------------------------
 
     def beat(self, now_ms: int) -> Beat | None:

@@ -8,14 +8,13 @@ member that has lost its partitions drops them at once, and commits nothing.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
-from inspect import isawaitable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from ....errors import (
     FencedMemberEpoch,
-    InvalidRequest,
     NoCommittedOffset,
     QuorumlogError,
     StaleMemberEpoch,
@@ -32,6 +31,7 @@ from ..assigned_partitions import AssignedPartitions
 from ..fetcher import Fetcher
 from ..partition_reader import PartitionReader
 from . import calls
+from .callbacks import Callbacks, OnPartitions, call
 from .calls import Caller, CommittedOffset, Joining
 from .handed import Handed
 from .member import Act, Beat, GroupMember, Phase, Step, Subscription
@@ -43,19 +43,7 @@ MEMBER_ID_SIZE: Final = 16
 Start: TypeAlias = Position | Literal["none"]
 """Where to begin where the group has stored nothing; "none": the application is told."""
 
-OnPartitions: TypeAlias = Callable[[list[Place]], Awaitable[None] | None]
-"""Is told of partitions that come or go."""
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Callbacks:
-    """What the application wants to be told."""
-
-    on_assigned: OnPartitions | None = None
-    on_revoked: OnPartitions | None = None
-    on_lost: OnPartitions | None = None  # None: as `on_revoked`
 
 
 class Membership:
@@ -110,6 +98,7 @@ class Membership:
         self._fresh: dict[Place, None] = {}  # taken since the application was last given records
         self._error: BaseException | None = None  # of a callback, or of a step; not told yet
         self._is_closing = False
+        self._is_telling = False  # a callback runs
         self._commits: dict[asyncio.Task[None], None] = {}  # that nobody waits for
         self._heart: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,7 +109,13 @@ class Membership:
         """Join; does nothing when it has begun."""
         if self._heart is None and not self._is_closing:
             self._heart = self._scope.spawn(self._beat_on(), name="heartbeats")
-            self._tasks = [self._scope.spawn(self._step_on(), name="rebalances")]
+            self._tasks = [
+                self._scope.spawn(self._step_on(), name="rebalances"),
+                self._scope.spawn(
+                    calls.tell_absent(self._connection, self.joining.group, self.member.topics),
+                    name="absent topics",
+                ),
+            ]
             if self._config.auto_commit:
                 self._tasks.append(self._scope.spawn(self._commit_on(), name="commits"))
 
@@ -160,18 +155,27 @@ class Membership:
 
     async def joined(self) -> None:
         """Wait until the member has what the coordinator gives it; raises what prevents it, after
-        `call_timeout_ms` at the latest."""
+        `call_timeout_ms` at the latest, without what callbacks take."""
         self.came_back()
+        wait_ms = self._connection.config.call_timeout_ms
+        deadline_ms = self._clock.now_ms() + wait_ms
         try:
-            async with asyncio.timeout(self._connection.config.call_timeout_ms / 1000):
-                while not self.member.is_settled:
-                    self.raise_error()
-                    self._check_open()
+            while not self.member.is_settled:
+                self.raise_error()
+                self._check_open()
+                left_ms = deadline_ms - self._clock.now_ms()
+                if self._is_telling:
                     await self._changes.wait()
-        except TimeoutError:
-            raise self.member.failure or TimedOut(
-                f"the coordinator of group {self.joining.group} did not let the consumer in in time"
-            ) from None
+                    deadline_ms = self._clock.now_ms() + wait_ms
+                elif left_ms > 0:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(left_ms / 1000):
+                            await self._changes.wait()
+                else:
+                    raise self.member.failure or TimedOut(
+                        f"the coordinator of group {self.joining.group} did not let the consumer in"
+                        " in time"
+                    )
         finally:
             self.went()
 
@@ -245,8 +249,8 @@ class Membership:
     async def _step_on(self) -> None:
         """Give back and take partitions as the member says."""
         while True:
-            step = self.member.step()
-            if step is None or self._is_closing:
+            step = None if self._is_closing else self.member.step()
+            if step is None:
                 await self._changes.wait()
                 continue
             match step.act:
@@ -366,24 +370,14 @@ class Membership:
         return None
 
     async def _tell(self, callback: OnPartitions | None, places: Collection[Place]) -> None:
-        """Call the application; what it raises is raised by the next poll."""
-        if callback is None:
-            return
+        """Call the application; what it raises is raised by the next poll, or by `close`."""
+        self._is_telling = True
         try:
-            outcome = callback(list(places))
-            if isawaitable(outcome):
-                await outcome
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            failure = InvalidRequest(
-                "a callback awaited what was cancelled: catch asyncio.CancelledError in it"
-            )
-            failure.__cause__ = error
-            self._tell_error(failure)
-        except Exception as error:  # the application's own: only it knows what it means
-            _log.exception("group.callback_failed group=%s", self.joining.group)
+            error = await call(callback, places)
+        finally:
+            self._is_telling = False
+        if error is not None:
+            _log.error("group.callback_failed group=%s", self.joining.group, exc_info=error)
             self._tell_error(error)
 
     def _tell_error(self, error: BaseException) -> None:
@@ -425,6 +419,14 @@ class Membership:
                 offset = min(reader.position, at_most.get(place, reader.position))
                 found[place] = CommittedOffset(offset, topic_id=reader.topic_id or b"")
         return found
+
+    def in_topics(self, offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:
+        """Return offsets in the topics that their partitions are read in."""
+        ids = {place: reader.topic_id for place, reader in self._fetcher.readers.items()}
+        return {
+            place: replace(each, topic_id=each.topic_id or ids.get(place) or b"")
+            for place, each in offsets.items()
+        }
 
     async def _commit_quietly(self, positions: Mapping[Place, CommittedOffset]) -> None:
         """Commit what is news; a failure costs that records are read again, and is logged."""

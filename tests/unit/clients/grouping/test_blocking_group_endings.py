@@ -1,5 +1,8 @@
-"""Blocking consumers of groups that end: by callbacks that raise, by another thread."""
+"""Blocking consumers of groups that end: by callbacks that raise, by another thread, by an error
+behind a table; and one whose loop is kept busy."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +15,36 @@ from quorumlog.errors import Stopping
 from quorumlog.testing import Broker
 
 Place = tuple[str, int]
+
+BUSY = """
+import asyncio, sys, time
+import quorumlog
+
+async def main():
+    turns = 0
+
+    async def turn():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with (
+        quorumlog.aio.connect(sys.argv[1]) as log,
+        log.consumer(sys.argv[2], group="g-busy") as consumer,
+    ):
+        turning = asyncio.create_task(turn())
+        seen = []
+        async for _ in consumer:
+            time.sleep(0.02)  # work that waits for nothing
+            seen.append(turns)
+            if len(seen) == 30:
+                break
+        turning.cancel()
+    print(len(set(seen)))
+
+asyncio.run(main())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +113,39 @@ def test_a_callback_runs_once_though_two_threads_wait(log: Log, topic: str) -> N
     reader = threading.Thread(target=work)
     reader.start()
     assert is_read.wait(10)
-    time.sleep(0.05)  # it waits for more by now; if not, there is one thread only
+    while not consumer._consumer._is_reading:
+        time.sleep(0.001)
     consumer.close()
     reader.join(10)
     assert not reader.is_alive()
     assert len(calls) == 1
+
+
+@pytest.mark.slow
+def test_a_table_that_was_being_worked_on_is_read_again(log: Log, topic: str) -> None:
+    last: list[tuple[int, int]] = []
+
+    def fail_at_the_last() -> None:
+        rows = 0
+        with log.consumer(topic, group="g-tables") as consumer:
+            while rows < 100:
+                table = consumer.poll_arrow(max_records=30, timeout_ms=5_000)
+                rows += table.num_rows
+            last.extend(
+                zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+            )
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_the_last()
+    with log.consumer(topic, group="g-tables") as consumer:
+        again = [(r.partition, r.offset) for r in consumer.records(idle_ms=500)]
+    assert last
+    assert sorted(again) == sorted(last)
+
+
+@pytest.mark.slow
+def test_the_loop_turns_between_records_that_are_there(address: str, topic: str) -> None:
+    command = [sys.executable, "-c", BUSY, address, topic]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert int(told.stdout) >= 6

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset
-from quorumlog.errors import InvalidRequest, PollTooLate
+from quorumlog.errors import InvalidRequest, PollTooLate, UnknownTopicId
 
 from .group_setting import HEARTBEAT_MS, Place, play, produce, read_all
 
@@ -118,6 +118,30 @@ def test_a_position_in_a_topic_that_was_deleted_is_not_committed_in_its_successo
     play(main)
 
 
+def test_an_offset_of_a_topic_that_was_deleted_is_refused() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g", auto_commit=False) as consumer:
+            await read_all(consumer, for_ms=1_000)
+            await log.admin.delete_topic("t")
+            await log.admin.create_topic("t", partitions=4)
+            with pytest.raises(UnknownTopicId):
+                await consumer.commit(dict.fromkeys(ALL, 5))
+            assert await consumer.committed(ALL) == dict.fromkeys(ALL)
+
+    play(main)
+
+
+def test_joining_waits_for_a_callback_that_takes_longer_than_a_call_may() -> None:
+    async def main(log: AsyncLog) -> None:
+        async def on_assigned(places: list[Place]) -> None:
+            await asyncio.sleep(70)
+
+        async with log.consumer("t", group="g", on_assigned=on_assigned) as consumer:
+            assert len((await read_all(consumer, for_ms=1_000))[0]) == 20
+
+    play(main)
+
+
 def test_what_a_callback_raises_at_the_end_is_raised_by_close_and_the_group_is_left() -> None:
     async def main(log: AsyncLog) -> None:
         def on_revoked(places: list[Place]) -> None:
@@ -153,3 +177,59 @@ def test_what_was_had_of_a_partition_before_it_was_lost_does_not_count_when_it_c
             assert {at.offset for at in stored.values() if at is not None} == {1}
 
     play(main)
+
+
+def test_closing_waits_for_nothing_though_partitions_come_back_meanwhile() -> None:
+    async def main(log: AsyncLog) -> None:
+        is_asked = asyncio.Event()
+
+        async def on_revoked(places: list[Place]) -> None:
+            if not is_asked.is_set():
+                is_asked.set()
+                await asyncio.sleep(4)
+
+        first = log.consumer("t", group="g", on_revoked=on_revoked)
+        async with first:
+            await read_all(first, for_ms=1_000)
+            async with log.consumer("t", group="g"):
+                async with asyncio.timeout(5):
+                    await is_asked.wait()
+            await asyncio.sleep(2 * HEARTBEAT_MS / 1000)  # all of it is the first one's again
+            began = asyncio.get_running_loop().time()
+            await first.close()
+            assert asyncio.get_running_loop().time() - began < 4
+
+    play(main)
+
+
+def test_the_rows_of_a_table_are_committed_once_the_next_is_asked_for() -> None:
+    async def main(log: AsyncLog) -> None:
+        async def committed() -> dict[Place, int]:
+            stored = await consumer.committed(ALL)
+            return {place: at.offset for place, at in stored.items() if at is not None}
+
+        async with log.consumer("t", group="g", auto_commit_interval_ms=100) as consumer:
+            rows = 0
+            while rows < 20:
+                table = await consumer.poll_arrow(timeout_ms=5_000)
+                rows += table.num_rows
+            await asyncio.sleep(1)
+            begins: dict[Place, int] = {}
+            for row in table.to_pylist():
+                begins.setdefault((row["topic"], row["partition"]), row["offset"])
+            assert await committed() == dict.fromkeys(ALL, 5) | begins
+            assert (await consumer.poll_arrow(timeout_ms=0)).num_rows == 0
+            await asyncio.sleep(1)
+            assert await committed() == dict.fromkeys(ALL, 5)
+
+    play(main)
+
+
+def test_a_mistaken_topic_is_told_of_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer(["t", "flihgts"], group="g") as consumer:
+            assert len((await read_all(consumer, for_ms=3_000))[0]) == 20
+
+    play(main)
+    told = [each.getMessage() for each in caplog.records if "topic_absent" in each.getMessage()]
+    assert told == ["group.topic_absent group=g topic=flihgts"]
