@@ -241,10 +241,14 @@ async def _targets(
 
 async def delete_group(connection: Connection, name: str) -> None:
     """Forget a group and its offsets."""
-    answer = await connection.call_any(
-        GROUPS_DELETE, groups_pb2.DeleteGroupsRequest(groups=[_name(name)])
-    )
-    _raise_first(answer.errors, 1)
+    request = groups_pb2.DeleteGroupsRequest(groups=[_name(name)])
+
+    async def attempt(remaining_ms: int) -> None:
+        deadline_ms = connection.runtime.clock.now_ms() + remaining_ms
+        answer = await connection.call_any(GROUPS_DELETE, request, deadline_ms=deadline_ms)
+        _raise_first(answer.errors, 1)
+
+    await connection.repeat(attempt)
 
 
 async def delete_offsets(connection: Connection, name: str, places: Iterable[Place]) -> None:
@@ -252,14 +256,17 @@ async def delete_offsets(connection: Connection, name: str, places: Iterable[Pla
     wanted = list(dict.fromkeys(places))
     if not wanted:
         raise InvalidRequest("no partition is named; nothing would be deleted")
-    answer = await connection.call_any(
-        GROUPS_DELETE_OFFSETS,
-        groups_pb2.DeleteOffsetsRequest(
-            group=_name(name),
-            partitions=[groups_pb2.GroupPartition(topic=t, partition=p) for t, p in wanted],
-        ),
+    request = groups_pb2.DeleteOffsetsRequest(
+        group=_name(name),
+        partitions=[groups_pb2.GroupPartition(topic=t, partition=p) for t, p in wanted],
     )
-    _raise_first(answer.errors, len(wanted))
+
+    async def attempt(remaining_ms: int) -> None:
+        deadline_ms = connection.runtime.clock.now_ms() + remaining_ms
+        answer = await connection.call_any(GROUPS_DELETE_OFFSETS, request, deadline_ms=deadline_ms)
+        _raise_first(answer.errors, len(wanted))
+
+    await connection.repeat(attempt)
 
 
 def _raise_first(errors: Sequence[errors_pb2.Error], asked: int) -> None:

@@ -1,0 +1,46 @@
+"""The admin's calls about groups, answered by a coordinator that is not ready yet."""
+
+from typing import Any
+
+from quorumlog import services, simulation
+from quorumlog.clients import AsyncLog
+from quorumlog.errors import CoordinatorLoading, QuorumlogError
+from quorumlog.proto import admin_pb2, errors_pb2, groups_pb2
+from quorumlog.runtime import Handler, Runtime
+from quorumlog.runtime.error_detail import encode_error
+
+
+def test_what_the_coordinator_cannot_do_yet_is_asked_for_again() -> None:
+    errors: list[QuorumlogError] = [CoordinatorLoading("it reads what is stored")] * 2
+    asked: list[str] = []
+
+    def told() -> list[errors_pb2.Error]:
+        return [encode_error(errors.pop()) if errors else errors_pb2.Error()]
+
+    async def delete(request: Any, context: object) -> Any:
+        asked.append(request.groups[0])
+        return groups_pb2.DeleteGroupsResponse(errors=told())
+
+    async def forget(request: Any, context: object) -> Any:
+        asked.append(request.group)
+        return groups_pb2.DeleteOffsetsResponse(errors=told())
+
+    async def describe(request: Any, context: object) -> Any:
+        return admin_pb2.DescribeClusterResponse(cluster_id="c")
+
+    async def main(runtime: Runtime) -> None:
+        table = [
+            Handler(services.ADMIN_DESCRIBE_CLUSTER, describe),
+            Handler(services.GROUPS_DELETE, delete),
+            Handler(services.GROUPS_DELETE_OFFSETS, forget),
+        ]
+        handlers = {handler.method.path: handler for handler in table}
+        listener = await runtime.network.serve("127.0.0.1:0", handlers)
+        async with AsyncLog.open(runtime, listener.address) as log:
+            await log.admin.delete_group("g")
+            errors.append(CoordinatorLoading("it reads what is stored"))
+            await log.admin.delete_offsets("h", [("t", 0)])
+        await listener.close(0)
+
+    simulation.run(main)
+    assert asked == ["g", "g", "g", "h", "h"]
