@@ -68,7 +68,7 @@ def consume(
     """
     from .. import settings
     from . import receiving
-    from .membership import check_group_options, read_as_member
+    from .membership import check_group_options, fill_as_member, read_as_member
     from .reading import Stretch, choose_partitions, read
     from .record_files import RecordFile
 
@@ -93,6 +93,9 @@ def consume(
         check_group_options(stretch, partition or [])
     with settings.open_log(bootstrap=bootstrap) as log:
         partitions = choose_partitions(log, topics, partition or [])
+        if group is not None and file is not None and file.is_read_when_closed:
+            fill_as_member(log, list(partitions), stretch, group, file)
+            return
         if group is None:
             records = read(log, partitions, stretch)
         else:

@@ -7,10 +7,12 @@ import typer
 
 from ..times import FromEnd
 from .reading import Stretch, places_explained, read_on
+from .receiving import fill
 
 if TYPE_CHECKING:
     from ...clients import ConsumerRecord
     from ...clients.blocking import Log
+    from .record_files import RecordFile
 
 
 def check_group_options(stretch: Stretch, partitions: Sequence[int]) -> None:
@@ -38,3 +40,26 @@ def read_as_member(
     consumer = log.consumer(topics, group=group, start=stretch.start)
     with consumer, places_explained():
         yield from read_on(consumer, stretch)
+
+
+def fill_as_member(
+    log: "Log", topics: Sequence[str], stretch: Stretch, group: str, file: "RecordFile"
+) -> None:
+    """Write what the group gives into a file of which nothing can be read before it is closed: what
+    is in it is committed then, and not before. A partition that goes to another member meanwhile is
+    read again by that one."""
+    assert not isinstance(stretch.start, FromEnd), "checked before"
+
+    def forget(places: list[tuple[str, int]]) -> None:
+        for place in places:
+            file.ends.pop(place, None)
+
+    consumer = log.consumer(
+        topics, group=group, start=stretch.start, auto_commit=False, on_revoked=forget
+    )
+    with consumer, places_explained():
+        try:
+            fill(file, read_on(consumer, stretch))
+        finally:
+            if file.is_whole and file.ends:
+                consumer.commit(file.ends)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...clients import ConsumerRecord
 
 ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
+ARROW_ENDINGS = (".parquet", ".arrow")
 GROUP_RECORDS = 65_536  # of one row group or record batch
 GROUP_BYTES = 32 << 20
 
@@ -52,7 +53,10 @@ class RecordFile:
         self.path = path
         self.count = 0
         self.is_whole = False  # closed, and every record of the count is in it
+        self.ends: dict[tuple[str, int], int] = {}  # behind the last record of each partition
         self._ending = ending
+        # Nothing of it can be read before it is closed.
+        self.is_read_when_closed = ending in ARROW_ENDINGS
         self._mode: Literal["wb", "xb"] = "wb" if overwrite else "xb"
         self._file: IO[bytes]
         self._sink: Sink
@@ -62,7 +66,7 @@ class RecordFile:
             self._file = open(self.path, self._mode)  # closed in __exit__
         except OSError as error:
             raise self._failed(error) from None
-        if self._ending in (".parquet", ".arrow"):
+        if self._ending in ARROW_ENDINGS:
             self._sink = ArrowSink(self._file, is_parquet=self._ending == ".parquet")
         else:
             self._sink = TextSink(self._file, is_csv=self._ending == ".csv")
@@ -75,6 +79,7 @@ class RecordFile:
         except OSError as error:
             raise self._failed(error) from None
         self.count += len(records)
+        self.ends |= {(each.topic, each.partition): each.offset + 1 for each in records}
 
     def __exit__(
         self,

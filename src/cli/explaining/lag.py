@@ -31,8 +31,9 @@ def lags(
     for each in group.offsets:
         place = (each.topic, each.partition)
         partition = partitions.get(place)
-        is_well = each.lag == 0 and partition is not None and partition.leader is not None
-        if is_well:
+        has_nothing = each.committed is None and each.log_end_offset == 0
+        is_read = each.lag == 0 or has_nothing
+        if is_read and partition is not None and partition.leader is not None:
             continue
         why, remedy = _why(each, earlier.get(place), group, partition, now_ms, between_ms)
         found.append(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...errors import GroupNotFound, InvalidRequest
+from ...errors import GroupNotFound, InvalidRequest, QuorumlogError
 from ..completion import topic_names
 from ..confirmation import confirmed
 from ..options import BootstrapOption, Output, OutputOption
@@ -63,7 +63,9 @@ def list_groups(
     print_table(
         ("group", "type", "state", "coordinator"),
         [(each.name, each.type, each.state, each.coordinator) for each in groups],
-        empty="There are no groups. One begins with its first consumer: "
+        empty="No group is so; without --state and --type all are listed."
+        if state or kind
+        else "There are no groups. One begins with its first consumer: "
         "quorumlog consume TOPIC --group NAME",
     )
 
@@ -179,9 +181,9 @@ def reset_offsets(
 
     with settings.open_log(bootstrap=bootstrap) as log:
         places = resetting.chosen(log, topic or [], partition or [])
-        where = resetting.target(log, name, to, shift, places, datetime.now(UTC))
-        of = None if isinstance(where, dict) else places
         try:
+            where = resetting.target(log, name, to, shift, places, datetime.now(UTC))
+            of = None if isinstance(where, dict) else places
             planned = log.admin.reset_offsets(name, where, of=of, dry_run=True)
             if not dry_run:
                 if not yes and not confirmed(
@@ -244,7 +246,11 @@ def unknown_group(log: "Log", name: str) -> GroupNotFound:
     """Return the error that says which group may have been meant."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, [each.name for each in log.admin.list_groups()], n=3)
+    try:
+        names = [each.name for each in log.admin.list_groups()]
+    except QuorumlogError:  # of a broker that does not answer just now: this one is told
+        names = []
+    near = get_close_matches(name, names, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`quorumlog groups list` shows all"
     return GroupNotFound(f"there is no group {name}: {hint}")
 

@@ -1,6 +1,7 @@
 """`quorumlog groups`, `consume --group` and `explain lag`: what they print, set and refuse."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,44 @@ def test_a_group_is_listed_described_set_back_and_deleted(address: str, group: s
         f"Group {group} is deleted.\n"
     )
     assert "there is no group" in invoke("groups", "describe", group, address=address).output
+
+
+def test_a_group_that_is_not_is_told_with_the_nearest_whatever_was_asked(
+    address: str, group: str
+) -> None:
+    for arguments in (
+        ("describe", f"{group}s"),
+        ("reset-offsets", f"{group}s", "--to", "-5"),
+        ("reset-offsets", f"{group}s", "--to", "earliest"),
+        ("delete", f"{group}s", "--yes"),
+    ):
+        result = invoke("groups", *arguments, address=address)
+        assert result.exit_code == 1
+        assert f"did you mean {group}" in result.output, arguments
+
+
+def test_records_in_a_file_of_columns_are_committed_once_it_is_closed(
+    address: str, group: str, tmp_path: Path
+) -> None:
+    succeed("groups", "reset-offsets", group, "--to", "earliest", "--yes", address=address)
+    file = str(tmp_path / "some.parquet")
+    into = ("consume", group, "--group", group, "--to-file")
+    succeed(*into, file, "--max", "4", address=address)
+    assert described(address, group)[0] == (0, 4, 6)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_records_that_could_not_be_written_into_a_file_stay_the_groups(
+    address: str, group: str, tmp_path: Path, ending: str
+) -> None:
+    succeed("groups", "reset-offsets", group, "--to", "earliest", "--yes", address=address)
+    file = tmp_path / f"full.{ending}"
+    file.symlink_to("/dev/full")
+    into = ("consume", group, "--group", group, "--overwrite", "--to-file", str(file))
+    result = invoke(*into, "--max", "4", address=address)
+    assert (result.exit_code, "No space left" in result.output) == (1, True)
+    assert described(address, group)[0] == (0, 0, 10)
 
 
 def described(address: str, group: str) -> list[tuple[int, int, int]]:

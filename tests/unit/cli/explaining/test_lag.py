@@ -1,0 +1,62 @@
+"""What is said of a group that is behind, or only looks so."""
+
+from quorumlog.cli.explaining.lag import lags
+from quorumlog.clients import Group, GroupMember, GroupOffset, Partition
+
+PARTITION = Partition(
+    partition=0,
+    leader=1,
+    leader_epoch=0,
+    partition_epoch=0,
+    replicas=(1,),
+    isr=(1,),
+    min_isr=1,
+    elr=(),
+    last_known_elr=(),
+    adding=(),
+    removing=(),
+    recovering=False,
+)
+MEMBER = GroupMember(
+    member_id="m",
+    instance_id="",
+    client_id="c",
+    host="h",
+    rack="",
+    epoch=3,
+    is_classic=False,
+    topics=("t",),
+    pattern="",
+    owned=(("t", 0),),
+    target=(("t", 0),),
+)
+
+
+def group(*, committed: int | None, end: int) -> Group:
+    offset = GroupOffset(
+        topic="t", partition=0, committed=committed, log_end_offset=end, member=MEMBER
+    )
+    return Group(
+        name="g",
+        type="consumer",
+        state="Stable",
+        coordinator=1,
+        epoch=3,
+        target_epoch=3,
+        assignor="uniform",
+        members=(MEMBER,),
+        offsets=(offset,),
+    )
+
+
+def said(committed: int | None, end: int) -> list[str]:
+    now = group(committed=committed, end=end)
+    found = lags(now, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0)
+    return [each.why for each in found]
+
+
+def test_a_partition_without_a_record_is_not_what_a_member_is_stuck_with() -> None:
+    assert said(None, 0) == []
+    assert said(5, 5) == []
+    (why,) = said(None, 1)
+    assert "has committed nothing yet" in why
