@@ -9,7 +9,8 @@ right:
 - a gap is what the source does not have; before the first one the log says durably that it may have
   gaps, so that a recovery does not take it for damage, and followers learn it from their leader;
 - no batch has a producer. Its numbers are the source cluster's, and another producer may get the
-  same ones here after a promotion: its first batches would be taken for repeats, and be lost.
+  same ones here after a promotion: its first batches would be taken for repeats, and be lost. In
+  place of the sequence stands the source's leader epoch, for mirrors to compare.
 """
 
 import asyncio

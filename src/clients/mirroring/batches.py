@@ -2,10 +2,12 @@
 
 A batch goes on as it is but for its producer: that is the source cluster's, and another one may
 have its number where the copy is. Offsets, timestamps, keys, values, headers and the codec stay.
+Where a producer's sequence would be stands the leader epoch that the batch has in the source:
+nobody reads it there but the next mirror, which tells by it whether both logs are still one.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...errors import InvalidTxnState
 from ...records import (
@@ -52,21 +54,75 @@ def prepared(batches: Buffer, from_offset: int) -> Prepared:
             )
         batch = bytes(memoryview(batches)[position : position + header.size])
         if header.base_offset < from_offset:
-            parts.append(_rest(batch, header, from_offset))
-        elif header.producer_id == NO_PRODUCER:
-            parts.append(batch)
-        else:
-            parts.append(renumber(batch, producer_id=-1, producer_epoch=-1, base_sequence=-1))
+            batch = _rest(batch, header, from_offset)
         next_offset, epoch = header.next_offset, header.leader_epoch
+        if batch:
+            parts.append(
+                renumber(
+                    batch, producer_id=NO_PRODUCER, producer_epoch=-1, base_sequence=max(-1, epoch)
+                )
+            )
         newest_ms = max(newest_ms, header.max_timestamp)
         count += header.record_count
     return Prepared(b"".join(parts), next_offset, count, epoch, newest_ms)
 
 
-def batch_of(records: list[Record], *, codec: Codec = Codec.NONE) -> bytes:
+def batch_of(records: list[Record], *, leader_epoch: int = -1, codec: Codec = Codec.NONE) -> bytes:
     """Return one batch of records at their offsets, ascending, with their gaps."""
     return encode_batch(
-        records, base_offset=records[0].offset, leader_epoch=0, codec=codec, keep_offsets=True
+        records,
+        base_offset=records[0].offset,
+        leader_epoch=leader_epoch,
+        codec=codec,
+        keep_offsets=True,
+    )
+
+
+class Parting(NamedTuple):
+    """Where a copy and its source are two logs, and how that shows."""
+
+    offset: int
+    what: str  # that the source has there, other than the copy
+
+
+def parting(mine: Buffer, theirs: Buffer) -> Parting | None:
+    """Return where batches of a copy and of its source show that the logs have parted, None: they
+    do not. How records are put into batches does not count.
+
+    Not two records alone may differ: an offset that was written in another leader epoch was written
+    anew, and epochs never fall from offset to offset, so that batches side by side tell, too.
+    """
+    offset = first_difference(mine, theirs)
+    if offset is not None:
+        return Parting(offset, "another record")
+    copied = [
+        (header.base_offset, header.next_offset, header.base_sequence)
+        for _, header in iterate_batches(mine)
+        if header.producer_id == NO_PRODUCER and header.base_sequence >= 0
+    ]
+    for _, header in iterate_batches(theirs):
+        if header.leader_epoch < 0:
+            continue  # of a cluster that had none then
+        for base, behind, epoch in copied:
+            if header.next_offset <= base:
+                is_other = header.leader_epoch > epoch
+            elif header.base_offset >= behind:
+                is_other = header.leader_epoch < epoch
+            else:
+                is_other = header.leader_epoch != epoch
+            if is_other:
+                what = f"a batch of another leader epoch ({header.leader_epoch}, not {epoch})"
+                return Parting(header.base_offset, what)
+    return None
+
+
+def meet(mine: Buffer, theirs: Buffer) -> bool:
+    """Whether there are batches of both that have an offset in common."""
+    copied = [(header.base_offset, header.next_offset) for _, header in iterate_batches(mine)]
+    return any(
+        header.base_offset < behind and base < header.next_offset
+        for _, header in iterate_batches(theirs)
+        for base, behind in copied
     )
 
 

@@ -70,7 +70,9 @@ class Course:
         """Offsets that the source has committed and the copy has not, -1: not known."""
         if self.source_end < 0:
             return -1
-        return max(0, self.source_end - max(self.copied_to, self.source_start))
+        # What was asked for and brought nothing to send is not missing.
+        reached = self.asked_to if self.sent_to == self.copied_to else self.copied_to
+        return max(0, self.source_end - max(reached, self.source_start))
 
     @property
     def is_caught_up(self) -> bool:
@@ -163,10 +165,10 @@ class Course:
             is_diverged=True,
         )
 
-    def differs_at(self, offset: int) -> None:
-        """Both logs have a record at an offset, and it is not the same."""
+    def differs_at(self, offset: int, what: str = "another record") -> None:
+        """The logs are two at an offset, as `what` the source has there shows."""
         self.stop(
-            f"the source has another record at offset {offset} than the copy: it lost records that"
+            f"the source has {what} at offset {offset} than the copy: it lost records that"
             " were committed and copied, and wrote others",
             is_diverged=True,
         )

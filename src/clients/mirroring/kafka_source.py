@@ -177,7 +177,7 @@ class KafkaSource:
         if message is None:
             raise TimedOut("Kafka has not answered in time", topic=want.place[0])
         if message.error() is None:
-            records = batch_of([_record(message)])
+            records = _batches([message])
         elif message.error().code() == self._kafka.KafkaError._PARTITION_EOF:
             records = b""  # the last offsets are markers
         else:
@@ -257,8 +257,8 @@ class KafkaSource:
         place = want.place
         if place in errors:  # it has no position, so all are assigned anew
             return Piece(place=place, error=errors[place])
-        records = [_record(each) for each in messages if each.offset() >= want.offset]
-        next_offset = records[-1].offset + 1 if records else want.offset
+        messages = [each for each in messages if each.offset() >= want.offset]
+        next_offset = messages[-1].offset() + 1 if messages else want.offset
         _, high = self._reader.get_watermark_offsets(
             self._kafka.TopicPartition(*place), cached=True
         )
@@ -270,7 +270,7 @@ class KafkaSource:
         if behind == next_offset and high <= ended:
             end = next_offset  # only markers follow, of which no copy has anything
         start = self._starts.get(place, -1)
-        return Piece(place=place, records=_batches(records), start=start, end=end)
+        return Piece(place=place, records=_batches(messages), start=start, end=end)
 
     def _failure(self, error: Any) -> QuorumlogError:
         """Return what an error of librdkafka is here."""
@@ -297,16 +297,21 @@ def _record(message: Any) -> Record:
     )
 
 
-def _batches(records: list[Record]) -> bytes:
+def _batches(messages: list[Any]) -> bytes:
+    """Return messages as batches, each of one leader epoch, as those of any log."""
     parts: list[bytes] = []
     batch: list[Record] = []
-    size = 0
-    for record in records:
-        size += len(record.key or b"") + len(record.value or b"") + 32
-        batch.append(record)
-        if size >= BATCH_BYTES:
-            parts.append(batch_of(batch))
+    size, epoch = 0, -1
+    for message in messages:
+        told = message.leader_epoch()
+        its_epoch = -1 if told is None else told
+        if batch and (size >= BATCH_BYTES or its_epoch != epoch):
+            parts.append(batch_of(batch, leader_epoch=epoch))
             batch, size = [], 0
+        record = _record(message)
+        batch.append(record)
+        size += len(record.key or b"") + len(record.value or b"") + 32
+        epoch = its_epoch
     if batch:
-        parts.append(batch_of(batch))
+        parts.append(batch_of(batch, leader_epoch=epoch))
     return b"".join(parts)

@@ -22,7 +22,7 @@ from ...errors import (
 from ...runtime import Runtime, Scope
 from ..administration.descriptions import Topic
 from ..offsets import Place
-from .batches import Prepared, first_difference, prepared
+from .batches import Parting, Prepared, meet, parting, prepared
 from .course import Course, State
 from .group_offsets import Copying
 from .source import Piece, Source, SourceTopic, Want, source_name
@@ -31,6 +31,7 @@ from .target import SOURCE, Chunk, Copied, Target
 WAIT_MS: Final = 500  # of a read for records
 TURN_MS: Final = 200  # between two looks at what is to be done, where nothing happens
 LOOKS_MAX: Final = 16  # partitions looked at at once
+STEP_BACK: Final = 8  # times farther, where a look finds that compaction has left nothing
 
 
 CopyGroups: TypeAlias = Callable[[Mapping[Place, int]], Awaitable[Copying]]
@@ -133,6 +134,7 @@ class Mirror:
         """Copy until `stop`, or with `once` until every copy has had all that its source has."""
         async with self._runtime.tasks.scope("mirror") as scope:
             scope.spawn(self._follow_topics(), name="mirror topics")
+            scope.spawn(self._follow_all_groups(), name="mirror groups")
             while not self._is_stopping and not (once and self._is_done()):
                 self._wake.clear()
                 self._begin(scope)
@@ -163,7 +165,6 @@ class Mirror:
             try:
                 await self._look_at_topics()
                 await self._follow_starts()
-                await self._follow_groups()
             except QuorumlogError as error:
                 self._problem("", f"the topics cannot be looked at now: {error}")
             else:
@@ -259,6 +260,12 @@ class Mirror:
             for partition, start in by_partition.items():
                 self._courses[topic, partition].copy_start = start
 
+    async def _follow_all_groups(self) -> None:
+        """Beside the topics: groups are many, and a coordinator that is gone takes its time."""
+        while True:
+            await self._follow_groups()
+            await asyncio.sleep(self._refresh_ms / 1000)
+
     async def _follow_groups(self) -> None:
         """Let groups be as far in the target as they are in the source."""
         if self._copy_groups is None:
@@ -268,6 +275,8 @@ class Mirror:
             for course in self._courses.values()
             if course.state is State.COPYING
         }
+        if not copied_to:
+            return
         try:
             done = await self._copy_groups(copied_to)
         except QuorumlogError as error:
@@ -340,16 +349,11 @@ class Mirror:
         if end < copy.end:
             course.ends_before(end, copy.end, self._now_ms)
         elif copy.end > max(copy.start, start):
-            last = copy.end - 1
-            wants = [Want(place, last, epoch, 1, course.source)]
-            (theirs,) = await self._source.fetch(address, wants, max_wait_ms=0)
-            mine = await self._target.read(place, last)
-            for piece in (theirs, mine):
-                if piece.error is not None:
-                    raise piece.error
-            offset = first_difference(mine.records, theirs.records)
-            if offset is not None:
-                course.differs_at(offset)
+            found = await self._parting(
+                course, address, epoch, first=max(copy.start, start), last=copy.end - 1
+            )
+            if found is not None:
+                course.differs_at(found.offset, found.what)
         if course.state is State.STOPPED:
             self._say(f"{course.topic}-{course.partition} is mirrored no more: {course.reason}")
         elif course.is_looking:
@@ -360,6 +364,26 @@ class Mirror:
                 address=address,
                 epoch=epoch,
             )
+
+    async def _parting(
+        self, course: Course, address: str, epoch: int, *, first: int, last: int
+    ) -> Parting | None:
+        """Return where the copy's last batch and its source's are not one. Where compaction has
+        taken that of the source, look further back for one that both have."""
+        newest, distance = b"", 0
+        while True:
+            offset = max(first, last - distance)
+            wants = [Want(course.place, offset, epoch, 1, course.source)]
+            (theirs,) = await self._source.fetch(address, wants, max_wait_ms=0)
+            mine = await self._target.read(course.place, offset)
+            for piece in (theirs, mine):
+                if piece.error is not None:
+                    raise piece.error
+            newest = newest or mine.records
+            found = parting(mine.records, theirs.records) or parting(newest, theirs.records)
+            if found is not None or offset == first or meet(mine.records, theirs.records):
+                return found
+            distance = distance * STEP_BACK or 1
 
     async def _copy_of(self, course: Course) -> Copied:
         address = await self._target.leader(course.place)

@@ -28,6 +28,16 @@ def test_lag_is_unknown_then_counted_in_offsets_and_seconds() -> None:
     assert (value(one, "lag_records"), value(one, "copied_bytes_total")) == (0, 70)
 
 
+def test_what_brought_nothing_to_send_is_not_missing() -> None:
+    one = course()
+    one.answered(source_start=0, source_end=9, now_ms=1_000)
+    one.asked_to = 9
+    assert (one.lag, one.is_caught_up) == (0, True)
+    one.sent(12)
+    one.answered(source_start=0, source_end=12, now_ms=1_000)
+    assert one.lag == 7, "it is under way, and not there"
+
+
 def test_a_large_lag_is_told_to_the_last_offset() -> None:
     one = course()
     one.answered(source_start=0, source_end=12_345_678_906, now_ms=1_000)

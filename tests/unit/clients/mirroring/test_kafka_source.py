@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.clients.mirroring.source import Piece, Want
 from quorumlog.errors import Lost
-from quorumlog.records import decode_all
+from quorumlog.records import decode_all, iterate_batches
 
 kafka: Any = pytest.importorskip("confluent_kafka")
 
@@ -26,10 +26,12 @@ class Message:
         *,
         place: tuple[str | None, int] = T,
         error: int | None = None,
+        epoch: int | None = 3,
     ) -> None:
         self._offset = offset
         self._value = value
         self._place = place
+        self._epoch = epoch
         self._error = None if error is None else kafka.KafkaError(error)
 
     def topic(self) -> str | None:
@@ -40,6 +42,9 @@ class Message:
 
     def offset(self) -> int:
         return self._offset
+
+    def leader_epoch(self) -> int | None:
+        return self._epoch
 
     def error(self) -> Any:
         return self._error
@@ -150,6 +155,14 @@ def test_a_start_that_librdkafka_has_not_cached_is_asked_for(
 ) -> None:
     reader.marks, reader.start = (-1001, 9), 5
     assert read(source, 9).start == 5
+
+
+def test_a_batch_has_records_of_one_leader_epoch(source: KafkaSource, reader: Reader) -> None:
+    epochs = (None, 3, 3, 5)
+    reader.coming = [[Message(offset, epoch=epoch) for offset, epoch in enumerate(epochs)]]
+    piece = read(source, 0)
+    found = [(head.base_offset, head.leader_epoch) for _, head in iterate_batches(piece.records)]
+    assert found == [(0, -1), (1, 3), (3, 5)]
 
 
 def test_a_read_takes_no_more_than_one_answer_holds(source: KafkaSource, reader: Reader) -> None:
