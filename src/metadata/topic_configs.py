@@ -12,13 +12,14 @@ from typing import Final
 
 from ..errors import InvalidConfig
 from ..settings.quantities import parse_quantity
+from ..settings.query_groups import HOLD_GROUPS_MAX, RETENTION_HOLDS, holds_text, parse_holds
 from ..settings.rows import nearest
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
 BATCH_BYTES_MAX: Final = 64 << 20  # a larger one would be stored, and no answer could carry it
 TEXT_MAX: Final = 249
-"""Characters of a config's name or value: what is longer is refused unread."""
+"""Characters of a config's name, and of most values: what is longer is refused unread."""
 
 MIRROR_SOURCE: Final = "mirror.source"
 """Of a mirror topic: what it is a copy of."""
@@ -52,6 +53,7 @@ class TopicConfig:
     # Every config may change while the topic is in use; from when on a running log obeys.
     changes: str = "at once"
     field_name: str | None = ""  # what the field calls it; "": the same; None: it has none
+    length_max: int = TEXT_MAX  # characters of a value: what is longer is refused unread
 
     @property
     def interval(self) -> str:
@@ -60,8 +62,8 @@ class TopicConfig:
 
     @property
     def is_list(self) -> bool:
-        """Whether a value may be several of the choices."""
-        return any("," in choice for choice in self.choices)
+        """Whether a value is a list by commas."""
+        return self.name == RETENTION_HOLDS or any("," in choice for choice in self.choices)
 
     @property
     def takes(self) -> str:
@@ -263,6 +265,18 @@ _ROWS: Final = (
         unit="bytes",
         low=-1,
     ),
+    TopicConfig(
+        name=RETENTION_HOLDS,
+        type=ConfigType.TEXT,
+        default="",
+        doc="Groups whose unread records are kept though retention would take them, each until a"
+        " time, seven days ahead at most, and while the partition has no more than so many bytes."
+        " Streaming queries with retentionHold=true write it; records that are deleted, or that"
+        " compaction takes, are not kept.",
+        unit=f"GROUP@END/BYTES, END in ms since 1970, by commas, of up to {HOLD_GROUPS_MAX} groups",
+        field_name=None,
+        length_max=2 * HOLD_GROUPS_MAX * 160,
+    ),
     _whole(
         "retention.ms",
         7 * 24 * 3600 * 1000,
@@ -317,7 +331,7 @@ def check_config(name: str, value: str) -> str:
 def check_row(row: TopicConfig, value: str) -> str:
     """Return a value of a row in canonical form; raises InvalidConfig as `check_config`."""
     name = row.name
-    if len(value) > TEXT_MAX:
+    if len(value) > row.length_max:
         raise InvalidConfig(f"{name} has {len(value)} characters; give {row.takes}")
     text = value.strip()
     match row.type:
@@ -335,9 +349,7 @@ def check_row(row: TopicConfig, value: str) -> str:
                 raise InvalidConfig(f"{name} is {text!r}; give {row.takes}")
             return text.lower()
         case ConfigType.TEXT:
-            if not _SOURCE.match(text):
-                raise InvalidConfig(f"{name} is {text!r}; give {row.takes}")
-            return text
+            return _check_text(row, text)
 
 
 def known_config(name: str) -> TopicConfig:
@@ -420,7 +432,7 @@ def changed_list(row: TopicConfig, value: str, parts: Iterable[str], *, is_remov
     row that takes no list. What comes of it may be a value that the row does not take."""
     if not row.is_list:
         raise InvalidConfig(f"{row.name} is no list; set it to what it shall be, {row.takes}")
-    present = value.split(",")
+    present = [part for part in value.split(",") if part]
     if is_removal:
         return ",".join(part for part in present if part not in set(parts))
     return ",".join(dict.fromkeys([*present, *parts]))
@@ -430,6 +442,17 @@ def _ordered(text: str, choices: tuple[str, ...]) -> str:
     """Return a choice made of several, such as "delete, compact", as the table writes it."""
     parts = {part.strip() for part in text.split(",")}
     return next((choice for choice in choices if parts == set(choice.split(","))), text)
+
+
+def _check_text(row: TopicConfig, text: str) -> str:
+    if row.name == RETENTION_HOLDS:
+        try:
+            return holds_text(parse_holds(text))
+        except ValueError as error:
+            raise InvalidConfig(f"{row.name}: {error}; give {row.takes}") from None
+    if not _SOURCE.match(text):
+        raise InvalidConfig(f"{row.name} is {text!r}; give {row.takes}")
+    return text
 
 
 def _check_fraction(row: TopicConfig, text: str) -> str:

@@ -12,6 +12,7 @@ beside `files`; the only one of `fcntl` and `msvcrt`.
 | flock | msvcrt.locking of the file's first byte |
 | sendfile | None: the caller reads and sends |
 | boot_id of /proc | a value per process: each start counts as a boot, the safe guess |
+| names of threads in /proc | none are known: nobody waits for those that are not Python's |
 
 Tested on Linux, the stand-ins too, by taking away what other systems lack.
 """
@@ -40,6 +41,8 @@ EXIT_SOFTWARE: Final = 70
 """Exit status "internal software error" of sysexits, which Windows does not name."""
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_THREADS: Final = "/proc/self/task"
+_LISTINGS: Final = 100
 _PROCESS_ID: Final = os.urandom(16).hex()  # stands in for a boot id
 
 # --- bytes at a position -------------------------------------------------------------------------
@@ -248,6 +251,33 @@ def boot_id() -> str:
         return os.read(descriptor, 64).decode("ascii").strip()
     finally:
         os.close(descriptor)
+
+
+def threads() -> list[tuple[str, bool]]:
+    """Return of each thread of this process, those that Python did not start among them, its name
+    (15 bytes of it at most) and whether it sleeps. Empty where the system does not tell.
+
+    While a thread ends the kernel's list may leave out others: it is asked again until it is as
+    long as the kernel counts, `_LISTINGS` times at most."""
+    found: list[tuple[str, bool]] = []
+    try:
+        for _ in range(_LISTINGS):
+            found = [_thread(number) for number in os.listdir(_THREADS)]
+            if len(found) == os.stat(_THREADS).st_nlink - 2:  # a folder for each thread
+                break
+    except OSError:  # no such folder, or a sandbox that does not show it
+        return []
+    return [thread for thread in found if thread[0]]
+
+
+def _thread(number: str) -> tuple[str, bool]:
+    try:
+        with open(f"{_THREADS}/{number}/stat", "rb") as file:
+            text = file.read().decode("utf-8", "replace")
+    except OSError:  # it has ended since
+        return "", True
+    name, _, rest = text.partition("(")[2].rpartition(") ")  # a name may have brackets of its own
+    return name, rest.startswith("S")
 
 
 def environment(name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from ..errors import InvalidConfig
 from ..records.compression import Codec
 from ..records.validate import ValidationMode
+from ..settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -77,6 +78,7 @@ class LogConfig:
     max_compaction_lag_ms: int = 2**63 - 1  # max.compaction.lag.ms: older dirt is cleaned anyway
     file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: files stay `.deleted` so long
     mirror_source: str = ""  # mirror.source: of which log this is a copy; empty: of none
+    holds: tuple[Hold, ...] = ()  # retention.holds: who has not read what retention would take
 
     def __post_init__(self) -> None:
         require("segment.bytes", self.segment_bytes, 61, SEGMENT_BYTES_MAX)
@@ -148,6 +150,7 @@ class LogConfig:
                 configs, "max.compaction.lag.ms", default.max_compaction_lag_ms
             ),
             mirror_source=configs.get("mirror.source", ""),
+            holds=holds_of(configs.get(RETENTION_HOLDS, "")),
             file_delete_delay_ms=whole(
                 configs, "file.delete.delay.ms", default.file_delete_delay_ms
             ),
@@ -273,6 +276,14 @@ def choice(kind: type[Choice], key: str, text: str) -> Choice:
     except ValueError:
         names = ", ".join(member.value for member in kind)
         raise InvalidConfig(f"{key} must be one of {names}, not {text!r}") from None
+
+
+def holds_of(text: str) -> tuple[Hold, ...]:
+    """Return the holds of a topic's retention.holds, or raise InvalidConfig."""
+    try:
+        return parse_holds(text)
+    except ValueError as error:
+        raise InvalidConfig(f"{RETENTION_HOLDS}: {error}") from None
 
 
 def require(key: str, value: int, least: int, most: int) -> None:

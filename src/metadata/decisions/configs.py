@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ...errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from ...ids import NodeId
 from ...proto import metadata_records_pb2 as pb
+from ...settings.query_groups import RETENTION_HOLDS
 from ..cluster_configs import check_cluster_changes, known_cluster_config
 from ..commands import (
     AlterClusterConfigs,
@@ -31,10 +32,9 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> AnyDecision:
     if topic is None:
         raise UnknownTopicOrPartition("there is no such topic", topic=command.topic)
     wanted = _wanted(command, topic.configs, known_config)
-    if command.replace:  # who lists what it knows of must not promote a mirror by what it does not
-        wanted = [
-            each for each in wanted if each[0] != MIRROR_SOURCE or MIRROR_SOURCE in _named(command)
-        ]
+    if command.replace:  # who lists what it knows of must not take away what it does not
+        left_alone = {MIRROR_SOURCE, RETENTION_HOLDS} - _named(command)
+        wanted = [each for each in wanted if each[0] not in left_alone]
     changes = check_changes(wanted, topic.configs, replication_factor=topic.replication_factor)
     _check_source(topic, changes)
     records = tuple(

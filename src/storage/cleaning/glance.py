@@ -104,6 +104,8 @@ def _segments(files: "Files", folder: str, since_ms: int) -> list[Aged]:
     if not files.exists(folder):
         return []
     bases = [base for name in files.names(folder) if (base := segment_base(name)) is not None]
+    if not bases:
+        return []  # a crash has come before its first segment
     sizes = [files.size(join(folder, segment_file(base, LOG_SUFFIX))) for base in bases]
     ends = [*bases[1:], EVERY_OFFSET]
     return [

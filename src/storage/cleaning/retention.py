@@ -10,12 +10,15 @@ Whole segments, oldest first, up to the first that must stay, so that a log neve
   nobody keeps them without a word;
 - by size, while what would stay has `retention_bytes` or more.
 
+Neither reaches what a group holds that has not read it yet, while the log with it has no more than
+the bytes that the hold is bounded by.
+
 Time and size count under `cleanup.policy` delete alone. Nothing reaches the limit offset (the last
 stable offset, below the high watermark). When even the active segment may go, it is to be rolled
 first: an idle log becomes empty. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -32,6 +35,13 @@ class Reason(StrEnum):
     DELETED = "log_start"  # its records were deleted
     AGE = "retention.ms"
     SIZE = "retention.bytes"
+
+
+class Held(NamedTuple):
+    """What a group holds of a log: everything from an offset on."""
+
+    offset: int  # of the next record that it reads
+    bytes_max: int  # of the whole log: what makes it larger is not held
 
 
 class Aged(NamedTuple):
@@ -71,6 +81,7 @@ def removable(
     limit_offset: int,
     log_start_offset: int,
     most: int | None = None,
+    held: Sequence[Held] = (),
 ) -> Verdict:
     """Decide. `segments` are the log's, ascending, and are taken as far as they go; there are
     `count` of them, the last one active, with `size_bytes` in all. `now_ms` is UTC. No more than
@@ -87,6 +98,8 @@ def removable(
             return Verdict(reasons=tuple(reasons))
         if segment.end_offset <= log_start_offset:
             reasons.append(Reason.DELETED)
+        elif any(segment.end_offset > hold.offset and left <= hold.bytes_max for hold in held):
+            return Verdict(reasons=tuple(reasons))
         elif by_size and left - segment.size >= config.retention_bytes:
             reasons.append(Reason.SIZE)
         elif not by_age:

@@ -26,7 +26,7 @@ from ...runtime.ports import Runtime, Scope
 from ..cleaning.dirt import Dirt, dirt_of
 from ..cleaning.glance import Glance, glance, read_times
 from ..cleaning.removal import REMOVED_AT_ONCE, Removal, perform_removal, unlink
-from ..cleaning.retention import Aged, Verdict, removable
+from ..cleaning.retention import Aged, Held, Verdict, removable
 from ..cleaning.throttle import Throttle
 from ..config import DirectoryConfig, LogConfig
 from ..disk.layout import LOG_SUFFIX, join, segment_file
@@ -86,6 +86,8 @@ class Housekeeping:
     ) -> None:
         # Set by who knows of them. What it returns may be taken in pieces, with changes between.
         self.closed_logs: Callable[[], Iterable[ClosedLog]] = tuple
+        # Likewise: how far a group has read a log; None: nobody knows. Raises QuorumlogError.
+        self.committed: Callable[[str, str], Awaitable[int | None]] = _unknown
         self._path = path
         self._runtime = runtime
         self._config = config
@@ -278,7 +280,9 @@ class Housekeeping:
             )
 
     async def _verdict(self, log: Log) -> Verdict:
-        """Decide what may go, with the timestamps that it takes."""
+        """Decide what may go, with the timestamps that it takes, and with how far the groups have
+        read that hold some of it."""
+        config, held = log.config, None
         while True:
             verdict = removable(
                 log.aged_segments(),
@@ -289,10 +293,31 @@ class Housekeeping:
                 limit_offset=_limit(log),
                 log_start_offset=log.log_start_offset,
                 most=REMOVED_AT_ONCE,
+                held=held or (),
             )
-            if verdict.unknown is None:
+            if verdict.unknown is not None:
+                await self._learn_times(log, log.aged_segment(verdict.unknown))
+            elif verdict.count and log.config.holds and (held is None or config is not log.config):
+                config = log.config
+                held = await self._held(log)
+            else:
                 return verdict
-            await self._learn_times(log, log.aged_segment(verdict.unknown))
+
+    async def _held(self, log: Log) -> list[Held]:
+        """Ask how far they have read who hold some of a log now. Where nobody says it, all is held:
+        what is gone cannot be given back."""
+        now_ms, held = self._runtime.clock.wall_ms(), []
+        for hold in log.config.holds:
+            if hold.counts(now_ms):
+                offset = None
+                with suppress(QuorumlogError):
+                    offset = await self.committed(log.name, hold.group)
+                held.append(Held(offset or 0, hold.bytes_max))
+                if self._is_stopping:
+                    raise Stale
+        if log.failure is not None or log.name not in self._channels:
+            raise Stale
+        return held
 
     async def _learn_times(self, log: Log, segment: Aged) -> None:
         replacements = log.replacements
@@ -516,6 +541,10 @@ def _limit(log: Log) -> int:
 
 def _is_past(looked: _Looked, wall_ms: int) -> bool:
     return looked.due_ms is not None and looked.due_ms <= wall_ms
+
+
+async def _unknown(_log: str, _group: str) -> None:
+    """Nobody knows how far a group has read."""
 
 
 def _nothing(_: object) -> None:

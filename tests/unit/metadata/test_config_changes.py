@@ -159,3 +159,24 @@ def test_a_config_is_not_set_and_extended_at_once(topic: Cluster) -> None:
     change = ListChange(name="cleanup.policy", parts=("compact",))
     with pytest.raises(InvalidConfig, match="given twice"):
         topic.do(AlterConfigs(topic="t", changes=(("cleanup.policy", "delete"),), lists=(change,)))
+
+
+def holds(decision: Decision) -> str | None:
+    return configs_of(decision).get("retention.holds")
+
+
+def test_holds_are_a_list_to_which_each_group_adds_its_own(topic: Cluster) -> None:
+    name = "retention.holds"
+    assert holds(change_list(topic, name, "a@1/1")) == "a@1/1"
+    assert holds(change_list(topic, name, "b@2/2")) == "a@1/1,b@2/2"
+    assert holds(change_list(topic, name, "a@1/1", is_removal=True)) == "b@2/2"
+    assert holds(change_list(topic, name, "b@2/2", is_removal=True)) == ""
+    with pytest.raises(InvalidConfig, match=r"retention.holds: 'a' is no hold"):
+        change_list(topic, name, "a")
+
+
+def test_who_replaces_all_configs_does_not_end_a_hold_by_leaving_it_out(topic: Cluster) -> None:
+    alter(topic, ("retention.holds", "a@1/1"))
+    assert holds(replace(topic, ("segment.bytes", "64KiB"))) == "a@1/1"
+    assert holds(replace(topic, ("retention.holds", "b@2/2"))) == "b@2/2"
+    assert holds(alter(topic, ("retention.holds", None))) is None

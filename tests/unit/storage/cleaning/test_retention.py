@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.storage import LogConfig
-from quorumlog.storage.cleaning.retention import FUTURE_MS, Aged, Reason, Verdict, removable
+from quorumlog.storage.cleaning.retention import FUTURE_MS, Aged, Held, Reason, Verdict, removable
 
 NOW = 1_000_000
 
@@ -29,7 +29,13 @@ def segments(*sizes_and_times: tuple[int, int | None], created_ms: int = NOW) ->
 
 
 def judge(
-    found: Sequence[Aged], *, limit: int = 1_000, start: int = 0, now_ms: int = NOW, **config: Any
+    found: Sequence[Aged],
+    *,
+    limit: int = 1_000,
+    start: int = 0,
+    now_ms: int = NOW,
+    held: Any = (),
+    **config: Any,
 ) -> Verdict:
     return removable(
         found,
@@ -39,6 +45,7 @@ def judge(
         now_ms=now_ms,
         limit_offset=limit,
         log_start_offset=start,
+        held=held,
     )
 
 
@@ -170,3 +177,38 @@ def test_nothing_at_or_above_the_limit_ever_goes(
                 assert deletes
                 behind = found[found.index(segment) + 1 :]
                 assert sum(other.size for other in behind) >= size >= 0
+
+
+# --- holds -------------------------------------------------------------------------------------
+
+
+def test_what_a_group_has_not_read_stays_in_whole_segments() -> None:
+    found = segments((50, 0), (50, 0), (50, 0))
+    assert judge(found, retention_ms=100, held=[Held(10, 1_000)]).count == 1
+    assert judge(found, retention_ms=100, held=[Held(9, 1_000)]).count == 0
+    assert judge(found, retention_bytes=0, held=[Held(25, 1_000)]).count == 2
+    assert judge(found, retention_ms=100, held=[Held(30, 1_000)]).count == 3
+
+
+def test_the_group_that_is_furthest_behind_decides() -> None:
+    found = segments((50, 0), (50, 0), (50, 0))
+    assert judge(found, retention_ms=100, held=[Held(30, 1_000), Held(10, 1_000)]).count == 1
+
+
+def test_a_hold_ends_where_the_log_is_larger_than_its_bytes() -> None:
+    found = segments((50, 0), (50, 0), (50, 0))
+    assert judge(found, retention_ms=100, held=[Held(0, 149)]).count == 1
+    assert judge(found, retention_ms=100, held=[Held(0, 50)]).count == 2
+    assert judge(found, retention_ms=100, held=[Held(0, 0)]).count == 3
+    assert judge(found, retention_ms=100, held=[Held(0, 149), Held(20, 1_000)]).count == 1
+
+
+def test_what_was_deleted_is_not_held() -> None:
+    found = segments((50, 0), (50, 0), (50, 0))
+    verdict = judge(found, start=10, retention_ms=100, held=[Held(0, 1_000)])
+    assert verdict.reasons == (Reason.DELETED,)
+
+
+def test_no_timestamp_is_looked_for_in_what_is_held() -> None:
+    found = segments((50, None), (50, 0))
+    assert judge(found, retention_ms=100, held=[Held(0, 1_000)]) == Verdict()

@@ -1,0 +1,141 @@
+"""What groups hold back from retention, on the simulated runtime: as long as they have not read it,
+and no longer than their leases and bytes allow."""
+
+import asyncio
+from dataclasses import replace
+
+from quorumlog.errors import CoordinatorNotAvailable
+from quorumlog.runtime import Runtime
+from quorumlog.settings.query_groups import HOLD_MS_MAX, Hold
+from quorumlog.storage import Log, LogConfig
+from quorumlog.storage.shell import Directory
+
+from .test_housekeeping import INTERVAL_MS, SMALL, TOPIC, fill, opened, run, until
+
+OLD = replace(SMALL, retention_ms=0)
+LONG = 1 << 40
+
+
+class Reader:
+    """A group: how far it has committed, and whether its coordinator says so."""
+
+    def __init__(self) -> None:
+        self.offset: int | None = 0
+        self.is_silent = False
+        self.answers_in_s = 0.01
+        self.asked: list[tuple[str, str]] = []
+
+    async def committed(self, log: str, group: str) -> int | None:
+        self.asked.append((log, group))
+        await asyncio.sleep(self.answers_in_s)
+        if self.is_silent:
+            raise CoordinatorNotAvailable("nobody leads the partition now")
+        return self.offset
+
+
+def held(runtime: Runtime, *, bytes_max: int = LONG, for_ms: int = HOLD_MS_MAX) -> LogConfig:
+    hold = Hold("g", runtime.clock.wall_ms() + for_ms, bytes_max)
+    return replace(OLD, holds=(hold,))
+
+
+async def stays(log: Log, offset: int) -> None:
+    """Let retention look some times."""
+    await asyncio.sleep(5 * INTERVAL_MS / 1000)
+    assert log.log_start_offset == offset
+
+
+async def old_log(runtime: Runtime, directory: Directory, reader: Reader, config: LogConfig) -> Log:
+    """A log of twelve records that retention would take all of."""
+    directory.housekeeping.committed = reader.committed
+    log = await directory.open_log("t-0", config, topic_id=TOPIC)
+    await fill(runtime, directory, log, 12, age_ms=10_000)
+    return log
+
+
+def test_retention_takes_what_the_group_has_read_and_leaves_the_rest() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            reader = Reader()
+            log = await old_log(runtime, directory, reader, held(runtime))
+            await stays(log, 0)
+            third = log.segment_bases[2]
+            reader.offset = third + 1
+            await until(lambda: log.log_start_offset == third)
+            await stays(log, third)
+            reader.offset = 12
+            await until(lambda: log.log_start_offset == 12)
+            assert set(reader.asked) == {("t-0", "g")}
+
+    run(main)
+
+
+def test_what_nobody_tells_of_is_held() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            reader = Reader()
+            reader.is_silent = True
+            log = await old_log(runtime, directory, reader, held(runtime))
+            await stays(log, 0)
+            reader.is_silent, reader.offset = False, None  # nothing is committed
+            await stays(log, 0)
+            reader.offset = 12
+            await until(lambda: log.log_start_offset == 12)
+
+    run(main)
+
+
+def test_a_hold_ends_with_its_lease_and_where_it_is_taken_away() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            lease_ms = 20 * INTERVAL_MS
+            log = await old_log(runtime, directory, Reader(), held(runtime, for_ms=lease_ms))
+            await stays(log, 0)
+            await until(lambda: log.log_start_offset == 12, within_ms=2 * lease_ms)
+        async with opened(runtime) as directory:
+            log = await directory.open_log("u-0", held(runtime), topic_id=TOPIC)
+            await fill(runtime, directory, log, 6, age_ms=10_000)
+            await stays(log, 0)
+            directory.configure(log, OLD)
+            await until(lambda: log.log_start_offset == 6)
+
+    run(main)
+
+
+def test_a_hold_lets_go_of_what_makes_the_log_too_large() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            log = await old_log(runtime, directory, Reader(), held(runtime, bytes_max=500))
+            await until(lambda: log.size_bytes <= 500)
+            start = log.log_start_offset
+            assert 0 < start < 12
+            await stays(log, start)
+
+    run(main)
+
+
+def test_a_node_that_stops_asks_no_further() -> None:
+    """Coordinators that do not answer cost retention two seconds each, and a stop no more."""
+
+    async def main(runtime: Runtime) -> None:
+        reader = Reader()
+        reader.answers_in_s = 2
+        end_ms = runtime.clock.wall_ms() + HOLD_MS_MAX
+        holds = tuple(Hold(f"g{number}", end_ms, LONG) for number in range(5))
+        async with opened(runtime) as directory:
+            await old_log(runtime, directory, reader, replace(OLD, holds=holds))
+            await until(lambda: bool(reader.asked))
+        assert len(reader.asked) == 1
+
+    run(main)
+
+
+def test_nobody_is_asked_while_nothing_would_go() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with opened(runtime) as directory:
+            reader = Reader()
+            config = replace(held(runtime), retention_ms=-1)
+            log = await old_log(runtime, directory, reader, config)
+            await stays(log, 0)
+            assert reader.asked == []
+
+    run(main)
