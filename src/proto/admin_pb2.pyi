@@ -135,16 +135,18 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicListing, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class TopicListing(_message.Message):
-    __slots__ = ("name", "topic_id", "partitions", "replication_factor")
+    __slots__ = ("name", "topic_id", "partitions", "replication_factor", "is_internal")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    IS_INTERNAL_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: bytes
     partitions: int
     replication_factor: int
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ...) -> None: ...
+    is_internal: bool
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., is_internal: _Optional[bool] = ...) -> None: ...
 
 class DescribeTopicsRequest(_message.Message):
     __slots__ = ("names", "min_metadata_offset")

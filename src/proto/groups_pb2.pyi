@@ -216,7 +216,7 @@ class GroupDescription(_message.Message):
     def __init__(self, listing: _Optional[_Union[GroupListing, _Mapping[str, object]]] = ..., group_epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping[str, object]]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., target_epoch: _Optional[int] = ..., assignor: _Optional[str] = ...) -> None: ...
 
 class GroupMember(_message.Message):
-    __slots__ = ("member_id", "instance_id", "member_epoch", "host", "owned", "target", "client_id", "rack", "subscription", "is_classic")
+    __slots__ = ("member_id", "instance_id", "member_epoch", "host", "owned", "target", "client_id", "rack", "subscription", "is_classic", "silent_ms")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +227,7 @@ class GroupMember(_message.Message):
     RACK_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     IS_CLASSIC_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     instance_id: str
     member_epoch: int
@@ -237,7 +238,8 @@ class GroupMember(_message.Message):
     rack: str
     subscription: GroupSubscription
     is_classic: bool
-    def __init__(self, member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., host: _Optional[str] = ..., owned: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ..., target: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ..., client_id: _Optional[str] = ..., rack: _Optional[str] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping[str, object]]] = ..., is_classic: _Optional[bool] = ...) -> None: ...
+    silent_ms: int
+    def __init__(self, member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., host: _Optional[str] = ..., owned: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ..., target: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ..., client_id: _Optional[str] = ..., rack: _Optional[str] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping[str, object]]] = ..., is_classic: _Optional[bool] = ..., silent_ms: _Optional[int] = ...) -> None: ...
 
 class DeleteGroupsRequest(_message.Message):
     __slots__ = ("groups", "passed_on")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ..broker.groups.config import GroupConfig
+from ..broker.groups.shell.committed import CommittedOffsets
 from ..broker.groups.shell.coordinator import GroupCoordinator
 from ..broker.shell.replicas import ReplicaManager
 from ..ids import NodeId
@@ -23,16 +24,19 @@ def open_groups(
     formed_for: Callable[[], int],
 ) -> GroupCoordinator:
     """Return a coordinator that follows nothing yet; `formed_for`: voters of the quorum, as far as
-    they are known."""
-    return GroupCoordinator(
+    they are known. Retention asks it from now on how far groups have read that hold records."""
+    groups = GroupCoordinator(
         runtime,
         scope,
         directory,
         group_config(config),
         node_id=NodeId(config.node_id),
         replica_of=replicas.replica_of,
+        may_be_replaced=replicas.may_be_replaced,
         formed_for=formed_for,
     )
+    directory.housekeeping.committed = CommittedOffsets(runtime, groups)
+    return groups
 
 
 def group_config(config: NodeConfig) -> GroupConfig:

@@ -233,6 +233,7 @@ class MemberDescription:
     client_host: str = ""
     rack: str | None = None
     is_classic: bool = True  # how it speaks
+    silent_ms: int = -1  # since it was heard of last, -1: that is not told
     # Of classic groups: bytes as members and leader sent them.
     subscription: bytes = b""
     assignment: bytes = b""

@@ -255,9 +255,9 @@ class GroupShard:
     ) -> Decision:
         machine = self._known(request.group)
         if isinstance(machine, ConsumerGroupMachine):
-            found = machine.describe(image)
+            found = machine.describe(image, now_ms)
         else:
-            found = machine.describe()
+            found = machine.describe(now_ms)
         return Decision(replies=(Answered(ticket, found),))
 
     def _delete(

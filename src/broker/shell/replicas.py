@@ -347,6 +347,10 @@ class ReplicaManager:
             raise _unknown(topic, partition)
         raise self._not_leader(topic, partition, image.partitions[partition])
 
+    def may_be_replaced(self, replica: Replica, *, lease_ms: int) -> bool:
+        """See `Replication.may_be_replaced`."""
+        return self._replication.may_be_replaced(replica, lease_ms=lease_ms)
+
     def replica_of_id(self, topic_id: TopicId, partition: int) -> Replica:
         """Return the replica held here by its topic's id; raises UnknownTopicId."""
         replica = self._by_id.get((topic_id, partition))

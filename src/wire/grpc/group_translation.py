@@ -216,6 +216,7 @@ def _told_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMem
         client_id=member.client_id,
         rack=member.rack or "",
         is_classic=member.is_classic,
+        silent_ms=member.silent_ms,
     )
     if not member.is_classic or member.topics or member.pattern:
         told.subscription.topics.extend(sorted(member.topics))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ...broker import DeletionOutcome, FetchOutcome, LogSize, OffsetOutcome
 from ...errors import QuorumlogError
-from ...metadata import BrokerImage, TopicImage
+from ...metadata import INTERNAL_TOPICS, BrokerImage, TopicImage
 from ...proto import admin_pb2, errors_pb2, log_pb2, metadata_records_pb2
 from ...records import Codec, Record, decode_parts, encode_batch
 from ...runtime.error_detail import encode_error
@@ -133,6 +133,7 @@ def topic_listing(topic: TopicImage) -> admin_pb2.TopicListing:
         topic_id=topic.id,
         partitions=len(topic.partitions),
         replication_factor=topic.replication_factor,
+        is_internal=topic.name in INTERNAL_TOPICS,
     )
 
 

@@ -98,6 +98,7 @@ class Call:
 Handle: TypeAlias = Callable[[Door, Call], Awaitable[Answer]]
 Done: TypeAlias = Callable[[Answer | Exception], None]
 Read: TypeAlias = Callable[[int, memoryview], Any]
+Begin: TypeAlias = Callable[[Door, Call, Done], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +111,10 @@ class Api:
     high: int
     flexible: int  # the first version with tagged fields; above `high`: none
     handle: Handle
-    read: Read | None = None  # (version, body) -> Call.body; None: the schema's message
+    read: Read | None = None  # (version, body) -> Call.body; None, as what it returns for a body
+    # that it leaves to the schema: the schema's message
     advertised_low: int | None = None  # None: `low`
-    begin: Callable[[Door, Call, Done], bool] | None = None  # the hot path: takes no task, and
+    begin: Begin | None = None  # the hot path: takes no task, and
     # calls `Done` once, maybe before it returns; False: this one needs `handle`
     opening: Callable[[Door, Call], Coroutine[Any, Any, None] | None] | None = None  # what is to be
     # waited for before `begin`, None: nothing

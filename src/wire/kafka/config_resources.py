@@ -24,7 +24,8 @@ _THROTTLES: Final = frozenset(
 """What a tool that moves partitions sets to slow the move down; here the cluster's config
 replication.throttled.rate does that."""
 
-_OTHERS: Final = {8: "loggers", 16: "client metrics", 32: "groups"}
+OTHERS: Final = {8: "loggers", 16: "client metrics", 32: "groups"}
+"""What has configs in the protocol, and none here."""
 
 
 def resource_of(resource: Any) -> pb.ConfigResource:
@@ -33,7 +34,7 @@ def resource_of(resource: Any) -> pb.ConfigResource:
     if kind == TOPIC:
         return pb.ConfigResource(topic=name)
     if kind != BROKER:
-        what = f"{_OTHERS[kind]} have no configs here" if kind in _OTHERS else "it is none"
+        what = f"{OTHERS[kind]} have no configs here" if kind in OTHERS else "it is none"
         raise InvalidRequest(f"resource type is {kind}: {what}; give 2 topic or 4 broker")
     if not name:
         return pb.ConfigResource(cluster=True)

@@ -272,6 +272,9 @@ class KafkaConnection:
         api, door = request.api, self._server.door
         try:
             request.body = self._read(request)
+            if request.body is None:  # it is left to the schema, and that takes time
+                request.task = self._server.spawn(self._work_on(request))
+                return
             waits = None if api.opening is None else api.opening(door, request)
         except Exception as error:
             self._fail(request, error)
@@ -393,8 +396,8 @@ class KafkaConnection:
     async def _body(self, request: Request) -> Any:
         """Decode what a request says."""
         api, version, frame = request.api, request.version, request.frame
-        if api.read is not None:
-            return self._read(request)
+        if api.read is not None and (body := self._read(request)) is not None:
+            return body
         walk = messages.judged(api, version, frame, request.begin)
         more = walk.elements * BYTES_AN_ELEMENT
         self._server.memory.take(more)

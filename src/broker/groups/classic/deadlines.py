@@ -28,6 +28,10 @@ class Deadlines:
         """Who has a time."""
         return frozenset(self._at_ms)
 
+    def get(self, name: str) -> int | None:
+        """A name's time; None: it has none."""
+        return self._at_ms.get(name)
+
     def set(self, name: str, at_ms: int) -> None:
         """Put a name's time on; a later one costs next to nothing."""
         before = self._at_ms.get(name)

@@ -132,6 +132,15 @@ class Generations:
         if member.joining is None and member.syncing is None:
             self.sessions.set(member.member_id, turn.now_ms + member.session_timeout_ms)
 
+    def silent_ms(self, member: Member, now_ms: int | None) -> int:
+        """For how long a member was not heard of; -1: nobody knows."""
+        if now_ms is None:
+            return -1
+        end_ms = self.sessions.get(member.member_id)
+        if end_ms is None:
+            return 0  # its join or sync waits here
+        return max(0, now_ms - end_ms + member.session_timeout_ms)
+
     def resume(self, turn: Turn) -> None:
         """No member could be heard for a while: who is waited for has its whole time from now."""
         for member in self.roster:

@@ -345,8 +345,9 @@ class ClassicGroupMachine:
 
     # --- looking on -------------------------------------------------------------------------------
 
-    def describe(self) -> GroupDescription:
-        """The group as it stands; protocol and subscriptions while it is stable."""
+    def describe(self, now_ms: int | None = None) -> GroupDescription:
+        """The group as it stands; protocol and subscriptions while it is stable. Without a time
+        nothing is said of how long members have been silent."""
         course = self._course
         protocol = course.protocol if course.state is State.STABLE else None
         return GroupDescription(
@@ -356,7 +357,10 @@ class ClassicGroupMachine:
             protocol_type=course.roster.protocol_type,
             protocol=protocol or "",
             generation=course.generation,
-            members=tuple(member.description(protocol) for member in course.roster),
+            members=tuple(
+                member.description(protocol, course.silent_ms(member, now_ms))
+                for member in course.roster
+            ),
         )
 
     def listing(self) -> GroupListing:

@@ -66,13 +66,14 @@ class Member:
             assignment=self.assignment,
         )
 
-    def description(self, protocol: str | None) -> MemberDescription:
+    def description(self, protocol: str | None, silent_ms: int) -> MemberDescription:
         """As onlookers see it."""
         return MemberDescription(
             member_id=self.member_id,
             instance_id=self.instance_id,
             client_id=self.client_id,
             client_host=self.client_host,
+            silent_ms=silent_ms,
             subscription=self.subscription(protocol),
             assignment=self.assignment,
         )

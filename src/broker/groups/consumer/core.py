@@ -227,6 +227,7 @@ class GroupCore:
     def _target(self) -> Mapping[str, Partitions]:
         state = self.state
         ids: dict[frozenset[str], frozenset[TopicId]] = {}
+        targets: dict[TopicId, set[int]] = {}  # of the members so far
         wishes = []
         for member_id, member in state.members.items():
             names = state.wanted_topics(member)
@@ -238,7 +239,7 @@ class GroupCore:
                     member_id=member_id,
                     place=member.instance_id or member_id,
                     topics=topics,
-                    current=state.targets.get(member_id, {}),
+                    current=_beside(targets, state.targets.get(member_id, {})),
                 )
             )
         return ASSIGNORS[self.assignor](wishes, dict(self._watched.values()))
@@ -279,11 +280,18 @@ class GroupCore:
 
     def start_session(self, member_id: str, now_ms: int) -> None:
         """The member has been heard of."""
+        self.timers.start(SESSION, member_id, now_ms + self._session_ms(member_id))
+
+    def _session_ms(self, member_id: str) -> int:
         classic = self.state.members[member_id].classic
-        session_ms = (
-            self.config.consumer_session_ms if classic is None else classic.session_timeout_ms
-        )
-        self.timers.start(SESSION, member_id, now_ms + session_ms)
+        return self.config.consumer_session_ms if classic is None else classic.session_timeout_ms
+
+    def silent_ms(self, member_id: str, now_ms: int | None) -> int:
+        """For how long a member was not heard of; -1: nobody knows."""
+        end_ms = self.timers.at_ms(SESSION, member_id)
+        if end_ms is None or now_ms is None:
+            return -1
+        return max(0, now_ms - end_ms + self._session_ms(member_id))
 
     def resumed(self, now_ms: int) -> None:
         """No member could be heard for a while: each has its whole time from now on."""
@@ -301,3 +309,16 @@ class GroupCore:
             current = self.state.current_of(member_id)
             if member.classic is None and current.state is MemberState.UNREVOKED_PARTITIONS:
                 self.timers.start(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
+
+
+def _beside(taken: dict[TopicId, set[int]], partitions: Partitions) -> Partitions:
+    """What of a member's target nobody before has, and note it. Targets have nothing in common,
+    unless the log has: a replica that was away for longer than tombstones stay brings back a member
+    that is gone."""
+    kept = {}
+    for topic_id, indices in partitions.items():
+        of_topic = taken.setdefault(topic_id, set())
+        if free := indices - of_topic:
+            kept[topic_id] = free
+        of_topic |= indices
+    return partitions if kept == partitions else kept

@@ -162,8 +162,9 @@ class ConsumerGroupMachine:
 
     # --- looking on -------------------------------------------------------------------------------
 
-    def describe(self, image: MetadataImage) -> GroupDescription:
-        """The group as it stands; what is read of topics that are gone is left out."""
+    def describe(self, image: MetadataImage, now_ms: int | None = None) -> GroupDescription:
+        """The group as it stands; what is read of topics that are gone is left out. Without a time
+        nothing is said of how long members have been silent."""
         state = self.state
         return GroupDescription(
             group=self.group,
@@ -173,10 +174,12 @@ class ConsumerGroupMachine:
             protocol=self._core.assignor,
             generation=state.epoch,
             target_epoch=state.target_epoch,
-            members=tuple(self._describe_member(each, image) for each in state.members),
+            members=tuple(self._describe_member(each, image, now_ms) for each in state.members),
         )
 
-    def _describe_member(self, member_id: str, image: MetadataImage) -> MemberDescription:
+    def _describe_member(
+        self, member_id: str, image: MetadataImage, now_ms: int | None
+    ) -> MemberDescription:
         member, current = self.state.members[member_id], self.state.current_of(member_id)
         return MemberDescription(
             member_id=member_id,
@@ -185,6 +188,7 @@ class ConsumerGroupMachine:
             client_host=member.client_host,
             rack=member.rack,
             is_classic=member.classic is not None,
+            silent_ms=self._core.silent_ms(member_id, now_ms),
             member_epoch=current.epoch,
             topics=member.topics,
             pattern=member.pattern,

@@ -1,8 +1,14 @@
 """A classic group is upgraded when the first member of KIP-848 comes, while its members go on."""
 
 from collections.abc import Callable
+from typing import Final
 
-from ....errors import GroupNotFound, QuorumlogError, RebalanceInProgress
+from ....errors import (
+    CoordinatorNotAvailable,
+    GroupNotFound,
+    QuorumlogError,
+    RebalanceInProgress,
+)
 from ....ids import TopicId
 from ....metadata.image import MetadataImage
 from ..classic import ClassicGroupMachine
@@ -28,6 +34,10 @@ from .classic_face import partitions_by_id
 from .group import ConsumerGroupMachine
 from .heartbeating import check_heartbeat
 
+METADATA_LAG_MS: Final = 10_000
+"""A coordinator may hear of a new topic so much later than members that share it out: one that is
+further behind is fenced, and coordinates nothing."""
+
 
 def upgrade(
     classic: ClassicGroupMachine,
@@ -43,13 +53,14 @@ def upgrade(
 
     A machine: it is the group from now on, and the decision has the records of the change, the
     answers of those who wait in the classic one, and the heartbeat's. None: refused, the decision
-    says why (GroupNotFound where the group cannot or must not change), nothing has changed.
+    says why (GroupNotFound where the group cannot or must not change, CoordinatorNotAvailable where
+    it cannot yet), nothing has changed.
     """
     try:
         check_heartbeat(request, config)
         if not classic.is_empty:
             _check_may_upgrade(classic, config)
-        records = _as_consumer(classic, image)
+        records = _as_consumer(classic, image, now_ms)
     except QuorumlogError as error:
         return None, Decision(replies=(Failed(ticket, error),))
     machine = ConsumerGroupMachine(classic.group, config, draw)
@@ -80,7 +91,9 @@ def _check_may_upgrade(classic: ClassicGroupMachine, config: GroupConfig) -> Non
         )
 
 
-def _as_consumer(classic: ClassicGroupMachine, image: MetadataImage) -> list[GroupRecord]:
+def _as_consumer(
+    classic: ClassicGroupMachine, image: MetadataImage, now_ms: int
+) -> list[GroupRecord]:
     """The same group in facts of KIP-848: everybody has what it has, and is to have it.
 
     Of a partition that the members' own strategy gave to two, the first one has it.
@@ -97,7 +110,7 @@ def _as_consumer(classic: ClassicGroupMachine, image: MetadataImage) -> list[Gro
     for each in stored.members:
         offered = protocols.get(each.member_id) or ((stored.protocol or "", each.subscription),)
         members.append(_member(group, each, offered))
-        assigned = _not_taken(_assigned(stored, each, image), taken)
+        assigned = _not_taken(_assigned(stored, each, image, now_ms), taken)
         targets.append(TargetAssignment(group=group, member_id=each.member_id, partitions=assigned))
         currents.append(
             CurrentAssignment(
@@ -141,14 +154,24 @@ def _member(
     )
 
 
-def _assigned(stored: ClassicGroup, member: StoredMember, image: MetadataImage) -> Partitions:
+def _assigned(
+    stored: ClassicGroup, member: StoredMember, image: MetadataImage, now_ms: int
+) -> Partitions:
     try:
-        return partitions_by_id(decode_assignment(member.assignment).partitions, image)
+        partitions = decode_assignment(member.assignment).partitions
     except ValueError as error:
         raise GroupNotFound(
             f"group {stored.group!r} is a classic one, and cannot change: the assignment of "
             f"{member.member_id!r} cannot be read: {error}"
         ) from error
+    unknown = [name for name in partitions if image.topic(name) is None]
+    if unknown and 0 <= now_ms - stored.state_ms < METADATA_LAG_MS:
+        # Left out, they would be given to others while this member has them.
+        raise CoordinatorNotAvailable(
+            f"group {stored.group!r} has partitions of {', '.join(sorted(unknown))}, and this"
+            " coordinator has heard of no such topic yet: repeat after a moment"
+        )
+    return partitions_by_id(partitions, image)
 
 
 def _not_taken(partitions: Partitions, taken: dict[TopicId, set[int]]) -> Partitions:

@@ -30,6 +30,10 @@ class Timers:
         for kind in kinds:
             self._deadlines.pop((kind, member_id), None)
 
+    def at_ms(self, kind: str, member_id: str) -> int | None:
+        """A deadline; None: it is not set."""
+        return self._deadlines.get((kind, member_id))
+
     def runs(self, kind: str, member_id: str) -> bool:
         """Whether a deadline is set."""
         return (kind, member_id) in self._deadlines

@@ -8,7 +8,8 @@ imported when the first one begins: a broker without groups starts without it.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from ....errors import CoordinatorNotAvailable, NotCoordinator, Stopping
 from ....ids import NO_NODE, NodeId
@@ -25,13 +26,24 @@ from .topic import OffsetsTopic
 if TYPE_CHECKING:
     from ...shell.producer_ids import ControllerRelay
     from ..requests import GroupListing, GroupRequest
-    from .term import Around, Term
+    from .term import Around, Tell, Term
 
 R = TypeVar("R")
 
 _LOG = logging.getLogger("quorumlog.groups")
 
 LOADS_AT_ONCE: Final = 2
+
+LEASE_MS: Final = 1_500
+"""So long after it was heard of that nobody else coordinates a group, this broker does, while no
+controller is heard. No longer than a session, which another one would begin for every member."""
+
+
+class MayBeReplaced(Protocol):
+    """Says whether another broker may lead a partition by now, and for longer than a lease."""
+
+    def __call__(self, replica: Replica, *, lease_ms: int) -> bool:
+        """See `Replication.may_be_replaced`."""
 
 
 class GroupCoordinator:
@@ -46,17 +58,21 @@ class GroupCoordinator:
         *,
         node_id: NodeId,
         replica_of: Callable[[str, int], Replica],
+        may_be_replaced: MayBeReplaced,
         formed_for: Callable[[], int],
     ) -> None:
-        """`replica_of` finds what this broker leads; `formed_for` says of how many nodes the
-        cluster was formed, as far as is known."""
+        """`replica_of` finds what this broker leads, `may_be_replaced` whether another one may
+        lead it by now; `formed_for` says of how many nodes the cluster was formed, as far as is
+        known."""
         self.figures = GroupFigures()
         self._runtime = runtime
         self._scope = scope
         self._directory = directory
         self._config = config
-        self._node_id = node_id
+        self.node_id = node_id
         self._replica_of = replica_of
+        lease_ms = min(LEASE_MS, config.session_timeout_min_ms, config.consumer_session_ms)
+        self._may_be_replaced = partial(may_be_replaced, lease_ms=lease_ms)
         self._image = EMPTY_IMAGE
         self._terms: dict[int, Term] = {}
         self._around: Around | None = None  # made with the first term
@@ -69,6 +85,16 @@ class GroupCoordinator:
             formed_for=formed_for,
             new_id=lambda: ids.token(16),
         )
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata that were taken."""
+        return self._image
+
+    @property
+    def has_topic(self) -> bool:
+        """Whether the topic of offsets is there: without it no group is."""
+        return self._topic.image is not None
 
     def attach(self, relay: "ControllerRelay") -> None:
         """Ask the controller through this session for the topic, where it is missing."""
@@ -86,10 +112,22 @@ class GroupCoordinator:
         check_group(request.group)
         if self._topic.image is None:
             await self._made(deadline_ms)
-        term = self._terms.get(self.partition_of(request.group))
+        return await self._term_of(request.group).ask(request, deadline_ms)
+
+    def begin(self, request: "GroupRequest[R]", tell: "Tell") -> Callable[[], None] | None:
+        """As `ask`, without a task, and only where `has_topic`: `tell` is called once, with the
+        answer or the error that comes instead. That happens within this call, which returns None
+        then, or later, unless what it returns is called: nobody waits any longer. Raises what `ask`
+        does before anything is decided."""
+        term = self._term_of(request.group)
+        ticket = term.begin(request, tell)
+        return None if ticket is None else partial(term.forget, ticket)
+
+    def _term_of(self, group: str) -> "Term":
+        term = self._terms.get(self.partition_of(group))
         if term is None:
-            raise self._elsewhere(request.group)
-        return await term.ask(request, deadline_ms)
+            raise self._elsewhere(group)
+        return term
 
     def partition_of(self, group: str) -> int:
         """Return the partition of `__consumer_offsets` that a group lives in, or will live in;
@@ -136,7 +174,7 @@ class GroupCoordinator:
             )
         return NotCoordinator(
             f"node {leader} coordinates group {group}: ask that broker"
-            if leader != self._node_id
+            if leader != self.node_id
             else f"this broker is about to coordinate group {group}, or stops: repeat"
         )
 
@@ -181,7 +219,7 @@ class GroupCoordinator:
         """Begin and end terms, as the topic now says."""
         led = {}
         for index, state in topic.sorted_partitions() if topic is not None else ():
-            if state.leader == self._node_id:
+            if state.leader == self.node_id:
                 led[index] = state.leader_epoch
         for index, term in list(self._terms.items()):
             if led.get(index) != term.leader_epoch:
@@ -210,6 +248,7 @@ class GroupCoordinator:
                 figures=self.figures,
                 replica_of=self._replica_of,
                 image=self._present_image,
+                may_be_replaced=self._may_be_replaced,
                 loading=asyncio.Semaphore(LOADS_AT_ONCE),
             )
         return Term(self._around, partition, Epoch(epoch))

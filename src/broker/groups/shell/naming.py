@@ -1,6 +1,7 @@
 """Which partition of `__consumer_offsets` a group lives in: Kafka's rule, so that its data moves
 over unchanged."""
 
+from functools import lru_cache
 from typing import Final
 
 from ....errors import InvalidGroupId, InvalidRequest
@@ -8,6 +9,8 @@ from ....errors import InvalidGroupId, InvalidRequest
 NAME_LENGTH_MAX: Final = 8_150
 """Characters of a group's name, and of what a member brings: at most 32,600 bytes. A member's id is
 made of such a name and 33 more, and at most 32,767 can be stored."""
+KNOWN_LENGTH_MAX: Final = 256
+"""Of groups with shorter names it is known where they live, and not looked for again."""
 TEXTS: Final = (
     "member_id",
     "instance_id",
@@ -33,13 +36,25 @@ def check_group(group: str) -> None:
 
 def check_texts(request: object) -> None:
     """Raise InvalidRequest where a request brings a text that is too long to be stored."""
-    texts = [(name, getattr(request, name, None)) for name in TEXTS]
-    texts += [("the name of a protocol", each[0]) for each in getattr(request, "protocols", ())]
-    for name, text in texts:
+    names = _texts_of.get(type(request))
+    if names is None:
+        names = tuple(name for name in TEXTS if hasattr(request, name))
+        _texts_of[type(request)] = names
+    for name in names:
+        text = getattr(request, name)
         if text and len(text) > NAME_LENGTH_MAX:
-            raise InvalidRequest(
-                f"{name} has {len(text)} characters, at most {NAME_LENGTH_MAX} are taken"
-            )
+            raise _too_long(name, text)
+    for protocol, _ in getattr(request, "protocols", ()):
+        if len(protocol) > NAME_LENGTH_MAX:
+            raise _too_long("the name of a protocol", protocol)
+
+
+_texts_of: Final[dict[type, tuple[str, ...]]] = {}
+"""The texts that requests of a kind have."""
+
+
+def _too_long(name: str, text: str) -> InvalidRequest:
+    return InvalidRequest(f"{name} has {len(text)} characters, at most {NAME_LENGTH_MAX} are taken")
 
 
 def java_hash(text: str) -> int:
@@ -54,4 +69,8 @@ def java_hash(text: str) -> int:
 
 def partition_of(group: str, partitions: int) -> int:
     """Return a group's partition, of so many."""
-    return (java_hash(group) & 0x7FFFFFFF) % partitions
+    hashed = _known_hash(group) if len(group) <= KNOWN_LENGTH_MAX else java_hash(group)
+    return (hashed & 0x7FFFFFFF) % partitions
+
+
+_known_hash = lru_cache(maxsize=4_096)(java_hash)  # every request of a member asks for it

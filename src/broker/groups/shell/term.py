@@ -14,7 +14,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ....errors import (
     CoordinatorLoading,
@@ -47,6 +48,8 @@ from .loading import StoredRecords
 from .naming import check_texts
 
 R = TypeVar("R")
+Tell: TypeAlias = Callable[[Any], None]
+"""Is told the answer of a request, or the QuorumlogError that it is refused with; never waits."""
 
 _LOG = logging.getLogger("quorumlog.groups")
 
@@ -68,6 +71,7 @@ class Around:
     figures: GroupFigures
     replica_of: Callable[[str, int], Replica]  # raises NotLeaderOrFollower, ...
     image: Callable[[], MetadataImage]
+    may_be_replaced: Callable[[Replica], bool]  # whether another broker may lead by now
     loading: asyncio.Semaphore  # partitions that are read at once
 
 
@@ -91,11 +95,12 @@ class Term:
         self._shard: GroupShard | None = None  # None: not loaded
         self._ended: QuorumlogError | None = None
         self._wake = asyncio.Event()
+        self._sleeps_until_ms: int | None = None  # by members' time; None: until something comes
         self._turns: deque[_Turn] = deque()
         self._is_writing = False
         self._was_deaf = False  # requests were refused since nothing could be stored
         self._uncommitted: deque[tuple[int, list[Reply]]] = deque()  # end offset, answers
-        self._tickets: dict[Ticket, asyncio.Future[Any]] = {}
+        self._waiting: dict[Ticket, Tell] = {}
         self._next_ticket = 0
         # The wall clock may jump, and members' sessions must not: one look at it a load.
         self._wall_ahead_ms = 0
@@ -104,32 +109,43 @@ class Term:
 
     async def ask(self, request: GroupRequest[R], deadline_ms: int) -> R:
         """Decide a request; see `GroupCoordinator.ask`."""
-        shard = self._serving()
-        self._check_room(request)
-        ticket = Ticket(self._next_ticket)
-        self._next_ticket += 1
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._tickets[ticket] = future
+        ticket = self.begin(request, partial(_settle, future))
         try:
-            try:
-                self._take(shard.handle(ticket, request, self._around.image(), self._now_ms()))
-            except Exception as error:  # of ours: the state may have moved on, and is not stored
-                self._throw_away(CoordinatorNotAvailable(f"a decision broke: {error}"))
-                raise
             if future.done():
                 return future.result()
             left_ms = max(0, deadline_ms - self._around.clock.now_ms())
             async with asyncio.timeout(left_ms / 1000):
                 return await future
         except TimeoutError:
-            raise CoordinatorNotAvailable(
-                f"group {request.group} did not answer in time; what was asked may be done or not:"
-                " repeat"
-            ) from None
+            raise not_in_time(request) from None
         finally:
-            self._tickets.pop(ticket, None)
+            if ticket is not None:
+                self.forget(ticket)
             if future.done() and not future.cancelled():
                 future.exception()  # looked at, also where nobody waits any longer
+
+    def begin(self, request: GroupRequest[R], tell: Tell) -> Ticket | None:
+        """Decide a request; `tell` is called once with its answer, within this call (then None is
+        returned) or later, by whatever has it stored. Raises what speaks against deciding it."""
+        if self._ended is None and self._replica is not None:
+            self._check_alone(request)  # while it reads, too: members are believed then
+        shard = self._serving()
+        self._check_room(request)
+        ticket = Ticket(self._next_ticket)
+        self._next_ticket += 1
+        self._waiting[ticket] = tell
+        try:
+            self._take(shard.handle(ticket, request, self._around.image(), self._now_ms()))
+        except Exception as error:  # of ours: the state may have moved on, and is not stored
+            self.forget(ticket)
+            self._throw_away(CoordinatorNotAvailable(f"a decision broke: {error}"))
+            raise
+        return ticket if ticket in self._waiting else None
+
+    def forget(self, ticket: Ticket) -> None:
+        """Nobody waits for this answer any longer."""
+        self._waiting.pop(ticket, None)
 
     def _serving(self) -> GroupShard:
         if self._ended is not None:
@@ -141,12 +157,26 @@ class Term:
             )
         return self._shard
 
+    def _check_alone(self, request: GroupRequest[Any]) -> None:
+        """Refuse everything, heartbeats and looks too, once another broker may coordinate: it would
+        share out what members here are told to be theirs, and take commits that are missed here."""
+        if self._may_be_replaced():
+            self._was_deaf = True
+            raise CoordinatorNotAvailable(
+                "this broker has heard neither from the controllers nor from all in-sync replicas"
+                f" for too long, and another one may coordinate group {request.group} by now: look"
+                " up who does, and ask that broker"
+            )
+
+    def _may_be_replaced(self) -> bool:
+        return self._replica is None or self._around.may_be_replaced(self._replica)
+
     def _check_room(self, request: GroupRequest[Any]) -> None:
         """Refuse what could not be stored, before anything is decided."""
         check_texts(request)
-        if len(self._tickets) >= self._around.config.waits_max:
+        if len(self._waiting) >= self._around.config.waits_max:
             raise Overloaded(
-                f"{len(self._tickets)} requests wait for groups of partition {self.partition}, the"
+                f"{len(self._waiting)} requests wait for groups of partition {self.partition}, the"
                 f" bound is {self._around.config.waits_max}; wait and repeat"
             )
         if not isinstance(request, READ_ONLY):
@@ -183,14 +213,14 @@ class Term:
     def _take(self, decision: Decision) -> None:
         """Have a decision stored, and its answers go after that."""
         if not decision.records and not decision.replies:
-            self._wake.set()  # a deadline may have come nearer
+            self._wake_earlier()
             return
         if not decision.records and not self._turns and not self._is_writing:
             if self._uncommitted:
                 self._uncommitted[-1][1].extend(decision.replies)
             else:
                 self._answer(decision.replies)
-            self._wake.set()
+            self._wake_earlier()
             return
         if not self._turns or self._turns[-1].size >= BATCH_BYTES:
             self._turns.append(_Turn())
@@ -211,15 +241,18 @@ class Term:
         )
         self._wake.set()
 
+    def _wake_earlier(self) -> None:
+        """Have what is due done in time, where a deadline has come nearer: signs of life move them
+        away, and are what comes most often."""
+        due_ms = None if self._shard is None else self._shard.deadline_ms()
+        if due_ms is not None and (self._sleeps_until_ms is None or due_ms < self._sleeps_until_ms):
+            self._wake.set()
+
     def _answer(self, replies: Iterable[Reply]) -> None:
         for reply in replies:
-            future = self._tickets.pop(reply.ticket, None)
-            if future is None or future.done():
-                continue  # its caller is gone
-            if isinstance(reply, Answered):
-                future.set_result(reply.outcome)
-            else:
-                future.set_exception(reply.error)
+            tell = self._waiting.pop(reply.ticket, None)
+            if tell is not None:  # else its caller is gone
+                tell(reply.outcome if isinstance(reply, Answered) else reply.error)
 
     def _now_ms(self) -> int:
         return self._around.clock.now_ms() + self._wall_ahead_ms
@@ -267,10 +300,9 @@ class Term:
     def _fail(self, error: QuorumlogError) -> None:
         self._turns.clear()
         self._uncommitted.clear()
-        tickets, self._tickets = self._tickets, {}
-        for future in tickets.values():
-            if not future.done():
-                future.set_exception(error.with_traceback(None))
+        waiting, self._waiting = self._waiting, {}
+        for tell in waiting.values():
+            tell(error.with_traceback(None))
         self._wake.set()
 
     async def _open(self) -> None:
@@ -339,7 +371,7 @@ class Term:
             if self._turns:
                 await self._write(self._turns.popleft())
                 continue
-            due_ms = self._shard.deadline_ms()
+            due_ms = self._sleeps_until_ms = self._shard.deadline_ms()
             now_ms = self._now_ms()
             if due_ms is None:
                 await self._woken(None)
@@ -355,6 +387,9 @@ class Term:
         try:
             self._admit()
         except QuorumlogError:
+            await self._woken(AGAIN_S)
+            return
+        if self._may_be_replaced():
             await self._woken(AGAIN_S)
             return
         if self._was_deaf:
@@ -427,6 +462,22 @@ class Term:
         partition = replica.partition
         if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
             self.end(_gone(self.partition))
+
+
+def not_in_time(request: GroupRequest[Any]) -> CoordinatorNotAvailable:
+    """What is said where an answer takes too long."""
+    return CoordinatorNotAvailable(
+        f"group {request.group} did not answer in time; what was asked may be done or not: repeat"
+    )
+
+
+def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+    if future.done():
+        return  # its caller is gone
+    if isinstance(outcome, QuorumlogError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 def _gone(partition: int) -> NotCoordinator:

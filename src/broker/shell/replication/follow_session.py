@@ -129,9 +129,19 @@ class FollowSession:
         self._timer: asyncio.TimerHandle | None = None  # until then
         self._marks_timer: asyncio.TimerHandle | None = None
         self._heard_ms = clock.now_ms()
+        self._answered_ms: int | None = None  # when it was answered last
+        self._followed_ms: int | None = None  # when the answer went that its newest request follows
         self._silence: asyncio.TimerHandle | None = None  # when to look whether it lives
         self._wake: asyncio.Future[None] | None = None  # of the task that answers
         self._is_over = False
+
+    def followed_ms(self, topic_id: TopicId, index: int, leader_epoch: Epoch) -> int | None:
+        """When the follower has followed a partition for certain, by the clock here: it has asked
+        on after what it was sent then, and would have said that it does no more. None: unknown."""
+        each = self._followed.get((topic_id, index))
+        if each is None or each.fetch is None or each.fetch.leader_epoch != leader_epoch:
+            return None
+        return None if self._is_over else self._followed_ms
 
     # --- the stream ---------------------------------------------------------------------------
 
@@ -145,6 +155,7 @@ class FollowSession:
                     self._timer.cancel()
                     self._timer = None
                 response, records = await self._response(request.max_bytes)
+                self._answered_ms = self._clock.now_ms()
                 self._stream.send(response, records)
         except QuorumlogError as error:
             self.end(error)
@@ -205,6 +216,7 @@ class FollowSession:
         for part in request.partitions:
             self._take_part(part)
         if request.max_bytes > 0:
+            self._followed_ms = self._answered_ms
             self._wanted, self._is_due = request, False
             loop = asyncio.get_running_loop()
             if request.max_wait_ms <= 0:

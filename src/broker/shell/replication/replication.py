@@ -98,6 +98,30 @@ class Replication:
         """Whether another node may lead what this one does, for all that it has heard."""
         return self._link is not None and self._link.is_lapsed()
 
+    def may_be_replaced(self, replica: Replica, *, lease_ms: int) -> bool:
+        """Whether another node may lead a partition by now that this one leads, and may have for
+        longer than `lease_ms`. It may not while the controllers are heard, nor while everybody whom
+        they could elect follows this node: so replicas that have lost the controllers together go
+        on."""
+        leadership = replica.partition.leadership
+        if leadership is None:
+            return True
+        if self._link is not None and not self._link.is_lapsed():
+            return False
+        since_ms = self._runtime.clock.now_ms() - lease_ms
+        for node in leadership.maximal_isr():
+            if node == leadership.node_id:
+                continue
+            session = self._sessions.get(node)
+            if session is None:
+                return True
+            followed_ms = session.followed_ms(
+                replica.topic_id, replica.partition.index, leadership.state.leader_epoch
+            )
+            if followed_ms is None or followed_ms < since_ms:
+                return True
+        return False
+
     def configured(self, delta: ImageDelta) -> None:
         """Take in what is configured for the cluster."""
         configs = delta.after.cluster_configs

@@ -25,6 +25,7 @@ from .find_coordinator import API as FIND_COORDINATOR
 from .groups import GROUP_APIS
 from .incremental_alter_configs import API as INCREMENTAL_ALTER_CONFIGS
 from .init_producer_id import API as INIT_PRODUCER_ID
+from .list_config_resources import API as LIST_CONFIG_RESOURCES
 from .list_offsets import API as LIST_OFFSETS
 from .list_partition_reassignments import API as LIST_PARTITION_REASSIGNMENTS
 from .metadata import API as METADATA
@@ -61,6 +62,7 @@ _PLAIN: Final[tuple[Api, ...]] = (
     DESCRIBE_CLUSTER,
     DESCRIBE_PRODUCERS,
     UNREGISTER_BROKER,
+    LIST_CONFIG_RESOURCES,
     DESCRIBE_TOPIC_PARTITIONS,
     ADD_RAFT_VOTER,
     REMOVE_RAFT_VOTER,

@@ -69,5 +69,10 @@ def test_the_topic_of_offsets_can_be_read() -> None:
         asked(nodes, 1, commit(5))
         values = nodes.values(1, OFFSETS_TOPIC)
         assert len(values) == 1
-        names = nodes.run(lambda log: log.admin.list_topics())
-        assert [each.name for each in names] == [OFFSETS_TOPIC, "t"]
+        listed = nodes.run(lambda log: log.admin.list_topics(internal=True))
+        assert [(each.name, each.is_internal) for each in listed] == [
+            (OFFSETS_TOPIC, True),
+            ("t", False),
+        ]
+        listed = nodes.run(lambda log: log.admin.list_topics())
+        assert [each.name for each in listed] == ["t"]

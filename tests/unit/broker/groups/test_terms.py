@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -289,3 +290,38 @@ def test_a_hundred_thousand_offsets_are_read_and_all_are_there() -> None:
         assert set(found.values()) == {73}
         census = coordinator(nodes, 1).census()
         assert (census.offsets, census.groups_by_state) == (100_000, {"Empty": 100})
+
+
+def test_who_takes_no_task_is_told_within_the_call_or_once_it_is_stored() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        groups, told = coordinator(nodes, 1), list[Any]()
+
+        async def ask(_: Runtime) -> None:
+            assert groups.begin(FetchOffsets(group=GROUP), told.append) is None
+            assert told.pop() == ()
+            assert groups.begin(commit(1), told.append) is not None
+            assert not told
+
+        on(nodes, 1, ask)
+        nodes.until(lambda: told == [TAKEN])
+
+
+def test_who_waits_no_longer_is_not_told() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        groups, told = coordinator(nodes, 1), list[Any]()
+
+        async def ask(_: Runtime) -> None:
+            forget = groups.begin(commit(2), told.append)
+            assert forget is not None
+            forget()
+
+        on(nodes, 1, ask)
+        assert asked(nodes, 1, commit(3)) == TAKEN
+        assert stored(nodes, 1) == {("t", 0): 3}
+        assert not told

@@ -3,27 +3,76 @@
 Since version 1 members draw their ids themselves, and may name topics by a pattern.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from .....broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
 from .....errors import InvalidRequest, QuorumlogError
-from ...api import Answer, Call, Door, Fields
+from ...api import Answer, Call, Done, Door, Fields, Prepared
 from ...group_codes import group_code
+from ...hot.groups import PlainBeat, encode_plain_beat, read_plain_beat
 from .asking import asked, host_of, partition_fields, read_partitions
+from .beginning import begun
+
+read = read_plain_beat
 
 _MEMBERS_DRAW_IDS: Final = 1  # from this version on (KIP-1082)
 _MS: Final = timedelta(milliseconds=1)
 
 
+class PlainAnswer(Prepared):
+    """A member goes on with what it has."""
+
+    __slots__ = ("_beat",)
+
+    def __init__(self, beat: ConsumerBeat) -> None:
+        self._beat = beat
+
+    def parts(self, throttle_ms: int) -> Sequence[bytes]:
+        """Return the body."""
+        beat = self._beat
+        return (
+            encode_plain_beat(
+                beat.member_id,
+                beat.member_epoch,
+                beat.heartbeat_interval_ms,
+                throttle_ms=throttle_ms,
+            ),
+        )
+
+
+def begin(door: Door, call: Call, done: Done) -> bool:
+    """Translate both ways, for a member that brings no arrays."""
+    request = _plain_request(call, call.body)
+    if not request.member_id:
+        return False
+    return begun(door, call, request, _answer, done)
+
+
 async def handle(door: Door, call: Call) -> Answer:
     """Translate both ways."""
-    if call.version >= _MEMBERS_DRAW_IDS and not call.body.member_id:
+    plain = isinstance(call.body, PlainBeat)
+    request = _plain_request(call, call.body) if plain else _request(call)
+    if call.version >= _MEMBERS_DRAW_IDS and not request.member_id:
         return _failed(InvalidRequest("member_id is empty; draw one, a UUID as text"))
-    outcome = await asked(door, call, _request(call))
-    if isinstance(outcome, QuorumlogError):
-        return _failed(outcome)
-    return _told(outcome)
+    outcome = await asked(door, call, request)
+    return _answer(call, outcome)
+
+
+def _plain_request(call: Call, beat: PlainBeat) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(
+        group=beat.group,
+        member_id=beat.member_id,
+        member_epoch=beat.member_epoch,
+        instance_id=beat.instance_id,
+        rack=beat.rack,
+        client_id=call.client_id,
+        client_host=host_of(call),
+        rebalance_timeout_ms=beat.rebalance_timeout_ms,
+        pattern=beat.pattern,
+        assignor=beat.assignor,
+    )
 
 
 def _request(call: Call) -> ConsumerHeartbeat:
@@ -45,6 +94,12 @@ def _request(call: Call) -> ConsumerHeartbeat:
     )
 
 
+def _answer(call: Call, outcome: ConsumerBeat | QuorumlogError) -> Answer:
+    if isinstance(outcome, QuorumlogError):
+        return _failed(outcome)
+    return PlainAnswer(outcome) if outcome.assignment is None else _told(outcome)
+
+
 def _failed(error: QuorumlogError) -> Fields:
     return {
         "error_code": group_code(error),
@@ -55,13 +110,11 @@ def _failed(error: QuorumlogError) -> Fields:
 
 
 def _told(beat: ConsumerBeat) -> Fields:
-    assignment = None
-    if beat.assignment is not None:
-        assignment = {"topic_partitions": partition_fields(beat.assignment)}
+    assert beat.assignment is not None
     return {
         "error_code": 0,
         "member_id": beat.member_id,
         "member_epoch": beat.member_epoch,
         "heartbeat_interval": beat.heartbeat_interval_ms,
-        "assignment": assignment,
+        "assignment": {"topic_partitions": partition_fields(beat.assignment)},
     }

@@ -1,22 +1,60 @@
 """Heartbeat: a member of a classic group lives, and hears whether the group begins anew."""
 
+from collections.abc import Sequence
+
 from .....broker.groups.requests import ClassicHeartbeat
 from .....errors import CoordinatorLoading, QuorumlogError
-from ...api import Answer, Call, Door
+from ...api import Answer, Call, Done, Door, Prepared
 from ...group_codes import group_code
+from ...hot.groups import Beat, encode_beat, read_beat
 from .asking import asked
+from .beginning import begun
+
+read = read_beat
+
+
+class BeatAnswer(Prepared):
+    """An answer."""
+
+    __slots__ = ("_code", "_version")
+
+    def __init__(self, version: int, code: int) -> None:
+        self._version = version
+        self._code = code
+
+    @property
+    def error_codes(self) -> Sequence[int]:
+        """Its only one."""
+        return (self._code,) if self._code else ()
+
+    def parts(self, throttle_ms: int) -> Sequence[bytes]:
+        """Return the body."""
+        return (encode_beat(self._version, self._code, throttle_ms=throttle_ms),)
+
+
+def begin(door: Door, call: Call, done: Done) -> bool:
+    """Pass it on, and answer at once."""
+    return begun(door, call, _request(call), _answer, done)
 
 
 async def handle(door: Door, call: Call) -> Answer:
-    """Pass it on. While the coordinator reads what is stored, every member is believed."""
-    body = call.body
-    request = ClassicHeartbeat(
-        group=body.group_id,
-        member_id=body.member_id,
-        instance_id=getattr(body, "group_instance_id", None),
-        generation=body.generation_id,
+    """Pass it on where that has to wait."""
+    outcome = await asked(door, call, _request(call))
+    return _answer(call, outcome)
+
+
+def _request(call: Call) -> ClassicHeartbeat:
+    beat: Beat = call.body
+    return ClassicHeartbeat(
+        group=beat.group,
+        member_id=beat.member_id,
+        instance_id=beat.instance_id,
+        generation=beat.generation,
     )
-    error = await asked(door, call, request)
-    if not isinstance(error, QuorumlogError) or isinstance(error, CoordinatorLoading):
-        return {"error_code": 0}
-    return {"error_code": group_code(error)}
+
+
+def _answer(call: Call, outcome: QuorumlogError | None) -> BeatAnswer:
+    """While the coordinator reads what is stored, every member is believed."""
+    if outcome is None or isinstance(outcome, CoordinatorLoading):
+        return BeatAnswer(call.version, 0)
+    return BeatAnswer(call.version, group_code(outcome))

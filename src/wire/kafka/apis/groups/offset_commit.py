@@ -4,7 +4,10 @@ Since version 10 topics are named by their ids. Versions before 9 know nothing o
 what those are refused with is told in older words.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from .....broker.groups.requests import CommitOffsets, Committed, OffsetToCommit
@@ -15,65 +18,124 @@ from .....errors import (
     StaleMemberEpoch,
     UnknownTopicOrPartition,
 )
-from ...api import Answer, Call, Door, Fields
+from ...api import Answer, Call, Done, Door, Fields, Prepared
 from ...group_codes import group_code
+from ...hot.groups import Commit, encode_commit, read_commit
 from ...large_answers import encoded
 from ...messages import code_of
 from .asking import NamedTopic, asked, named_topic, slices
+from .beginning import begun
+
+read = read_commit
 
 UNSUPPORTED_VERSION: Final = 35
+BEGUN_MAX: Final = 100
+"""A commit of more partitions takes a task: it may be stored, and answered, in several steps."""
 
 _KNOWS_EPOCHS: Final = 9  # of members, from this version on (KIP-848)
 _MS: Final = timedelta(milliseconds=1)
 
 
+@dataclass(slots=True)
+class _Sorted:
+    """A commit's partitions, in the order of the request."""
+
+    topics: list[tuple[NamedTopic, Any]]
+    codes: list[int]  # of each; 0 also where that is not known yet
+    wanted: list[OffsetToCommit]  # those that there are
+    places: list[int]  # of these, among the codes
+
+    def take(self, codes: Sequence[int]) -> None:
+        """Note what came of those that there are."""
+        for place, code in zip(self.places, codes, strict=True):
+            self.codes[place] = code
+
+
+class CommitAnswer(Prepared):
+    """An answer in one of the versions that have a writer of their own."""
+
+    __slots__ = ("_body", "_codes", "_version")
+
+    def __init__(self, version: int, body: Commit, codes: Sequence[int]) -> None:
+        self._version = version
+        self._body = body
+        self._codes = codes
+
+    @property
+    def error_codes(self) -> Sequence[int]:
+        """The errors of partitions."""
+        return [code for code in self._codes if code]
+
+    def parts(self, throttle_ms: int) -> Sequence[bytes]:
+        """Return the body."""
+        topics = self._body.topics
+        return (encode_commit(self._version, topics, self._codes, throttle_ms=throttle_ms),)
+
+
+def begin(door: Door, call: Call, done: Done) -> bool:
+    """Commit what names a partition that there is, where that is done in one step."""
+    if sum(len(topic.partitions) for topic in call.body.topics) > BEGUN_MAX:
+        return False
+    found = _sorted(door, call)
+    if not found.wanted:
+        return False
+    return begun(door, call, _request(call, found.wanted), partial(_answer, found), done)
+
+
 async def handle(door: Door, call: Call) -> Answer:
     """Commit what names a partition that there is; the others have errors of their own."""
-    topics = [(named_topic(door.image, part), part) for part in call.body.topics]
-    codes: list[list[int]] = []
-    wanted: list[OffsetToCommit] = []
-    places: list[tuple[int, int]] = []  # of each of these, its topic's and its own position
-    for topic, part in topics:
-        of_topic: list[int] = []
+    found = _sorted(door, call)
+    codes: list[int] = []
+    for offsets in slices(found.wanted):
+        outcome = await asked(door, call, _request(call, offsets))
+        codes += _codes(call, outcome, len(offsets))
+    found.take(codes)
+    left = iter(found.codes)
+    answer = {
+        "topics": [
+            {**topic.title, "partitions": [_result(one, next(left)) for one in part.partitions]}
+            for topic, part in found.topics
+        ]
+    }
+    return await encoded(door, call, answer, elements=len(found.codes) + len(found.topics))
+
+
+def _sorted(door: Door, call: Call) -> _Sorted:
+    image = door.image
+    found = _Sorted([(named_topic(image, part), part) for part in call.body.topics], [], [], [])
+    for topic, part in found.topics:
         for one in part.partitions:
             error = _refusal(topic, one.partition_index)
             if error is None:
-                places.append((len(codes), len(of_topic)))
-                wanted.append(_offset(topic, one))
-            of_topic.append(code_of(error))
-        codes.append(of_topic)
-    found = await _committed(door, call, wanted)
-    for (topic_at, at), code in zip(places, found, strict=True):
-        codes[topic_at][at] = code
-    answer = {
-        "topics": [
-            {**topic.title, "partitions": _results(part, of_topic)}
-            for (topic, part), of_topic in zip(topics, codes, strict=True)
-        ]
-    }
-    return await encoded(door, call, answer, elements=sum(map(len, codes)) + len(topics))
+                found.places.append(len(found.codes))
+                found.wanted.append(_offset(topic, one))
+            found.codes.append(code_of(error))
+    return found
 
 
-async def _committed(door: Door, call: Call, wanted: list[OffsetToCommit]) -> list[int]:
-    """Return the code of each offset."""
+def _request(call: Call, offsets: Sequence[OffsetToCommit]) -> CommitOffsets:
     body = call.body
     retention = getattr(body, "retention_time", None)
-    codes: list[int] = []
-    for offsets in slices(wanted):
-        request = CommitOffsets(
-            group=body.group_id,
-            member_id=body.member_id,
-            instance_id=getattr(body, "group_instance_id", None),
-            generation=body.generation_id_or_member_epoch,
-            retention_ms=-1 if retention is None else retention // _MS,
-            offsets=tuple(offsets),
-        )
-        outcome: Committed | QuorumlogError = await asked(door, call, request)
-        if isinstance(outcome, QuorumlogError):
-            codes += [_code(call, outcome)] * len(offsets)
-        else:
-            codes += [code_of(error) for error in outcome.errors]
-    return codes
+    return CommitOffsets(
+        group=body.group_id,
+        member_id=body.member_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        generation=body.generation_id_or_member_epoch,
+        retention_ms=-1 if retention is None else retention // _MS,
+        offsets=tuple(offsets),
+    )
+
+
+def _answer(found: _Sorted, call: Call, outcome: Committed | QuorumlogError) -> CommitAnswer:
+    found.take(_codes(call, outcome, len(found.wanted)))
+    return CommitAnswer(call.version, call.body, found.codes)
+
+
+def _codes(call: Call, outcome: Committed | QuorumlogError, count: int) -> list[int]:
+    """Return the code of each of so many offsets that were committed together."""
+    if isinstance(outcome, QuorumlogError):
+        return [_code(call, outcome)] * count
+    return [code_of(error) for error in outcome.errors]
 
 
 def _refusal(topic: NamedTopic, index: int) -> QuorumlogError | None:
@@ -105,8 +167,5 @@ def _code(call: Call, error: QuorumlogError) -> int:
     return group_code(error)
 
 
-def _results(part: Any, codes: list[int]) -> list[Fields]:
-    return [
-        {"partition_index": one.partition_index, "error_code": code}
-        for one, code in zip(part.partitions, codes, strict=True)
-    ]
+def _result(one: Any, code: int) -> Fields:
+    return {"partition_index": one.partition_index, "error_code": code}

@@ -1,24 +1,59 @@
 """The rows of the keys of consumer groups."""
 
+from functools import cache
 from importlib import import_module
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
-from ...api import Answer, Api, Call, Door, Handle
+from ...api import Answer, Api, Begin, Call, Done, Door, Handle, Read
+
+
+@cache
+def _module(name: str) -> ModuleType:
+    return import_module(f"{__package__}.{name}")
 
 
 def _later(module: str) -> Handle:
     """Return a handler that imports the `handle` of a module of this folder when it is called."""
 
     async def handle(door: Door, call: Call) -> Answer:
-        answer: Answer = await import_module(handle.__module__).handle(door, call)
+        answer: Answer = await _module(module).handle(door, call)
         return answer
 
     handle.__module__ = f"{__package__}.{module}"
     return handle
 
 
+def _read_later(module: str) -> Read:
+    """The same for what reads requests."""
+
+    def read(version: int, body: memoryview) -> Any:
+        return _module(module).read(version, body)
+
+    return read
+
+
+def _begin_later(module: str) -> Begin:
+    """The same for what begins them."""
+
+    def begin(door: Door, call: Call, done: Done) -> bool:
+        is_begun: bool = _module(module).begin(door, call, done)
+        return is_begun
+
+    return begin
+
+
 GROUP_APIS: Final[tuple[Api, ...]] = (
-    Api(key=8, name="OffsetCommit", low=2, high=10, flexible=8, handle=_later("offset_commit")),
+    Api(
+        key=8,
+        name="OffsetCommit",
+        low=2,
+        high=10,
+        flexible=8,
+        handle=_later("offset_commit"),
+        read=_read_later("offset_commit"),
+        begin=_begin_later("offset_commit"),
+    ),
     Api(key=9, name="OffsetFetch", low=1, high=10, flexible=6, handle=_later("offset_fetch")),
     Api(
         key=11,
@@ -29,7 +64,16 @@ GROUP_APIS: Final[tuple[Api, ...]] = (
         handle=_later("join_group"),
         waits_for_others=True,
     ),
-    Api(key=12, name="Heartbeat", low=0, high=4, flexible=4, handle=_later("heartbeat")),
+    Api(
+        key=12,
+        name="Heartbeat",
+        low=0,
+        high=4,
+        flexible=4,
+        handle=_later("heartbeat"),
+        read=_read_later("heartbeat"),
+        begin=_begin_later("heartbeat"),
+    ),
     Api(key=13, name="LeaveGroup", low=0, high=5, flexible=4, handle=_later("leave_group")),
     Api(
         key=14,
@@ -51,6 +95,8 @@ GROUP_APIS: Final[tuple[Api, ...]] = (
         high=1,
         flexible=0,
         handle=_later("consumer_group_heartbeat"),
+        read=_read_later("consumer_group_heartbeat"),
+        begin=_begin_later("consumer_group_heartbeat"),
     ),
     Api(
         key=69,

@@ -237,6 +237,20 @@ def test_onlookers_see_subscriptions_and_parts_of_a_stable_group() -> None:
     assert [m.subscription for m in seen.members] == [b"", b""]
 
 
+def test_onlookers_see_for_how_long_a_member_is_silent() -> None:
+    play = Play()
+    leader, follower = play.stable(2)
+    play.wait(3_000)
+    play.beat(follower.member_id, follower.generation)
+    play.wait(500)
+    described = play.machine.describe(play.now_ms).members
+    silent_ms = {each.member_id: each.silent_ms for each in described}
+    assert silent_ms == {leader.member_id: 3_500, follower.member_id: 500}
+    play.join(leader.member_id)
+    described = play.machine.describe(play.now_ms).members
+    assert {each.member_id: each.silent_ms for each in described}[leader.member_id] == 0
+
+
 def test_the_topics_of_all_members_are_known() -> None:
     play = Play()
     play.gather(

@@ -1,6 +1,7 @@
 """Members of the classic protocol in a group of KIP-848, and how a group gets there and back."""
 
 from quorumlog.broker.groups.classic import ClassicGroupMachine
+from quorumlog.broker.groups.consumer.migration import METADATA_LAG_MS
 from quorumlog.broker.groups.consumer_protocol import (
     Assignment,
     decode_assignment,
@@ -14,6 +15,7 @@ from quorumlog.broker.groups.records import (
 )
 from quorumlog.broker.groups.requests import ConsumerBeat, Joined, Leaver, Left
 from quorumlog.errors import (
+    CoordinatorNotAvailable,
     FencedInstance,
     GroupNotFound,
     IllegalGeneration,
@@ -24,7 +26,16 @@ from quorumlog.errors import (
     UnknownMember,
 )
 
-from .play import CLASSIC_SESSION_MS, REBALANCE_MS, START_MS, Play, failed, of, subscription
+from .play import (
+    CLASSIC_SESSION_MS,
+    REBALANCE_MS,
+    START_MS,
+    Play,
+    cluster,
+    failed,
+    of,
+    subscription,
+)
 
 
 def test_a_classic_member_joins_syncs_and_beats_beside_one_of_the_new_protocol() -> None:
@@ -236,6 +247,27 @@ def test_a_heartbeat_that_is_refused_upgrades_nothing() -> None:
     classic = classic_group(play, k=(0,))
     play.refused(play.upgraded(classic, "a", owned=of(t={0})), InvalidRequest)
     assert not classic.is_dead
+
+
+def test_a_group_is_not_upgraded_while_the_coordinator_may_not_have_heard_of_its_topics() -> None:
+    """What members have of a topic that is not known here would be given to others."""
+    play = Play()
+    classic = classic_group(play, k=(0, 1))
+    known, play.image = play.image, cluster({})
+    play.refused(play.upgraded(classic, "a"), CoordinatorNotAvailable)
+    assert not classic.is_dead
+    play.image = known
+    assert isinstance(play.upgraded(classic, "a"), ConsumerBeat)
+    assert play.owned("k") == of(t={0, 1})
+
+
+def test_a_topic_that_is_still_unknown_after_a_while_is_gone_and_holds_no_upgrade_up() -> None:
+    play = Play()
+    classic = classic_group(play, k=(0, 1))
+    play.image = cluster({})
+    play.wait(METADATA_LAG_MS)
+    assert isinstance(play.upgraded(classic, "a"), ConsumerBeat)
+    assert play.owned("k") == {}
 
 
 def test_who_waits_in_the_classic_group_is_told_to_join_again() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorumlog.broker.groups.records import MemberState
+from quorumlog.broker.groups.records import MemberState, TargetAssignment
 from quorumlog.errors import (
     FencedInstance,
     FencedMemberEpoch,
@@ -16,7 +16,7 @@ from quorumlog.errors import (
     UnsupportedAssignor,
 )
 
-from .play import REBALANCE_MS, SESSION_MS, Play, cluster, of
+from .play import REBALANCE_MS, SESSION_MS, Play, cluster, of, topic_id
 
 
 def test_the_first_member_gets_everything_with_its_join() -> None:
@@ -80,6 +80,21 @@ def test_a_member_that_leaves_makes_its_partitions_free() -> None:
     play.refused(play.ask("a", 2), UnknownMember)
 
 
+def test_what_the_log_gives_to_two_members_goes_to_one() -> None:
+    """Tombstones go after a day: a replica that was away for longer may bring a member back."""
+    play = Play()
+    play.join("a")
+    play.join("b")
+    play.settle("a", "b")
+    for member_id in ("a", "b"):
+        record = TargetAssignment(group="g", member_id=member_id, partitions=of(t={0, 1}))
+        play.machine.replay(record)
+        play.read.replay(record)
+    play.join("c")
+    targets = [play.machine.state.targets[each].get(topic_id("t"), frozenset()) for each in "abc"]
+    assert sorted(index for each in targets for index in each) == [0, 1, 2, 3]
+
+
 def test_a_group_without_members_is_empty_and_keeps_its_epoch() -> None:
     play = Play()
     play.join("a")
@@ -98,6 +113,20 @@ def test_a_silent_member_is_removed_when_its_session_ends() -> None:
     play.wait(1)
     assert list(play.machine.state.members) == ["b"]
     play.refused(play.ask("a", 1), UnknownMember)
+
+
+def test_onlookers_see_for_how_long_a_member_is_silent() -> None:
+    play = Play()
+    play.join("a")
+    play.join("b")
+    play.wait(7_000)
+    play.beat("b")
+    play.wait(1_000)
+    described = play.machine.describe(play.image, play.now_ms)
+    assert {each.member_id: each.silent_ms for each in described.members} == {
+        "a": 8_000,
+        "b": 1_000,
+    }
 
 
 def test_a_member_that_does_not_give_back_is_removed_when_its_rebalance_time_ends() -> None:

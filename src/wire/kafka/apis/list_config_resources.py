@@ -1,0 +1,46 @@
+"""ListConfigResources: topics and brokers, all of which have configs (KIP-1142).
+
+What has none here is none, as are client metrics, which are all that version 0 asks for.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from ..api import Answer, Api, Call, Door, Fields
+from ..config_resources import BROKER, OTHERS, TOPIC
+from ..endpoints import endpoints
+from ..large_answers import encoded
+
+UNSUPPORTED_VERSION: Final = 35
+"""What the field answers to a kind of configs that it does not know."""
+
+_CLIENT_METRICS: Final = 16
+
+
+async def list_config_resources(door: Door, call: Call) -> Answer:
+    """Name what has configs, of every kind or of those that are asked for."""
+    kinds = set(getattr(call.body, "resource_types", (_CLIENT_METRICS,)))
+    if not kinds <= {TOPIC, BROKER, *OTHERS}:
+        return {"error_code": UNSUPPORTED_VERSION, "config_resources": ()}
+    resources = list(_named(door, call, kinds or {TOPIC, BROKER}))
+    answer = {"error_code": 0, "config_resources": resources}
+    return await encoded(door, call, answer, elements=len(resources))
+
+
+def _named(door: Door, call: Call, kinds: set[int]) -> Iterator[Fields]:
+    if TOPIC in kinds:
+        for topic in door.image.sorted_topics():
+            yield {"resource_name": topic.name, "resource_type": TOPIC}
+    if BROKER in kinds:
+        for node_id in endpoints(door.image, call.client, asked=door.replicas.node_id):
+            yield {"resource_name": str(node_id), "resource_type": BROKER}
+
+
+API: Final = Api(
+    key=74,
+    name="ListConfigResources",
+    low=0,
+    high=1,
+    flexible=0,
+    handle=list_config_resources,
+)

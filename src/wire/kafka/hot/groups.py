@@ -1,0 +1,226 @@
+"""What members say again and again, as bytes: heartbeats of the classic protocol in versions 0 to
+4, of KIP-848 in 0 to 1, and commits in 6 to 9.
+
+    Heartbeat                group, generation i32, member, (3+) static name
+              answer         (1+) throttle ms i32, error i16
+    ConsumerGroupHeartbeat   group, member, epoch i32, static name, rack, rebalance ms i32,
+                             topics [], (1+) pattern, assignor, owned [topic id, partitions []]
+              answer         throttle ms i32, error i16, message, member, epoch i32,
+                             interval ms i32, assignment
+    OffsetCommit             group, generation i32, member, (7+) static name, topics [name,
+                             partitions [index i32, offset i64, leader epoch i32, note]]
+              answer         throttle ms i32, topics [name, partitions [index i32, error i16]]
+
+From version 4 (of commits: 8), and of KIP-848 always, lengths are varints and structs end with
+tagged fields. Of KIP-848 only those are read that bring no arrays, as nearly all do.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple
+
+from ....errors import InvalidRequest
+from .primitives import (
+    I32,
+    check_entries,
+    count_of,
+    cut_short,
+    read_count,
+    read_i32,
+    read_string,
+    read_varint,
+    skip_tags,
+    string_of,
+)
+
+FLEXIBLE: Final = 4
+COMMIT_LOW: Final = 6
+COMMIT_FLEXIBLE: Final = 8
+COMMIT_HIGH: Final = 9
+_COMMIT_NAMES_STATIC: Final = 7  # members, from this version on
+_NAMES_STATIC: Final = 3  # members, from this version on
+_SAYS_THROTTLE: Final = 1  # from this version on
+_NAMES_PATTERN: Final = 1  # of KIP-848
+
+_PART: Final = Struct(">iqi")
+_PART_CODE: Final = Struct(">ih")
+_FLEXIBLE_PART_CODE: Final = Struct(">ihx")  # no tagged fields
+_CODE: Final = Struct(">h")
+_THROTTLE_CODE: Final = Struct(">ih")
+_FLEXIBLE_ANSWER: Final = Struct(">ihx")  # no tagged fields
+_EPOCH_INTERVAL_END: Final = Struct(">iibx")  # the mark that no assignment is there; no tags
+
+
+class Beat(NamedTuple):
+    """A heartbeat of the classic protocol."""
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+
+
+class CommittedPart(NamedTuple):
+    """How far a partition was read; fields are called as in the schema's message."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+class CommittedTopic(NamedTuple):
+    """What a commit has for one topic; as above."""
+
+    name: str
+    partitions: list[CommittedPart]
+
+
+class Commit(NamedTuple):
+    """A commit; as above."""
+
+    group_id: str
+    generation_id_or_member_epoch: int
+    member_id: str
+    group_instance_id: str | None
+    topics: list[CommittedTopic]
+
+
+class PlainBeat(NamedTuple):
+    """A heartbeat of KIP-848 that brings no arrays."""
+
+    group: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack: str | None
+    rebalance_timeout_ms: int
+    pattern: str | None
+    assignor: str | None
+
+
+def read_beat(version: int, body: memoryview) -> Beat:
+    """Read a heartbeat of the classic protocol; raises InvalidRequest. What lies behind it is not
+    looked at."""
+    flexible = version >= FLEXIBLE
+    group, at = _text(body, 0, flexible=flexible)
+    generation, at = read_i32(body, at)
+    member_id, at = _text(body, at, flexible=flexible)
+    instance_id = None
+    if version >= _NAMES_STATIC:
+        instance_id, at = read_string(body, at, flexible=flexible)
+    if flexible:
+        skip_tags(body, at)
+    return Beat(group, generation, member_id, instance_id)
+
+
+def read_plain_beat(version: int, body: memoryview) -> PlainBeat | None:
+    """Read a heartbeat of KIP-848; None: it is another one. Raises InvalidRequest."""
+    group, at = _text(body, 0, flexible=True)
+    member_id, at = _text(body, at, flexible=True)
+    member_epoch, at = read_i32(body, at)
+    instance_id, at = read_string(body, at, flexible=True)
+    rack, at = read_string(body, at, flexible=True)
+    rebalance_timeout_ms, at = read_i32(body, at)
+    topics, at = read_varint(body, at)
+    if topics:
+        return None
+    pattern = None
+    if version >= _NAMES_PATTERN:
+        pattern, at = read_string(body, at, flexible=True)
+    assignor, at = read_string(body, at, flexible=True)
+    owned, at = read_varint(body, at)
+    if owned:
+        return None
+    skip_tags(body, at)
+    return PlainBeat(
+        group, member_id, member_epoch, instance_id, rack, rebalance_timeout_ms, pattern, assignor
+    )
+
+
+def read_commit(version: int, body: memoryview) -> Commit | None:
+    """Read a commit; None: its version is another one. Raises InvalidRequest. What lies behind it
+    is not looked at."""
+    if not COMMIT_LOW <= version <= COMMIT_HIGH:
+        return None
+    flexible = version >= COMMIT_FLEXIBLE
+    group, at = _text(body, 0, flexible=flexible)
+    generation, at = read_i32(body, at)
+    member_id, at = _text(body, at, flexible=flexible)
+    instance_id = None
+    if version >= _COMMIT_NAMES_STATIC:
+        instance_id, at = read_string(body, at, flexible=flexible)
+    count, at = read_count(body, at, flexible=flexible, size_min=2)
+    topics, entries = [], count
+    for _ in range(count):
+        name, at = _text(body, at, flexible=flexible)
+        size, at = read_count(body, at, flexible=flexible, size_min=_PART.size + 1)
+        entries += size
+        check_entries(entries)
+        parts = []
+        for _ in range(size):
+            try:
+                index, offset, leader_epoch = _PART.unpack_from(body, at)
+            except StructError:
+                raise cut_short() from None
+            note, at = read_string(body, at + _PART.size, flexible=flexible)
+            if flexible:
+                at = skip_tags(body, at)
+            parts.append(CommittedPart(index, offset, leader_epoch, note))
+        if flexible:
+            at = skip_tags(body, at)
+        topics.append(CommittedTopic(name, parts))
+    if flexible:
+        skip_tags(body, at)
+    return Commit(group, generation, member_id, instance_id, topics)
+
+
+def _text(body: memoryview, at: int, *, flexible: bool) -> tuple[str, int]:
+    text, at = read_string(body, at, flexible=flexible)
+    if text is None:
+        raise InvalidRequest(f"a text before byte {at} is missing, which must be there")
+    return text, at
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+def encode_beat(version: int, error_code: int, *, throttle_ms: int) -> bytes:
+    """Return the answer to a heartbeat of the classic protocol."""
+    if version >= FLEXIBLE:
+        return _FLEXIBLE_ANSWER.pack(throttle_ms, error_code)
+    if version >= _SAYS_THROTTLE:
+        return _THROTTLE_CODE.pack(throttle_ms, error_code)
+    return _CODE.pack(error_code)
+
+
+def encode_plain_beat(
+    member_id: str, member_epoch: int, heartbeat_interval_ms: int, *, throttle_ms: int
+) -> bytes:
+    """Return the answer to a heartbeat of KIP-848 that is taken, and has no news."""
+    return b"".join(
+        (
+            I32.pack(throttle_ms),
+            b"\0\0\0",  # no error, no message
+            string_of(member_id, flexible=True),
+            _EPOCH_INTERVAL_END.pack(member_epoch, heartbeat_interval_ms, -1),
+        )
+    )
+
+
+def encode_commit(
+    version: int, topics: Sequence[CommittedTopic], codes: Sequence[int], *, throttle_ms: int
+) -> bytes:
+    """Return the answer to a commit; the codes are of its partitions, in their order."""
+    flexible = version >= COMMIT_FLEXIBLE
+    result = _FLEXIBLE_PART_CODE if flexible else _PART_CODE
+    end = b"\0" if flexible else b""
+    out = [I32.pack(throttle_ms), count_of(len(topics), flexible=flexible)]
+    left = iter(codes)
+    for name, parts in topics:
+        out += (string_of(name, flexible=flexible), count_of(len(parts), flexible=flexible))
+        out += [result.pack(part.partition_index, next(left)) for part in parts]
+        out.append(end)
+    out.append(end)
+    return b"".join(out)

@@ -1,0 +1,71 @@
+"""ListConfigResources: what has configs, by kind, in every version."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from quorumlog import simulation
+from quorumlog.runtime import Runtime
+
+from .admin_calls import NODE, create_topic
+from .kafka_node import KafkaNode, serving_kafka
+
+LIST_CONFIG_RESOURCES = 74
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+UNSUPPORTED_VERSION = 35
+
+
+async def named(kafka: KafkaNode, *kinds: int) -> list[tuple[int, str]]:
+    answer = await kafka.client.ask(LIST_CONFIG_RESOURCES, 1, resource_types=kinds)
+    assert not answer.error_code
+    return [(each.resource_type, each.resource_name) for each in answer.config_resources]
+
+
+def alone(main: Any, folder: str, topics: Collection[str]) -> None:
+    async def serve(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            for name in topics:
+                await create_topic(kafka.channel, name)
+            await main(kafka)
+
+    simulation.run(serve)
+
+
+def test_topics_and_brokers_are_named_by_kind(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        topics, broker = [(TOPIC, "a"), (TOPIC, "b")], (BROKER, str(NODE))
+        assert await named(kafka) == [*topics, broker]
+        assert await named(kafka, BROKER, TOPIC) == [*topics, broker]
+        assert await named(kafka, BROKER) == [broker]
+        assert await named(kafka, TOPIC) == topics
+
+    alone(main, folder, "ba")
+
+
+@pytest.mark.parametrize("kind", [LOGGER, CLIENT_METRICS, GROUP])
+def test_what_has_no_configs_here_is_none(folder: str, kind: int) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        assert await named(kafka, kind) == []
+        assert await named(kafka, kind, TOPIC) == [(TOPIC, "a")]
+
+    alone(main, folder, "a")
+
+
+def test_the_oldest_version_asks_for_client_metrics(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        answer = await kafka.client.ask(LIST_CONFIG_RESOURCES, 0)
+        assert not answer.error_code
+        assert answer.config_resources == ()
+
+    alone(main, folder, "a")
+
+
+def test_a_kind_that_nobody_knows_is_refused(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        for kind in (0, 3, 64, -1):
+            answer = await kafka.client.ask(LIST_CONFIG_RESOURCES, 1, resource_types=(TOPIC, kind))
+            assert int(answer.error_code) == UNSUPPORTED_VERSION
+            assert answer.config_resources == ()
+
+    alone(main, folder, "a")
