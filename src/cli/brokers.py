@@ -23,7 +23,7 @@ def describe_cluster(bootstrap: BootstrapOption = None, output: OutputOption = N
 
     with settings.open_log(bootstrap=bootstrap) as log:
         cluster = log.admin.describe_cluster()
-        topics = log.admin.list_topics()
+        topics = log.admin.list_topics(internal=True)
     fenced = [broker.id for broker in cluster.brokers if broker.fenced]
     row = {
         "cluster_id": cluster.cluster_id,

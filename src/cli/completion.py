@@ -158,7 +158,7 @@ def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
         connect_timeout_ms=TOPICS_TIMEOUT_MS,
         call_timeout_ms=TOPICS_TIMEOUT_MS,
     ) as log:
-        names = [topic.name for topic in log.admin.list_topics()]
+        names = [topic.name for topic in log.admin.list_topics(internal=True)]
     return [name for name in names if name.startswith(incomplete)]
 
 

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from .failures import DEBUG_VARIABLE, ending_well, is_debugging, unexpected
+from .plain_values import take_plain_values, taking_plain_values
 
 PROGRAM = "quorumlog"
 LINE_VARIABLE = "_QUORUMLOG_COMPLETE"  # a shell asks for completions; see `completion`
@@ -98,7 +99,9 @@ def load(name: str) -> Any:
     else:
         epilog = getattr(module, "EXAMPLES", None)
         holder.command(name, short_help=entry.line, epilog=epilog)(found)
-    return typer.main.get_group(holder).commands[name]
+    command = typer.main.get_group(holder).commands[name]
+    take_plain_values(command)
+    return command
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -154,6 +157,10 @@ class Commands(TyperGroup):
             if is_debugging():
                 raise
             sys.exit(unexpected(error))
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters before a command's name."""
+        return taking_plain_values(super().get_params(ctx))
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         """Read the command line; options such as --help print here already."""

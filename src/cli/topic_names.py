@@ -8,9 +8,6 @@ from ..errors import QuorumlogError, UnknownTopicOrPartition
 if TYPE_CHECKING:
     from ..clients.blocking import Log
 
-INTERNAL_TOPICS = ("__consumer_offsets",)
-"""What brokers keep for themselves."""
-
 
 def partitions_of(log: "Log", topic: str, *, wanted: int | None = None) -> int:
     """Return the number of a topic's partitions; raises UnknownTopicOrPartition with the nearest
@@ -39,7 +36,7 @@ def unknown_topic(
     """Return the error that says what to do about a topic that does not exist; `remedy`: where no
     name is near."""
     try:
-        names = [each.name for each in log.admin.list_topics()]
+        names = [each.name for each in log.admin.list_topics(internal=True)]
     except QuorumlogError:
         names = []
     near = get_close_matches(topic, names, n=3)

@@ -16,7 +16,7 @@ from .options import BootstrapOption, Output, OutputOption, TopicArgument
 from .output import cell_text, count_text, id_text, print_json, print_table
 from .partitions.health import states_of
 from .partitions.plans import parse_assignments
-from .topic_names import INTERNAL_TOPICS, check_partition, partitions_of, unknown_topic
+from .topic_names import check_partition, partitions_of, unknown_topic
 
 if TYPE_CHECKING:
     from ..clients import Topic, TopicListing
@@ -131,9 +131,7 @@ def list_topics(
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
-        topics = log.admin.list_topics()
-        if not internal:
-            topics = [topic for topic in topics if topic.name not in INTERNAL_TOPICS]
+        topics = log.admin.list_topics(internal=internal)
         counted = {topic.name: count_offsets(log, topic) for topic in topics} if counts else {}
     if output is Output.JSON:
         print_json([listing_json(topic, counted) for topic in topics])

@@ -17,7 +17,7 @@ from ..brokers import describe_cluster
 from ..nodes import SetOption
 from ..options import Output, OutputOption
 from ..output import count_text, print_json, print_table
-from .processes import Life, ProcessName, life_of, send, spawn, wait_gone
+from .processes import Life, ProcessName, life_of, send, spawn, wait_gone, wait_paused
 from .state import (
     NODES_MAX,
     LocalCluster,
@@ -392,7 +392,9 @@ def _signal(node_id: int, data_dir: str, number: signal.Signals) -> LocalCluster
     folder = os.path.abspath(data_dir)
     with locked(folder):
         cluster = load(folder)
-        send(_living(cluster, node_id), number)
+        process = _living(cluster, node_id)
+        if send(process, number) and number == signal.SIGSTOP:
+            wait_paused(process, KILL_S)  # the signal takes effect a moment later
     return cluster
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -93,10 +93,19 @@ def send(name: ProcessName, number: signal.Signals) -> bool:
 
 def wait_gone(name: ProcessName, seconds: float) -> None:
     """Return once the process has ended; raises TimedOut."""
+    _wait(name, (Life.DOWN,), seconds, "ended")
+
+
+def wait_paused(name: ProcessName, seconds: float) -> None:
+    """Return once the process stands still, or has ended; raises TimedOut."""
+    _wait(name, (Life.PAUSED, Life.DOWN), seconds, "stopped")
+
+
+def _wait(name: ProcessName, lives: Collection[Life], seconds: float, what: str) -> None:
     end = time.monotonic() + seconds
-    while life_of(name) is not Life.DOWN:
+    while life_of(name) not in lives:
         if time.monotonic() >= end:
-            raise TimedOut(f"process {name.pid} has not ended within {seconds:.0f} s")
+            raise TimedOut(f"process {name.pid} has not {what} within {seconds:.0f} s")
         time.sleep(_LOOK_S)
 
 

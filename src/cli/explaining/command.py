@@ -1,4 +1,4 @@
-"""`quorumlog explain not-isr|under-min-isr|fenced|lag`."""
+"""`quorumlog explain not-isr|under-min-isr|fenced|lag|retention`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,7 +123,7 @@ def why_lag(
         sleep(seconds)
         now = log.admin.describe_group(group)
         named = {each.topic for each in now.offsets}
-        there = {each.name for each in log.admin.list_topics()}
+        there = {each.name for each in log.admin.list_topics(internal=True)}
         partitions = {
             (topic.name, each.partition): each
             for topic in log.admin.describe_topics(sorted(named & there))
@@ -137,6 +137,26 @@ def why_lag(
         between_ms=round(seconds * 1000),
     )
     _tell(findings, f"Group {group} has read everything that is there.", output)
+
+
+@app.command("retention", short_help="Who keeps records that retention would take.")
+def why_kept(
+    topic: SomeTopic = None, bootstrap: BootstrapOption = None, output: OutputOption = None
+) -> None:
+    """Say of each topic which groups hold what they have not read of it, from where on, and until
+    when."""
+    from time import time
+
+    from .. import settings
+    from .holding import holdings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        found = holdings(
+            topics_of(log, topic),
+            lambda group: log.admin.describe_group(group),
+            now_ms=round(time() * 1000),
+        )
+    _tell(found, "No group holds anything.", output)
 
 
 def _chosen(

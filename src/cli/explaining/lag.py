@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ...clients import Group, GroupMember, GroupOffset, Partition
 
 MOVES_MS = 10_000  # a commit that is younger says that the member works
+SILENT_MS = 20_000  # whoever lives is heard of every few seconds
 Place = tuple[str, int]
 
 
@@ -69,11 +70,19 @@ def _why(
             "could lead",
         )
     if offset.member is None:
+        if before is not None and (before.committed or 0) < (offset.committed or 0):
+            return _moved_from_outside(offset, before, behind, between_ms)
         return _without_member(offset, group, behind, now_ms)
     name, last = _name(offset.member), _last(offset, now_ms)
     waiting = _waits_for(offset, group)
     if waiting:
         return f"{behind}; {waiting}", _GIVE_BACK
+    if offset.member.silent_ms > SILENT_MS:
+        return (
+            f"{behind}; {name} holds it and was heard of {offset.member.silent_ms // 1000} s ago: "
+            "its process has died or hangs, or cannot reach the cluster",
+            "Look at that host; once the member's session is over others get the partition",
+        )
     if offset.committed is None:
         return (
             f"{name} holds it and has committed nothing yet: it has just begun, is stuck with its "
@@ -123,6 +132,15 @@ def _without_member(
         f"{behind}; the group is {group.state} and has not given it to a member yet{since}",
         "Ask again; it is given out once members that had it have let go",
     )
+
+
+def _moved_from_outside(
+    offset: "GroupOffset", before: "GroupOffset", behind: str, between_ms: int
+) -> tuple[str, str]:
+    """A program that is no member commits for the group: a streaming query, most likely."""
+    who = "no member, but a program outside of the group such as a streaming query"
+    why, remedy = _moving(offset, before, who, behind, between_ms)
+    return why, remedy and "Give the query more cores, or the topic more partitions"
 
 
 def _waits_for(offset: "GroupOffset", group: "Group") -> str:

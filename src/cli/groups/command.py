@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import GroupNotFound, InvalidRequest, QuorumlogError
+from ...settings.query_groups import START_GROUP_PREFIX
 from ..completion import topic_names
 from ..confirmation import confirmed
 from ..options import BootstrapOption, Output, OutputOption
-from ..output import count_text, print_json, print_table, time_text
+from ..output import count_text, print_json, print_table, size_text, time_text
 
 if TYPE_CHECKING:
     from ...clients import Group, GroupMember, GroupOffset, OffsetReset
@@ -37,6 +38,10 @@ def list_groups(
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="Only consumer or classic groups."),
     ] = None,
+    internal: Annotated[
+        bool,
+        typer.Option("--internal", help="List the groups too that hold where a query starts."),
+    ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -46,6 +51,8 @@ def list_groups(
 
     with settings.open_log(bootstrap=bootstrap) as log:
         groups = log.admin.list_groups(states=state or (), types=kind or ())
+    if not internal:
+        groups = [each for each in groups if not each.name.startswith(START_GROUP_PREFIX)]
     if output is Output.JSON:
         print_json(
             [
@@ -75,6 +82,8 @@ def describe(
     name: GroupArgument, bootstrap: BootstrapOption = None, output: OutputOption = None
 ) -> None:
     """Show who is in a group, who reads what, and how far that is from the end."""
+    from time import time
+
     from .. import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -89,6 +98,13 @@ def describe(
         f"Group {group.name}: {group.type}, {group.state}, epoch {group.epoch}, "
         f"assignor {group.assignor or '-'}, coordinator {group.coordinator}, lag {group.lag:,}"
     )
+    now_ms = round(time() * 1000)
+    for hold in group.holds:
+        holds = "holds what it has" if hold.end_ms > now_ms else "held what it had"
+        typer.echo(
+            f"It {holds} not read of {hold.topic} until {time_text(hold.end_ms)}, in "
+            f"partitions of up to {size_text(hold.bytes_max)}"
+        )
     typer.echo("")
     print_table(
         ("member", "client", "host", "instance", "epoch", "reads", "is to read"),
@@ -275,6 +291,10 @@ def group_json(group: "Group") -> dict[str, Any]:
         "lag": group.lag,
         "members": [_member_json(each) for each in group.members],
         "offsets": [_offset_json(each) for each in group.offsets],
+        "holds": [
+            {"topic": each.topic, "end": time_text(each.end_ms), "bytes_max": each.bytes_max}
+            for each in group.holds
+        ],
     }
 
 

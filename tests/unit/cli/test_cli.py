@@ -409,7 +409,7 @@ def test_a_configured_server_serves(tmp_path: Path) -> None:
 IMPORTS = """
 import sys, threading
 from quorumlog.server import main as server_main
-heavy = {"pyarrow", "pyspark", "numpy", "pandas", "rich", "h11", "prometheus_client"}
+heavy = {"pyarrow", "pyspark", "numpy", "pandas", "rich", "h11", "prometheus_client", "pydantic"}
 say_ready = server_main.ready_line
 def ready_line(*arguments, **settings):
     print(sorted(heavy & set(sys.modules)), flush=True)

@@ -1,6 +1,7 @@
 """`quorumlog groups`, `consume --group` and `explain lag`: what they print, set and refuse."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,14 @@ def test_what_does_not_go_together_is_refused(
     result = invoke(*arguments, address=address)
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_hold_and_one_that_has_ended_are_told_of_in_their_tenses(
+    address: str, group: str
+) -> None:
+    now_ms = round(time.time() * 1000)
+    holds = f"retention.holds={group}@{now_ms - 5}/5,{group}@{now_ms + 100_000}/7"
+    succeed("configs", "alter", group, "--set", holds, address=address)
+    told = succeed("groups", "describe", group, address=address)
+    assert f"It held what it had not read of {group} until " in told
+    assert f"It holds what it has not read of {group} until " in told

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.cli.cluster.processes import Life, ProcessName, life_of, send, spawn, wait_gone
+from quorumlog.cli.cluster.processes import (
+    Life,
+    ProcessName,
+    life_of,
+    send,
+    spawn,
+    wait_gone,
+    wait_paused,
+)
 from quorumlog.errors import TimedOut
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
@@ -66,11 +74,19 @@ def test_a_process_that_does_not_end_in_time_is_told(sleeper: ProcessName) -> No
         wait_gone(sleeper, 0.05)
 
 
+def test_a_process_that_was_stopped_is_paused_once_that_is_waited_for(sleeper: ProcessName) -> None:
+    with pytest.raises(TimedOut, match="has not stopped"):
+        wait_paused(sleeper, 0.05)
+    send(sleeper, signal.SIGSTOP)
+    wait_paused(sleeper, WAIT_S)
+    assert life_of(sleeper) is Life.PAUSED
+
+
 def test_a_process_is_out_of_reach_of_this_terminal_and_writes_to_its_file(
     sleeper: ProcessName, tmp_path: Path
 ) -> None:
     assert os.getsid(sleeper.pid) == sleeper.pid != os.getsid(0)
-    while not (tmp_path / "log").read_text():
+    while not (tmp_path / "log").read_text().endswith("\n"):
         os.sched_yield()
     assert (tmp_path / "log").read_text() == "up\n"
 

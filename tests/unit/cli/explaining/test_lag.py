@@ -1,5 +1,7 @@
 """What is said of a group that is behind, or only looks so."""
 
+from dataclasses import replace
+
 from quorumlog.cli.explaining.lag import lags
 from quorumlog.clients import Group, GroupMember, GroupOffset, Partition
 
@@ -60,3 +62,12 @@ def test_a_partition_without_a_record_is_not_what_a_member_is_stuck_with() -> No
     assert said(5, 5) == []
     (why,) = said(None, 1)
     assert "has committed nothing yet" in why
+
+
+def test_a_member_that_is_not_heard_of_is_named_with_its_host() -> None:
+    now = group(committed=3, end=9)
+    member = replace(MEMBER, silent_ms=31_000)
+    now = replace(now, offsets=(replace(now.offsets[0], member=member, commit_ms=1),))
+    (finding,) = lags(now, now, {("t", 0): PARTITION}, now_ms=32_000, between_ms=0)
+    assert "6 behind; member c, m at h holds it and was heard of 31 s ago" in finding.why
+    assert "once the member's session is over" in finding.remedy
