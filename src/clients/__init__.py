@@ -11,6 +11,7 @@ from .administration.descriptions import Broker, Cluster, Partition, Topic, Topi
 from .administration.features import Feature
 from .administration.groups import (
     Group,
+    GroupHold,
     GroupListing,
     GroupMember,
     GroupOffset,
@@ -41,6 +42,7 @@ __all__ = [
     "AsyncGroupConsumer",
     "CommittedOffset",
     "Group",
+    "GroupHold",
     "GroupListing",
     "GroupMember",
     "GroupOffset",

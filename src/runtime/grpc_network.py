@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2  # type: ignore[import-untyped]
@@ -33,7 +33,6 @@ from ..errors import (
 from ..proto import errors_pb2
 from .error_detail import decode_error, encode_error
 from .foreign_status import explain_status
-from .grpc_introspection import Readiness, RpcMethod, introspection_methods
 from .grpc_options import CALLER_KEEPALIVE_MS, channel_options, server_options
 from .ports import (
     NO_DEADLINE_MS,
@@ -47,6 +46,9 @@ from .ports import (
 )
 from .quiet_grpc import aio, grpc
 from .streams import MessageStream, encode_message, is_cancelled_from_outside
+
+if TYPE_CHECKING:
+    from .grpc_introspection import Readiness, RpcMethod
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
@@ -96,6 +98,8 @@ class GrpcNetwork:
 
         Raises AddressInUse when another socket has the port, and otherwise the OSError of binding.
         """
+        from .grpc_introspection import Readiness  # which who only calls does not need
+
         error = await self._why_not_bindable(address)  # asked first: grpc would write to stderr
         if error is not None:
             raise error
@@ -148,8 +152,10 @@ class _GrpcListener:
         message_size_max: int,
         siblings: "dict[_GrpcListener, None]",
         *,
-        readiness: Readiness,
+        readiness: "Readiness",
     ) -> None:
+        from .grpc_introspection import introspection_methods
+
         self._server = server
         self._clock = clock
         self._message_size_max = message_size_max
@@ -183,7 +189,7 @@ class _GrpcListener:
         # Last: whoever is cancelled in here leaves the listener to the network.
         self._siblings.pop(self, None)
 
-    def _unary_method(self, handler: Handler) -> RpcMethod:
+    def _unary_method(self, handler: Handler) -> "RpcMethod":
         parse = handler.method.request.FromString
         call: Callable[[Any, CallContext], Awaitable[Any]] = handler.call
 
@@ -196,7 +202,7 @@ class _GrpcListener:
 
         return grpc.unary_unary_rpc_method_handler(serve)
 
-    def _stream_method(self, handler: Handler) -> RpcMethod:
+    def _stream_method(self, handler: Handler) -> "RpcMethod":
         call: Callable[[Any, CallContext], Awaitable[None]] = handler.call
 
         async def answer(context: _Context) -> None:
@@ -297,7 +303,7 @@ class _ServedStream:
 class _MethodTable(grpc.GenericRpcHandler):
     """What grpc asks for the code of a path; it answers UNIMPLEMENTED itself where we have none."""
 
-    def __init__(self, methods: Mapping[str, RpcMethod]) -> None:
+    def __init__(self, methods: Mapping[str, "RpcMethod"]) -> None:
         self._methods = methods
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "RpcMethod | None":

@@ -156,25 +156,27 @@ class AsyncAdmin:
         self._connection.doubt(name)
         return topic_of_answer(check_topic(answer.topic, name))
 
-    async def list_topics(self) -> list[TopicListing]:
-        """Return all topics by name."""
+    async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
+        """Return all topics by name; `internal`: those too that brokers keep for themselves, such
+        as that of groups' offsets."""
         answer = await self._connection.call_any(
             ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(min_metadata_offset=self._seen)
         )
         self._connection.topology.saw_offset(answer.metadata_offset)
-        return [listing_of_answer(topic) for topic in answer.topics]
+        topics = map(listing_of_answer, answer.topics)
+        return [topic for topic in topics if internal or not topic.is_internal]
 
     async def describe_topic(self, name: str) -> Topic:
         """Return a topic with its partitions; raises UnknownTopicOrPartition."""
         return await self._describe_topic(name, self._connection.deadline_ms())
 
     async def describe_topics(self, names: Collection[str] | None = None) -> list[Topic]:
-        """Return topics with their partitions, all of them unless some are named, by name; those
-        that are gone by then are left out. Raises UnknownTopicOrPartition for a name that no topic
-        has."""
+        """Return topics with their partitions, all of them (internal ones too) unless some are
+        named, by name; those that are gone by then are left out. Raises UnknownTopicOrPartition for
+        a name that no topic has."""
         if isinstance(names, str):
             raise InvalidRequest(f"names is {names!r}; give a list of names")
-        sizes = {each.name: each.partitions for each in await self.list_topics()}
+        sizes = {each.name: each.partitions for each in await self.list_topics(internal=True)}
         wanted = sorted(sizes if names is None else set(names))
         found: list[Topic] = []
         for part in _portions(wanted, sizes):

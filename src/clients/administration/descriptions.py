@@ -37,6 +37,7 @@ class TopicListing:
     topic_id: bytes
     partitions: int
     replication_factor: int
+    is_internal: bool = False  # the brokers make and write it, and nobody else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,7 @@ def listing_of_answer(topic: admin_pb2.TopicListing) -> TopicListing:
         topic_id=topic.topic_id,
         partitions=topic.partitions,
         replication_factor=topic.replication_factor,
+        is_internal=topic.is_internal,
     )
 
 

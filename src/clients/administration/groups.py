@@ -11,9 +11,16 @@ from ...errors import (
     QuorumlogError,
     UnknownTopicOrPartition,
 )
-from ...proto import errors_pb2, groups_pb2
+from ...proto import admin_pb2, errors_pb2, groups_pb2
 from ...runtime.error_detail import decode_error
-from ...services import GROUPS_DELETE, GROUPS_DELETE_OFFSETS, GROUPS_DESCRIBE, GROUPS_LIST
+from ...services import (
+    ADMIN_DESCRIBE_TOPICS,
+    GROUPS_DELETE,
+    GROUPS_DELETE_OFFSETS,
+    GROUPS_DESCRIBE,
+    GROUPS_LIST,
+)
+from ...settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
 from ..answers import senseless
 from ..connection import Connection
 from ..consuming.assignment import Wanted, parse_assignment
@@ -50,6 +57,7 @@ class GroupMember:
     pattern: str
     owned: tuple[Place, ...]
     target: tuple[Place, ...]  # what it is to own
+    silent_ms: int = -1  # since its coordinator heard of it last, -1: that is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +81,15 @@ class GroupOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHold:
+    """A group's lease on what it has not read of a topic: retention leaves it alone."""
+
+    topic: str
+    end_ms: int  # milliseconds since 1970 (UTC)
+    bytes_max: int  # of a partition's log: what makes it larger is not held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A group with its members, and how far it has read."""
 
@@ -85,6 +102,7 @@ class Group:
     assignor: str  # "uniform", "range", or a strategy of the members
     members: tuple[GroupMember, ...]
     offsets: tuple[GroupOffset, ...]  # of what is stored, or assigned
+    holds: tuple[GroupHold, ...] = ()  # on these topics, by name; ended ones too
 
     @property
     def lag(self) -> int:
@@ -143,6 +161,7 @@ async def describe_group(connection: Connection, name: str) -> Group:
     readers = {place: member for member in members for place in member.owned or member.target}
     places = sorted({*readers, *stored})
     ends = await _ends(connection, places)
+    holds = await _holds(connection, name, {topic for topic, _ in places})
     listing = _listing(described.listing)
     return Group(
         name=name,
@@ -157,6 +176,7 @@ async def describe_group(connection: Connection, name: str) -> Group:
             _offset(place, stored.get(place), ends.get(place), readers.get(place))
             for place in places
         ),
+        holds=holds,
     )
 
 
@@ -326,6 +346,35 @@ async def _ends(connection: Connection, places: Iterable[Place]) -> dict[Place, 
     return ends
 
 
+async def _holds(
+    connection: Connection, name: str, topics: Collection[str]
+) -> tuple[GroupHold, ...]:
+    """Return what a group holds of topics. Where nobody says it, nothing: the group is told of all
+    the same."""
+    if not topics:
+        return ()
+    request = admin_pb2.DescribeTopicsRequest(names=sorted(topics))
+    try:
+        answer = await connection.call_any(ADMIN_DESCRIBE_TOPICS, request)
+    except QuorumlogError:
+        return ()
+    return tuple(
+        GroupHold(topic=result.name, end_ms=hold.end_ms, bytes_max=hold.bytes_max)
+        for result in answer.results
+        for entry in result.topic.configs
+        if entry.name == RETENTION_HOLDS
+        for hold in _readable(entry.value)
+        if hold.group == name
+    )
+
+
+def _readable(text: str) -> tuple[Hold, ...]:
+    try:
+        return parse_holds(text)
+    except ValueError:  # of a newer version
+        return ()
+
+
 def _offset(
     place: Place,
     stored: CommittedOffset | None,
@@ -366,6 +415,7 @@ def _member(member: groups_pb2.GroupMember) -> GroupMember:
         pattern=member.subscription.pattern,
         owned=_places(member.owned),
         target=_places(member.target),
+        silent_ms=member.silent_ms,
     )
 
 

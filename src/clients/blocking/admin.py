@@ -56,9 +56,9 @@ class Admin:
             )
         )
 
-    def list_topics(self) -> list[TopicListing]:
-        """Return all topics by name."""
-        return self._call(lambda admin: admin.list_topics())
+    def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
+        """Return all topics by name; see `AsyncAdmin.list_topics`."""
+        return self._call(lambda admin: admin.list_topics(internal=internal))
 
     def describe_topic(self, name: str) -> Topic:
         """Return a topic with its partitions; raises UnknownTopicOrPartition."""

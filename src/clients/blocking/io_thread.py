@@ -4,16 +4,16 @@ One daemon thread with one loop serves every blocking client (several loops with
 misbehave); it starts with the first client and ends with the last.
 
 Forks: gRPC survives a fork only at rest. So a fork first lets the producers deliver what they have
-(`FORK_WAIT_S` at most) and ends the thread with its connections; in the parent and in the child the
-next use of a client makes them anew, a consumer going on where it was. Where gRPC is kept busy by
-others, the child's clients refuse to work instead of hanging.
+(`FORK_WAIT_S` at most), ends the thread with its connections, and waits until gRPC's own threads
+have ended (`grpc_threads`); in the parent and in the child the next use of a client makes them
+anew, a consumer going on where it was. Where gRPC is kept busy by others, the child's clients
+refuse to work instead of hanging.
 
 The home of `threading` and `concurrent.futures` among the clients, with `producer`.
 """
 
 import asyncio
 import atexit
-import gc
 import logging
 import threading
 from collections.abc import Coroutine, Sequence
@@ -26,6 +26,7 @@ from ...errors import InvalidRequest, Stopping
 from ...runtime import Runtime
 from ...runtime.files import at_fork
 from ...runtime.real import run
+from .grpc_threads import GrpcThreads
 
 T = TypeVar("T")
 
@@ -33,8 +34,6 @@ EXIT_WAIT_S = 5.0  # how long clients that were left open may take to flush at t
 THREAD_CHECK_S = 1.0  # a caller that waits looks so often whether the thread still lives
 FORK_WAIT_S = 5.0  # how long each client may take to flush before a fork
 LOCK_WAIT_S = 1.0  # for a lock that another thread holds for a short step
-GRPC_REST_S = 1.0  # how long its thread may take to end then
-GRPC_THREAD = "_poll_wrapper"  # in the name of the thread that gRPC has while a channel is open
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +69,7 @@ class IoThread:
             STATE.refuse_broken_fork()
             if STATE.io is None:
                 STATE.install()
+                STATE.grpc_threads.expect_ours()
                 io = cls()
                 io._thread.start()
                 io._ready.result()
@@ -176,6 +176,7 @@ class ProcessState:
         self.is_exiting = False  # the process ends; clients were left open
         self._fork_safe: WeakSet[threading.Lock] = WeakSet()
         self._held: list[threading.Lock] = []  # across a fork
+        self.grpc_threads = GrpcThreads()
         self._was_busy = False  # gRPC, at the last fork
         self._is_broken = False  # this process was forked while gRPC was busy
         self._is_installed = False
@@ -215,11 +216,7 @@ class ProcessState:
                 user.wind_down()
             io.end()
         self._held = [each for each in self._fork_safe if each.acquire(timeout=LOCK_WAIT_S)]
-        if _grpc_threads():
-            gc.collect()  # it rests when its last channel is freed
-        for thread in _grpc_threads():
-            thread.join(GRPC_REST_S)
-        self._was_busy = bool(_grpc_threads())
+        self._was_busy = not self.grpc_threads.have_ended()
 
     def _after_fork_in_parent(self) -> None:
         self._release_held()
@@ -244,10 +241,6 @@ class ProcessState:
         self.is_exiting = True
         if self.io is not None:
             self.io.close_users()
-
-
-def _grpc_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if GRPC_THREAD in thread.name]
 
 
 class _Closer:

@@ -8,6 +8,7 @@ from ...errors import InvalidConfig, QuorumlogError
 from ...proto import mirror_pb2 as pb
 from ...runtime.error_detail import decode_error
 from ...services import MIRROR_APPEND
+from ...settings.query_groups import RETENTION_HOLDS
 from ..administration.admin import AsyncAdmin
 from ..administration.descriptions import Topic
 from ..answers import senseless
@@ -17,7 +18,13 @@ from .source import Piece, QuorumlogSource, SourceTopic, Want
 
 SOURCE: Final = "mirror.source"
 OWN: Final = frozenset(
-    {SOURCE, "flush.policy", "min.insync.replicas", "unclean.leader.election.enable"}
+    {
+        SOURCE,
+        RETENTION_HOLDS,
+        "flush.policy",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+    }
 )
 """Configs of a copy that are not its source's: they are about the copies of one cluster."""
 

@@ -11,10 +11,16 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
 
 import quorumlog
+from quorumlog.clients.blocking import grpc_threads
+from quorumlog.errors import InvalidRequest
 
 WAIT_S = 20
+ROUNDS = 3
 
 
 def both_sides(address: str, topic: str) -> None:
@@ -98,7 +104,73 @@ def threads_go_on_sending(address: str, topic: str) -> None:
     log.close()
 
 
-def in_child(work: Callable[[], None]) -> int:
+def grpc_rests(address: str, topic: str) -> None:
+    """gRPC's native threads have ended at a fork, also where they get no processor before it."""
+    processors = os.sched_getaffinity(0)
+    at_fork: list[list[tuple[str, bool]]] = []
+    os.register_at_fork(before=lambda: at_fork.append(grpc_threads.natives()))  # after the client's
+    log = quorumlog.connect(address)
+    for _ in range(ROUNDS):
+        log.admin.list_topics()
+        give_way(min(processors))
+        assert in_child(lambda: log.admin.list_topics()) == 0
+        os.sched_setaffinity(0, processors)
+    log.close()
+    give_way(min(processors))
+    assert in_child(lambda: None) == 0
+    assert at_fork == [[]] * (ROUNDS + 1)
+
+
+def give_way(processor: int) -> None:
+    """Have all threads on one processor, gRPC's native ones only while no other wants to run."""
+    for number in map(int, os.listdir("/proc/self/task")):
+        os.sched_setaffinity(number, {processor})
+        name = Path(f"/proc/self/task/{number}/comm").read_text().strip()
+        if grpc_threads.is_native(name):
+            os.sched_setscheduler(number, os.SCHED_IDLE, os.sched_param(0))
+
+
+def grpc_never_ends(address: str, topic: str) -> None:
+    """A child that was forked while gRPC was ending is told so in place of hanging."""
+    is_over = threading.Event()
+    thread = named_thread(grpc_threads.ENDING, is_over)
+
+    def child() -> None:
+        with pytest.raises(InvalidRequest, match="spawn"):
+            log.admin.list_topics()
+
+    with quorumlog.connect(address) as log:
+        log.admin.list_topics()
+        assert in_child(child) == 0
+        is_over.set()
+        thread.join()
+        assert in_child(lambda: log.admin.list_topics()) == 0
+
+
+def others_cost_one_wait(address: str, topic: str) -> None:
+    """Threads of other users of gRPC are waited for once, not at each fork."""
+    is_over = threading.Event()
+    thread = named_thread("event_engine", is_over)
+    with quorumlog.connect(address) as log:
+        log.admin.list_topics()
+        assert in_child(lambda: log.admin.list_topics()) == 0
+        grpc_threads.OTHERS_S = WAIT_S  # what another wait would take
+        began = time.monotonic()
+        assert in_child(lambda: None) == 0
+        assert time.monotonic() - began < WAIT_S
+    is_over.set()
+    thread.join()
+
+
+def named_thread(name: str, is_over: threading.Event) -> threading.Thread:
+    """Start a thread that the system knows by `name`, as it knows gRPC's."""
+    thread = threading.Thread(target=is_over.wait, daemon=True)
+    thread.start()
+    Path(f"/proc/self/task/{thread.native_id}/comm").write_text(name)
+    return thread
+
+
+def in_child(work: Callable[[], object]) -> int:
     """Fork, run `work` in the child and return its exit status; 0 when it did not raise."""
     pid = os.fork()
     if pid == 0:
@@ -114,6 +186,13 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 if __name__ == "__main__":
-    all_of_them = (both_sides, consumer_keeps_its_place, threads_go_on_sending)
+    all_of_them = (
+        both_sides,
+        consumer_keeps_its_place,
+        threads_go_on_sending,
+        grpc_rests,
+        grpc_never_ends,
+        others_cost_one_wait,
+    )
     programs = {program.__name__: program for program in all_of_them}
     programs[sys.argv[1]](*sys.argv[2:])

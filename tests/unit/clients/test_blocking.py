@@ -334,9 +334,20 @@ def test_one_thread_serves_all_clients_and_ends_with_the_last(address: str) -> N
     assert io_threads() == []
 
 
+knows_threads = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for threads")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program", ["both_sides", "consumer_keeps_its_place", "threads_go_on_sending"]
+    "program",
+    [
+        "both_sides",
+        "consumer_keeps_its_place",
+        "threads_go_on_sending",
+        pytest.param("grpc_rests", marks=knows_threads),
+        pytest.param("grpc_never_ends", marks=knows_threads),
+        pytest.param("others_cost_one_wait", marks=knows_threads),
+    ],
 )
 def test_clients_survive_a_fork(log: Log, address: str, topic: str, program: str) -> None:
     """The programs say what they ask; an interpreter of their own has no other user of gRPC."""

@@ -23,6 +23,7 @@ import sys
 import quorumlog
 quorumlog.connect, quorumlog.aio.connect, quorumlog.errors, quorumlog.Record
 heavy = {"pyarrow", "numpy", "pandas", "pyspark", "rich", "typer"}
+heavy |= {"grpc_health.v1", "quorumlog.runtime.grpc_introspection"}  # what servers offer
 print(sorted(heavy & set(sys.modules)))
 """
 

@@ -1,7 +1,7 @@
 """The calls of a consumer group's members and of who looks after groups; any broker takes them.
 
 Answers are checked before anything of them is believed. Errors that may pass are repeated until
-the deadline of a call, but for heartbeats, which the member repeats by itself.
+the deadline of a call.
 """
 
 import logging
@@ -22,6 +22,7 @@ from ....services import GROUPS_COMMIT_OFFSETS, GROUPS_FETCH_OFFSETS, GROUPS_HEA
 from ...answers import senseless
 from ...connection import Connection
 from ...offsets import OFFSET_MAX, Place
+from ...retry import is_retriable
 from .member import Beat
 
 HEARTBEAT_MS = 10_000  # for one heartbeat, at whichever broker answers
@@ -81,8 +82,36 @@ class BeatAnswer:
     assignment: tuple[Place, ...] | None
 
 
-async def heartbeat(connection: Connection, who: Joining, beat: Beat) -> BeatAnswer:
-    """Send one heartbeat; raises what it is refused with, or why nobody answers."""
+async def heartbeat(connection: Connection, who: Joining, beat: Beat, *, again: Beat) -> BeatAnswer:
+    """Send one heartbeat, and `again` in its place once an answer may have been lost: what that
+    one told is told again then. Raises what it is refused with, or why nobody answers."""
+    request = _to_heartbeat(who, beat)
+
+    def is_to_be_repeated(error: BaseException) -> bool:
+        request.CopyFrom(_to_heartbeat(who, again))
+        return is_retriable(error)
+
+    answer = await connection.call_any(
+        GROUPS_HEARTBEAT,
+        request,
+        deadline_ms=connection.runtime.clock.now_ms() + HEARTBEAT_MS,
+        retry_on=is_to_be_repeated,
+        answers_soon=True,
+    )
+    if not beat.is_leave and (answer.member_epoch < 1 or answer.heartbeat_interval_ms < 1):
+        raise senseless(
+            f"answers a heartbeat with epoch {answer.member_epoch} and an interval of "
+            f"{answer.heartbeat_interval_ms} ms"
+        )
+    assignment = None
+    if answer.HasField("assignment"):
+        assignment = tuple(
+            (each.topic, each.partition) for each in answer.assignment.partitions if each.topic
+        )
+    return BeatAnswer(answer.member_epoch, answer.heartbeat_interval_ms, assignment)
+
+
+def _to_heartbeat(who: Joining, beat: Beat) -> groups_pb2.GroupHeartbeatRequest:
     request = groups_pb2.GroupHeartbeatRequest(
         group=who.group,
         member_id=who.member_id,
@@ -101,23 +130,7 @@ async def heartbeat(connection: Connection, who: Joining, beat: Beat) -> BeatAns
     if beat.owned is not None:
         request.owned.SetInParent()
         request.owned.partitions.extend(_partitions(beat.owned))
-    answer = await connection.call_any(
-        GROUPS_HEARTBEAT,
-        request,
-        deadline_ms=connection.runtime.clock.now_ms() + HEARTBEAT_MS,
-        answers_soon=True,
-    )
-    if not beat.is_leave and (answer.member_epoch < 1 or answer.heartbeat_interval_ms < 1):
-        raise senseless(
-            f"answers a heartbeat with epoch {answer.member_epoch} and an interval of "
-            f"{answer.heartbeat_interval_ms} ms"
-        )
-    assignment = None
-    if answer.HasField("assignment"):
-        assignment = tuple(
-            (each.topic, each.partition) for each in answer.assignment.partitions if each.topic
-        )
-    return BeatAnswer(answer.member_epoch, answer.heartbeat_interval_ms, assignment)
+    return request
 
 
 async def commit(

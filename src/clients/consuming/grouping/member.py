@@ -169,6 +169,19 @@ class GroupMember:
             is_first=is_whole,
         )
 
+    def again(self, beat: Beat) -> Beat:
+        """Return what is sent in place of a heartbeat that may have arrived, and whose answer has
+        not: the coordinator tells all it has told before to who says all that it has said before.
+        """
+        if beat.is_leave:
+            return beat
+        return Beat(
+            epoch=beat.epoch,
+            owned=self._said_owned if beat.owned is None else beat.owned,
+            subscription=beat.subscription or self._said_subscription,
+            is_first=True,
+        )
+
     def _has_news(self) -> bool:
         if self._said_owned is None:
             return False  # it is repeated as a whole, at its time

@@ -222,7 +222,9 @@ class Membership:
     async def _send(self, beat: Beat) -> None:
         member, before = self.member, self.member.phase
         try:
-            answer = await calls.heartbeat(self._connection, self.joining, beat)
+            answer = await calls.heartbeat(
+                self._connection, self.joining, beat, again=member.again(beat)
+            )
         except QuorumlogError as error:
             member.refused(beat, error, self._clock.now_ms())
             _log.info("group.heartbeat_failed group=%s error=%s", self.joining.group, error)
