@@ -25,7 +25,13 @@ from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.runtime import Method
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.runtime.grpc_network import SyncChannel
-from quorumlog.services import ADMIN_DESCRIBE_TOPICS, ADMIN_LIST_TOPICS, LOG_LIST_OFFSETS
+from quorumlog.services import (
+    ADMIN_DESCRIBE_LOG_DIRS,
+    ADMIN_DESCRIBE_TOPICS,
+    ADMIN_LIST_TOPICS,
+    LOG_LIST_OFFSETS,
+)
+from quorumlog.spark.admission import Density
 from quorumlog.spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 from quorumlog.spark.options import (
     Assigned,
@@ -49,11 +55,16 @@ class Leader(NamedTuple):
 
 
 CALL_TIMEOUT_MS: Final = 30_000
-ATTEMPTS_MAX: Final = 6
-"""How often a call is made before its error stands; with the pauses that is about 3 s."""
+ATTEMPTS_MAX: Final = 8
+"""How often a call is made before its error stands; with the pauses that is about 7 s, in which
+another broker leads what a dead one did (broker.session.timeout.ms is 3 s)."""
+
+PATIENT_ATTEMPTS_MAX: Final = 18
+"""Likewise, where a query cannot go on without an answer: about 27 s."""
 
 PAUSE_MS: Final = 100
-"""The first pause between attempts; each is twice the one before."""
+PAUSE_MS_MAX: Final = 2_000
+"""The first pause between attempts, and the longest; each is twice the one before."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,20 +81,25 @@ def channel_to(address: str) -> SyncChannel:
     return _channels[key]
 
 
-def repeat(what: str, job: Callable[[int], T]) -> T:
+def repeat(what: str, job: Callable[[int], T], *, attempts_max: int = ATTEMPTS_MAX) -> T:
     """Return what `job(attempt)` returns, repeating it while it fails with a retriable error.
 
-    Attempts count from 0 to ATTEMPTS_MAX - 1, with doubling pauses between; the last error stands.
+    Attempts count from 0, with doubling pauses between; the last error stands.
     """
-    for attempt in range(ATTEMPTS_MAX - 1):
+    for attempt in range(attempts_max - 1):
         try:
             return job(attempt)
         except QuorumlogError as error:
             if not error.retriable:
                 raise
             logger.info("spark.repeat what=%s attempt=%d error=%s", what, attempt, error)
-        time.sleep(PAUSE_MS / 1000 * 2**attempt)
-    return job(ATTEMPTS_MAX - 1)
+        pause(attempt)
+    return job(attempts_max - 1)
+
+
+def pause(attempt: int) -> None:
+    """Wait after an attempt that failed; they count from 0."""
+    time.sleep(min(PAUSE_MS * 2**attempt, PAUSE_MS_MAX) / 1000)
 
 
 class Cluster:
@@ -176,6 +192,47 @@ class Cluster:
 
         return repeat("list_offsets", ask) if times_ms else {}
 
+    def densities(self, leaders: Mapping[TopicPartition, Leader]) -> dict[TopicPartition, Density]:
+        """Return what each partition takes on its leader's disk, as far as the leaders say it."""
+        topics = sorted({place.topic for place in leaders})
+        found: dict[TopicPartition, Density] = {}
+        for address in dict.fromkeys(leader.address for leader in leaders.values()):
+            request = admin_pb2.DescribeLogDirsRequest(topics=topics)
+            channel = channel_to(address)
+            response = channel.call(ADMIN_DESCRIBE_LOG_DIRS, request, timeout_ms=CALL_TIMEOUT_MS)
+            for log in (log for each in response.directories for log in each.logs):
+                place = TopicPartition(log.topic, log.partition)
+                if place in leaders and leaders[place].address == address:
+                    offsets = log.log_end_offset - log.log_start_offset
+                    found[place] = Density(log.size_bytes, offsets)
+        return found
+
+    def configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return what is set for each topic that exists."""
+        request = admin_pb2.DescribeTopicsRequest(names=list(topics))
+        response = self.call("describe_topics", ADMIN_DESCRIBE_TOPICS, request)
+        return {
+            result.name: {entry.name: entry.value for entry in result.topic.configs}
+            for result in response.results
+            if result.HasField("topic")
+        }
+
+    def call(
+        self,
+        what: str,
+        method: Method[Q, R],
+        request: Q,
+        *,
+        attempts_max: int = ATTEMPTS_MAX,
+        timeout_ms: int = CALL_TIMEOUT_MS,
+    ) -> R:
+        """Call any broker that answers, as `repeat` does; an attempt takes `timeout_ms` at most."""
+
+        def ask(attempt: int) -> R:
+            return self._call(method, request, attempt, timeout_ms)
+
+        return repeat(what, ask, attempts_max=attempts_max)
+
     def _described(
         self, topics: Iterable[str], *, must_exist: bool = True
     ) -> dict[TopicPartition, Leader]:
@@ -204,14 +261,16 @@ class Cluster:
 
         return repeat("list_topics", ask)
 
-    def _call(self, method: Method[Q, R], request: Q, attempt: int) -> R:
+    def _call(
+        self, method: Method[Q, R], request: Q, attempt: int, timeout_ms: int = CALL_TIMEOUT_MS
+    ) -> R:
         """Call any broker that answers: each bootstrap address in turn, another first each time."""
         count = len(self._bootstrap)
         failure: QuorumlogError | None = None
         for index in range(count):
             address = self._bootstrap[(attempt + index) % count]
             try:
-                return channel_to(address).call(method, request, timeout_ms=CALL_TIMEOUT_MS)
+                return channel_to(address).call(method, request, timeout_ms=timeout_ms)
             except (Lost, TimedOut) as error:
                 failure = error
         assert failure is not None, "there is at least one bootstrap address"

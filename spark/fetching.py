@@ -7,7 +7,6 @@ next item of any iterator while the one before is used.
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
@@ -24,11 +23,11 @@ from quorumlog.runtime.grpc_network import SyncStream
 from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.cluster import (
     ATTEMPTS_MAX,
-    PAUSE_MS,
     Cluster,
     Leader,
     channel_to,
     isolation_number,
+    pause,
 )
 from quorumlog.spark.options import Isolation
 from quorumlog.spark.planning import FAIL_ON_DATA_LOSS, Range
@@ -130,7 +129,7 @@ class Fetching:
         logger.info(
             "spark.resume place=%s offset=%d error=%s", self._range.place, self._position, error
         )
-        time.sleep(PAUSE_MS / 1000 * 2 ** (self._failures - 1))
+        pause(self._failures - 1)
         try:
             leader = self._cluster.leader(self._range.place)
         except UnknownTopicOrPartition as gone:

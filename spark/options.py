@@ -3,7 +3,7 @@
 Names and forms are those of Spark's Kafka connector, case-insensitive. Everything wrong, unknown,
 contradictory or not yet offered is refused by name, with what would be right; nothing is ignored.
 Differences to that connector, on purpose: `bootstrap` instead of `kafka.bootstrap.servers`,
-`isolationLevel` defaults to read_committed, and a stream must say where it starts.
+`isolationLevel` defaults to read_committed, and a stream that starts at `latest` needs a `groupId`.
 Owns no I/O and knows no Spark type.
 """
 
@@ -11,10 +11,12 @@ import difflib
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn, TypeAlias
 
 from quorumlog.errors import InvalidConfig
+from quorumlog.settings.quantities import parse_quantity
+from quorumlog.settings.query_groups import START_GROUP_PREFIX, can_hold
 from quorumlog.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -108,6 +110,28 @@ class NoMatch(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a micro-batch takes."""
+
+    offsets_max: int | None = None  # >= 1
+    bytes_max: int | None = None  # >= 1
+    offsets_min: int | None = None  # >= 1, at most offsets_max; fewer wait
+    delay_ms_max: int = 15 * 60 * 1000  # ... no longer than so
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything is limited."""
+        return any((self.offsets_max, self.bytes_max, self.offsets_min))
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionHold:
+    """Records that the query's group has not read are kept."""
+
+    bytes_max: int  # >= 1; of each partition's log: what makes it larger is not kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """All options of one read, checked."""
 
@@ -120,10 +144,26 @@ class ReadOptions:
     fail_on_data_loss: bool
     min_partitions: int | None  # >= 1; a hint: large ranges are split until about so many
     max_records_per_partition: int | None  # >= 1; no range holds more offsets
-    max_offsets_per_trigger: int | None  # >= 1; streams only
+    limits: Limits  # of streams
+    group_id: str | None  # streams only; under it the query is seen
+    hold: RetentionHold | None  # only with a group
     include_headers: bool | None  # None: not said
     isolation: Isolation
     poll_timeout_ms: int  # >= 1; how long a task waits for the next bytes before it fails
+
+    @property
+    def starts_at_end(self) -> bool:
+        """Whether the start is somewhere at an end of the log, so that it would be another one when
+        it is looked up again."""
+        match self.start:
+            case AtEarliest():
+                return False
+            case AtLatest():
+                return True
+            case AtOffsets(offsets):
+                return LATEST in offsets.values()
+            case AtTimestamp() | AtTimestamps():
+                return self.start_no_match is NoMatch.LATEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +173,11 @@ class _Option:
 
 
 _ENDS_ARE_FOR_BATCH: Final = (Mode.BATCH,)
+_STREAMS_ALONE: Final = (Mode.STREAM,)
+
+HELD_BYTES: Final = 10 << 30
+"""Of a partition's log, for retentionHold, unless it is said."""
+GROUP_LENGTH_MAX: Final = 1_000
 
 _OFFERED: Final[dict[str, _Option]] = {
     option.name.lower(): option
@@ -151,23 +196,23 @@ _OFFERED: Final[dict[str, _Option]] = {
         _Option("failOnDataLoss"),
         _Option("minPartitions"),
         _Option("maxRecordsPerPartition"),
-        _Option("maxOffsetsPerTrigger", (Mode.STREAM,)),
+        _Option("maxOffsetsPerTrigger", _STREAMS_ALONE),
+        _Option("minOffsetsPerTrigger", _STREAMS_ALONE),
+        _Option("maxTriggerDelay", _STREAMS_ALONE),
+        _Option("maxBytesPerTrigger", _STREAMS_ALONE),
+        _Option("groupId", _STREAMS_ALONE),
+        _Option("retentionHold", _STREAMS_ALONE),
+        _Option("retentionHoldBytes", _STREAMS_ALONE),
         _Option("includeHeaders"),
         _Option("isolationLevel"),
         _Option("pollTimeoutMs"),
     )
 }
 
-_QUERY_GROUPS: Final = "needs query groups at the broker, which are not offered yet; remove it"
 _REFUSED: Final[dict[str, tuple[str, str]]] = {
     name.lower(): (name, remedy)
     for name, remedy in (
-        ("groupId", _QUERY_GROUPS),
-        ("retentionHold", _QUERY_GROUPS),
-        ("groupIdPrefix", "does not exist here: no group is generated for a query; remove it"),
-        ("minOffsetsPerTrigger", "is not offered yet; use maxOffsetsPerTrigger or remove it"),
-        ("maxTriggerDelay", "is not offered yet; use a processing-time trigger or remove it"),
-        ("maxBytesPerTrigger", "is not offered yet; use maxOffsetsPerTrigger"),
+        ("groupIdPrefix", "does not exist here: no group is generated; name one with 'groupId'"),
         ("valueFormat", "is not offered yet; decode with from_json(cast(value as string), ...)"),
         ("pushdown", "is not offered yet; narrow the read by starting and ending options"),
         ("rack", "is not offered yet; remove it"),
@@ -176,7 +221,7 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
         ("path", "means nothing here; name the topic with 'subscribe', not in load()"),
         ("kafka.bootstrap.servers", "is the Kafka connector's; use 'bootstrap', host:port"),
         ("kafka.isolation.level", "is the Kafka connector's; use 'isolationLevel'"),
-        ("kafka.group.id", "is the Kafka connector's; remove it"),
+        ("kafka.group.id", "is the Kafka connector's; use 'groupId'"),
         ("kafkaConsumer.pollTimeoutMs", "is the Kafka connector's; use 'pollTimeoutMs'"),
         ("fetchOffset.numRetries", "is the Kafka connector's; remove it, calls are repeated"),
         ("fetchOffset.retryIntervalMs", "is the Kafka connector's; remove it, calls are repeated"),
@@ -190,11 +235,11 @@ _CATALOG_TABLE: Final = (
 
 _SELECTIONS: Final = ("assign", "subscribe", "subscribePattern")
 
-_STREAM_LATEST: Final = (
-    "a stream cannot start at 'latest' yet: Spark asks for the start again after a failed first "
-    "batch, and the records between the two answers would be lost without an error; that needs "
-    "the start stored in a query group at the broker, which is not offered yet. Use 'earliest' or "
-    "explicit offsets"
+_NEEDS_GROUP: Final = (
+    "a stream that starts at 'latest' needs the option 'groupId': Spark asks for the start again "
+    "after a failed first batch, and the records between the two answers would be lost without an "
+    "error, so the start is kept at the broker under the query's group. Give each query a groupId "
+    "of its own, or say where to start with 'earliest' or explicit offsets"
 )
 
 
@@ -233,7 +278,8 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         if mode not in option.modes:
             _refuse(option.name, f"is not for a {mode} read; remove it")
     start, no_match = _start(given, mode)
-    return ReadOptions(
+    group_id = _group_id(given)
+    parsed = ReadOptions(
         mode=mode,
         bootstrap=_bootstrap(given),
         selection=_selection(given),
@@ -243,11 +289,16 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         fail_on_data_loss=given.boolean("failOnDataLoss") is not False,
         min_partitions=given.number("minPartitions", lowest=1),
         max_records_per_partition=given.number("maxRecordsPerPartition", lowest=1),
-        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger", lowest=1),
+        limits=_limits(given),
+        group_id=group_id,
+        hold=_hold(given, group_id),
         include_headers=given.boolean("includeHeaders"),
         isolation=_isolation(given),
         poll_timeout_ms=given.number("pollTimeoutMs", lowest=1) or 120_000,
     )
+    if mode is Mode.STREAM and parsed.starts_at_end and group_id is None:
+        raise InvalidConfig(_NEEDS_GROUP)
+    return parsed
 
 
 class _Given:
@@ -280,6 +331,19 @@ class _Given:
         if not re.fullmatch(r"\+?[0-9]{1,19}", value) or not lowest <= int(value) <= NUMBER_MAX:
             _refuse(name, f"is {value!r}; it must be a whole number of {lowest} or more")
         return int(value)
+
+    def quantity(self, name: str, *, unit: str, lowest: int) -> int | None:
+        """Return a number that may have a unit: "15min", "64MiB"."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = parse_quantity(value, unit)
+        except ValueError as error:
+            _refuse(name, f"is {value!r}; {error}")
+        if not lowest <= number <= NUMBER_MAX:
+            _refuse(name, f"is {value!r}; it must be {lowest} {unit} or more")
+        return number
 
 
 def _bootstrap(given: _Given) -> tuple[str, ...]:
@@ -327,8 +391,6 @@ def _start(given: _Given, mode: Mode) -> tuple[Position, NoMatch]:
         )
     timed = _timed(given, "startingTimestamp", "startingOffsetsByTimestamp")
     if timed is not None:
-        if mode is Mode.STREAM and strategy == NoMatch.LATEST:
-            _refuse("startingOffsetsByTimestampStrategy", f"is 'latest'; {_STREAM_LATEST}")
         return timed, NoMatch(strategy)
     return _starting_offsets(given, mode), NoMatch(strategy)
 
@@ -336,13 +398,12 @@ def _start(given: _Given, mode: Mode) -> tuple[Position, NoMatch]:
 def _starting_offsets(given: _Given, mode: Mode) -> Position:
     value = given.text("startingOffsets")
     if value is None:
-        if mode is Mode.STREAM:
-            _refuse("startingOffsets", f"is missing, which would mean 'latest'; {_STREAM_LATEST}")
-        return AtEarliest()
+        return AtEarliest() if mode is Mode.BATCH else AtLatest()
     if value.lower() == "earliest":
         return AtEarliest()
     if value.lower() == "latest":
-        _refuse_latest_start(mode)
+        _check_latest_start(mode)
+        return AtLatest()
     offsets = parse_positions(
         "startingOffsets",
         value,
@@ -350,16 +411,13 @@ def _starting_offsets(given: _Given, mode: Mode) -> Position:
         meaning="an offset is 0 or more, or -2 for earliest",
     )
     if LATEST in offsets.values():
-        _refuse_latest_start(mode)
+        _check_latest_start(mode)
     return AtOffsets(offsets)
 
 
-def _refuse_latest_start(mode: Mode) -> NoReturn:
-    match mode:
-        case Mode.BATCH:
-            _refuse("startingOffsets", "is latest (-1), so a batch would be empty; use 'earliest'")
-        case Mode.STREAM:
-            _refuse("startingOffsets", f"is latest (-1); {_STREAM_LATEST}")
+def _check_latest_start(mode: Mode) -> None:
+    if mode is Mode.BATCH:
+        _refuse("startingOffsets", "is latest (-1), so a batch would be empty; use 'earliest'")
 
 
 def _end(given: _Given) -> Position:
@@ -389,6 +447,59 @@ def _timed(given: _Given, for_all: str, for_each: str) -> AtTimestamp | AtTimest
         return None
     meaning = "a time is milliseconds since 1970 (UTC), 0 or more"
     return AtTimestamps(parse_positions(for_each, value, lowest=0, meaning=meaning))
+
+
+def _limits(given: _Given) -> Limits:
+    limits = Limits(
+        offsets_max=given.number("maxOffsetsPerTrigger", lowest=1),
+        offsets_min=given.number("minOffsetsPerTrigger", lowest=1),
+        bytes_max=given.quantity("maxBytesPerTrigger", unit="bytes", lowest=1),
+    )
+    least, most = limits.offsets_min, limits.offsets_max
+    if least is not None and most is not None and least > most:
+        _refuse(
+            "minOffsetsPerTrigger",
+            f"is {least}, more than maxOffsetsPerTrigger, {most}; no micro-batch could be both",
+        )
+    delay_ms = given.quantity("maxTriggerDelay", unit="ms", lowest=1)
+    if delay_ms is None:
+        return limits
+    if least is None:
+        _refuse("maxTriggerDelay", "says how long minOffsetsPerTrigger may wait; give that too")
+    return replace(limits, delay_ms_max=delay_ms)
+
+
+def _group_id(given: _Given) -> str | None:
+    group = given.text("groupId")
+    if group is None:
+        return None
+    if len(group) > GROUP_LENGTH_MAX:
+        _refuse("groupId", f"has {len(group)} characters; give {GROUP_LENGTH_MAX} at most")
+    if group.startswith(START_GROUP_PREFIX):
+        _refuse("groupId", f"begins with {START_GROUP_PREFIX!r}, as groups that hold starts do")
+    return group
+
+
+def _hold(given: _Given, group_id: str | None) -> RetentionHold | None:
+    bytes_max = given.quantity("retentionHoldBytes", unit="bytes", lowest=1)
+    if not given.boolean("retentionHold"):
+        if bytes_max is not None:
+            _refuse("retentionHoldBytes", "bounds what retentionHold keeps; set that to true")
+        return None
+    if group_id is None:
+        _refuse("retentionHold", "keeps what the query's group has not read; give a groupId")
+    if given.text("assign") is not None:
+        _refuse(
+            "retentionHold",
+            "keeps whole topics, with what is not read of the partitions that 'assign' leaves out; "
+            "use 'subscribe' or 'subscribePattern'",
+        )
+    if not can_hold(group_id):
+        _refuse(
+            "retentionHold",
+            f"needs a groupId of up to 120 letters, digits, '.', '_' and '-', not {group_id!r}",
+        )
+    return RetentionHold(bytes_max or HELD_BYTES)
 
 
 def _isolation(given: _Given) -> Isolation:

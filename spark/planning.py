@@ -5,7 +5,7 @@ splitting and of rate limiting are those of Spark's Kafka connector, in whole-nu
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -195,13 +195,15 @@ def plan_stream(
     earliest: Mapping[TopicPartition, int],
     *,
     fail_on_data_loss: bool,
+    overtaken: Collection[TopicPartition] = (),
 ) -> Planned:
     """Return the non-empty ranges of one micro-batch.
 
     `earliest` holds the log start of partitions that `ends` has and `starts` has not: they are
-    new and read from there. A partition that only `starts` has was deleted. A start beyond its
-    end always raises OffsetOutOfRange; a deleted partition, or a new one whose first records are
-    gone, does when `fail_on_data_loss`.
+    new and read from there, if that is below their end. A partition that only `starts` has was
+    deleted. A start beyond its end raises OffsetOutOfRange, but for those that are `overtaken`:
+    retention has taken all of them since their end was found. That, a deleted partition, or a new
+    one whose first records are gone, raises it when `fail_on_data_loss`.
     """
     ranges: list[Range] = []
     losses = [
@@ -212,7 +214,11 @@ def plan_stream(
         start, end = starts.get(place, earliest.get(place, 0)), ends[place]
         if place not in starts and start > 0:
             losses.append(f"{place}: a new partition whose records below offset {start} are gone")
-        if start > end:
+        if start > end and place in overtaken:
+            losses.append(
+                f"{place}: records below offset {end} are gone, the log starts at {start}"
+            )
+        elif start > end and place in starts:
             raise _beyond(place, start, end, "the end of this micro-batch")
         if start < end:
             ranges.append(Range(place=place, start=start, end=end))

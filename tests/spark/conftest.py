@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.slow)
-            # The first test of a process starts a JVM, which on a busy machine takes its time.
-            item.add_marker(pytest.mark.timeout(300))
+            # The first test of a process starts a JVM, which on a busy machine takes its time. One
+            # that is interrupted spoils the session's connection to it, for all that follow.
+            item.add_marker(pytest.mark.timeout(600))
 
 
 class Broker:
@@ -112,7 +114,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         },
     )
     yield made
-    made.stop()
+    with warnings.catch_warnings():  # after an interrupted test its JVM does not answer any more
+        warnings.filterwarnings("default", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
+        made.stop()
 
 
 @pytest.fixture(scope="session")

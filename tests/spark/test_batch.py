@@ -229,7 +229,7 @@ def test_a_start_beyond_the_end_raises(log: quorumlog.Log, topic: MakeTopic, loa
         ({"startingOffsets": "latest"}, "option 'startingOffsets' is latest"),
         ({"minPartitions": "none"}, "option 'minPartitions' is 'none'"),
         ({"assign": '{"t": [0]}'}, "not assign and subscribe together"),
-        ({"groupId": "g"}, "option 'groupId' needs query groups"),
+        ({"groupId": "g"}, "option 'groupId' is not for a batch read"),
         ({"startingOffset": "1"}, "did you mean 'startingOffsets'"),
         ({"subscribe": "no-such-topic"}, "no-such-topic: the topic does not exist"),
     ],

@@ -33,6 +33,8 @@ class Stream:
         self._broker = broker
         self._checkpoint = str(checkpoint)
         self.batches: list[list[int]] = []
+        self.by_number: dict[int, list[int]] = {}
+        self.fails_after: int | None = None  # the number of a micro-batch that is kept
 
     def start(self, options: dict[str, str], *, available_now: bool = True) -> "StreamingQuery":
         reader = self._spark.readStream.format("quorumlog")
@@ -50,10 +52,13 @@ class Stream:
         assert query.awaitTermination(90), "the query does not end"
         return self.batches[before:]
 
-    def _keep(self, frame: "DataFrame", _: int) -> None:
+    def _keep(self, frame: "DataFrame", number: int) -> None:
         rows = frame.orderBy("topic", "partition", "offset")
         numbers = rows.select(f.col("value").cast("string").cast("int")).collect()
         self.batches.append([row[0] for row in numbers])
+        self.by_number[number] = self.batches[-1]
+        if number == self.fails_after:
+            raise OSError("the sink is broken")
 
 
 @pytest.fixture
@@ -131,14 +136,67 @@ def test_a_topic_that_begins_to_match_a_pattern_is_read_from_its_start(
     assert stream.run(subscribePattern=pattern) == [[50, 51]]
 
 
-@pytest.mark.parametrize("how", ["said", "default"])
-def test_a_stream_cannot_start_at_latest_and_says_why(
-    topic: MakeTopic, stream: Stream, how: str
+def test_a_stream_without_a_group_cannot_start_at_latest_and_says_why(
+    topic: MakeTopic, stream: Stream
 ) -> None:
-    options = {"startingOffsets": "latest"} if how == "said" else {}
-    query = stream.start({"subscribe": topic(), **options})
-    with pytest.raises(StreamingQueryException, match="lost without an error"):
+    query = stream.start({"subscribe": topic()})
+    with pytest.raises(StreamingQueryException, match=r"needs the option 'groupId'"):
         query.awaitTermination(90)
+
+
+def test_a_query_at_latest_that_fails_goes_on_where_it_began_and_its_lag_is_seen(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic()
+    options = {"subscribe": name, "startingOffsets": "latest", "groupId": name}
+    options |= {"retentionHold": "true"}
+    fill(log, name, range(5))
+    stream.fails_after = 0  # in the first batch, which has nothing
+    with pytest.raises(StreamingQueryException, match="the sink is broken"):
+        stream.start(options).awaitTermination(90)
+    fill(log, name, range(5, 15))
+    group = log.admin.describe_group(name)
+    assert (group.lag, [hold.topic for hold in group.holds]) == (10, [name])
+    assert len(starts_of(log, name)) == 1
+    stream.fails_after = None
+    assert [row for batch in stream.run(**options) for row in batch] == [*range(5, 15)]
+    assert log.admin.describe_group(name).lag == 0
+    assert starts_of(log, name) == [], "batch 0 is committed"
+    fill(log, name, range(15, 18))
+    assert stream.run(**options) == [[15, 16, 17]]
+
+
+def starts_of(log: quorumlog.Log, group: str) -> list[str]:
+    names = [each.name for each in log.admin.list_groups()]
+    return [name for name in names if name.startswith("__query_start.") and group in name]
+
+
+def test_a_query_that_fails_behind_its_sink_writes_every_batch_again_alike(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic()
+    fill(log, name, range(15))
+    limited = {"subscribe": name, "maxOffsetsPerTrigger": "5"}
+    stream.fails_after = 1
+    with pytest.raises(StreamingQueryException, match="the sink is broken"):
+        stream.run(**limited)
+    assert stream.by_number == {0: [*range(5)], 1: [*range(5, 10)]}
+    stream.fails_after = None
+    stream.run(**limited)
+    assert stream.by_number == {0: [*range(5)], 1: [*range(5, 10)], 2: [*range(10, 15)]}
+
+
+def test_available_now_honours_a_limit_by_bytes_and_waits_for_nothing(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic()
+    with log.producer() as producer:
+        for row in range(40):
+            producer.send(name, value=f"{row:05}".encode(), partition=0)
+    limits = {"maxBytesPerTrigger": "200", "minOffsetsPerTrigger": "1000"}
+    batches = stream.run(subscribe=name, **limits)
+    assert len(batches) > 1
+    assert [row for batch in batches for row in batch] == [*range(40)]
 
 
 def test_a_stream_that_starts_beyond_the_end_raises(

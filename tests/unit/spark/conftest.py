@@ -12,20 +12,27 @@ from typing import Any
 import pytest
 
 from quorumlog.errors import (
+    GroupNotFound,
     OffsetOutOfRange,
     QuorumlogError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.metadata.topic_configs import check_config
+from quorumlog.proto import admin_pb2, groups_pb2, log_pb2
 from quorumlog.records import encode_batch, parse_header
 from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.runtime import CallContext, Handler, Runtime, Stream, real
 from quorumlog.runtime.error_detail import encode_error
 from quorumlog.services import (
+    ADMIN_ALTER_CONFIGS,
+    ADMIN_DESCRIBE_LOG_DIRS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
+    GROUPS_COMMIT_OFFSETS,
+    GROUPS_DELETE,
+    GROUPS_FETCH_OFFSETS,
     LOG_LIST_OFFSETS,
     LOG_SUBSCRIBE,
 )
@@ -48,6 +55,16 @@ class Script:
     topic_id: bytes = b"1" * 16
     subscriptions: list[int] = field(default_factory=list)
     """The offset that each subscription asked for."""
+    groups: dict[str, dict[TopicPartition, tuple[int, str]]] = field(default_factory=dict)
+    """By group what it has committed: offsets and notes."""
+    commits: list[tuple[str, dict[TopicPartition, int]]] = field(default_factory=list)
+    """Every commit that was taken."""
+    group_faults: list[QuorumlogError | Callable[[], None] | None] = field(default_factory=list)
+    """One for each call to come that is about a group: what it is refused with, or what happens."""
+    deleted: set[TopicPartition] = field(default_factory=set)
+    """Partitions of which no commit is taken."""
+    holds: dict[str, list[str]] = field(default_factory=dict)
+    """By topic the list retention.holds."""
     address: str = ""
 
     def add(self, place: TopicPartition, *counts: int) -> None:
@@ -108,6 +125,11 @@ class StandIn:
             Handler(ADMIN_LIST_TOPICS, self.list_topics),
             Handler(LOG_LIST_OFFSETS, self.list_offsets),
             Handler(LOG_SUBSCRIBE, self.subscribe),
+            Handler(ADMIN_DESCRIBE_LOG_DIRS, self.describe_log_dirs),
+            Handler(ADMIN_ALTER_CONFIGS, self.alter_configs),
+            Handler(GROUPS_COMMIT_OFFSETS, self.commit_offsets),
+            Handler(GROUPS_FETCH_OFFSETS, self.fetch_offsets),
+            Handler(GROUPS_DELETE, self.delete_groups),
         ]
         return {handler.method.path: handler for handler in offered}
 
@@ -128,6 +150,9 @@ class StandIn:
             places = [place for place in sorted(self._script.batches) if place.topic == name]
             result = response.results.add(name=name)
             result.topic.topic_id = self._script.topic_id
+            if name in self._script.holds:
+                value = ",".join(self._script.holds[name])
+                result.topic.configs.add(name="retention.holds", value=value)
             for place in places:
                 result.topic.partitions.add(partition=place.partition, leader=1)
             if not places:
@@ -191,6 +216,85 @@ class StandIn:
             if fault == "recreation":
                 self._script.make_anew(30)
                 raise UnknownTopicOrPartition("no such topic")
+
+    async def describe_log_dirs(
+        self, request: admin_pb2.DescribeLogDirsRequest, context: CallContext
+    ) -> admin_pb2.DescribeLogDirsResponse:
+        response = admin_pb2.DescribeLogDirsResponse(broker=1)
+        directory = response.directories.add(path="/data")
+        for place, batches in sorted(self._script.batches.items()):
+            if place.topic in request.topics:
+                directory.logs.add(
+                    topic=place.topic,
+                    partition=place.partition,
+                    size_bytes=sum(map(len, batches)),
+                    log_start_offset=self._script.log_starts.get(place, 0),
+                    log_end_offset=self._script.end(place),
+                )
+        return response
+
+    async def alter_configs(
+        self, request: admin_pb2.AlterConfigsRequest, context: CallContext
+    ) -> admin_pb2.AlterConfigsResponse:
+        for change in request.changes:
+            assert change.name == "retention.holds", change
+            parts, held = change.value.split(","), self._script.holds.get(request.topic, [])
+            if change.operation == admin_pb2.CONFIG_OPERATION_APPEND:
+                held = held + parts
+            else:
+                assert set(parts) <= set(held), (parts, held)
+                held = [part for part in held if part not in parts]
+            check_config(change.name, ",".join(part for part in held if "@" in part))
+            self._script.holds[request.topic] = held
+        return admin_pb2.AlterConfigsResponse()
+
+    def _fail(self) -> None:
+        fault = self._script.group_faults.pop(0) if self._script.group_faults else None
+        if isinstance(fault, QuorumlogError):
+            raise fault
+        if fault is not None:
+            fault()
+
+    async def commit_offsets(
+        self, request: groups_pb2.CommitOffsetsRequest, context: CallContext
+    ) -> groups_pb2.CommitOffsetsResponse:
+        self._fail()
+        taken = {
+            TopicPartition(each.topic, each.partition): (each.offset, each.note)
+            for each in request.offsets
+            if (each.topic, each.partition) not in self._script.deleted
+        }
+        self._script.groups.setdefault(request.group, {}).update(taken)
+        offsets = {place: offset for place, (offset, _) in taken.items()}
+        self._script.commits.append((request.group, offsets))
+        response = groups_pb2.CommitOffsetsResponse()
+        for each in request.offsets:
+            result = response.results.add(offset=each)
+            if (each.topic, each.partition) in self._script.deleted:
+                result.error.CopyFrom(encode_error(UnknownTopicOrPartition("no such topic")))
+        return response
+
+    async def fetch_offsets(
+        self, request: groups_pb2.FetchOffsetsRequest, context: CallContext
+    ) -> groups_pb2.FetchOffsetsResponse:
+        self._fail()
+        response = groups_pb2.FetchOffsetsResponse()
+        for place, (offset, note) in sorted(self._script.groups.get(request.group, {}).items()):
+            result = response.results.add()
+            result.offset.topic, result.offset.partition = place
+            result.offset.offset, result.offset.note = offset, note
+        return response
+
+    async def delete_groups(
+        self, request: groups_pb2.DeleteGroupsRequest, context: CallContext
+    ) -> groups_pb2.DeleteGroupsResponse:
+        self._fail()
+        response = groups_pb2.DeleteGroupsResponse()
+        for name in request.groups:
+            error = response.errors.add()
+            if self._script.groups.pop(name, None) is None:
+                error.CopyFrom(encode_error(GroupNotFound("no such group")))
+        return response
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import pytest
 from quorumlog.errors import InvalidConfig
 from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import (
+    HELD_BYTES,
     Assigned,
     AtEarliest,
     AtLatest,
@@ -12,9 +13,11 @@ from quorumlog.spark.options import (
     AtTimestamp,
     AtTimestamps,
     Isolation,
+    Limits,
     Mode,
     NoMatch,
     ReadOptions,
+    RetentionHold,
     Subscribed,
     SubscribedPattern,
     check_names,
@@ -109,7 +112,31 @@ def test_a_stream_takes_earliest_offsets_and_times() -> None:
     explicit = stream(startingOffsets='{"flights": {"0": 4}}')
     assert explicit.start == AtOffsets({TopicPartition("flights", 0): 4})
     assert stream(startingTimestamp="9").start == AtTimestamp(9)
-    assert stream(maxOffsetsPerTrigger="100").max_offsets_per_trigger == 100
+    assert stream(maxOffsetsPerTrigger="100").limits == Limits(offsets_max=100)
+
+
+def test_a_stream_with_a_group_may_start_at_latest_and_does_by_default() -> None:
+    grouped = LEAST | {"groupId": "g"}
+    assert parse_options(grouped, Mode.STREAM).start == AtLatest()
+    assert stream(groupId="g", startingOffsets="LATEST").starts_at_end
+    assert stream(groupId="g", startingOffsets='{"flights": {"0": -1, "1": 3}}').starts_at_end
+    assert not stream(groupId="g", startingOffsets='{"flights": {"0": 0, "1": 3}}').starts_at_end
+    timed = {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "latest"}
+    assert stream(groupId="g", **timed).starts_at_end
+    assert not stream(groupId="g").starts_at_end
+
+
+def test_limits_take_units() -> None:
+    taken = stream(minOffsetsPerTrigger="5", maxTriggerDelay="2min", maxBytesPerTrigger="64MiB")
+    assert taken.limits == Limits(offsets_min=5, delay_ms_max=120_000, bytes_max=64 << 20)
+    assert stream(minOffsetsPerTrigger="5").limits.delay_ms_max == 15 * 60 * 1000
+
+
+def test_a_retention_hold_is_bounded_in_bytes_whatever_is_said() -> None:
+    assert stream(groupId="g", retentionHold="true").hold == RetentionHold(HELD_BYTES)
+    small = stream(groupId="g", retentionHold="true", retentionHoldBytes="1GiB")
+    assert small.hold == RetentionHold(1 << 30)
+    assert stream(groupId="g", retentionHold="false").hold is None
 
 
 @pytest.mark.parametrize(
@@ -124,9 +151,10 @@ def test_a_stream_takes_earliest_offsets_and_times() -> None:
         ({"kafka.security.protocol": "SSL"}, "'kafka.security.protocol'.*remove it"),
         ({"path": "/x"}, "'path'.*'subscribe'"),
         ({"topic": "x"}, "'topic' is for writing"),
-        ({"groupId": "g"}, "'groupId' needs query groups"),
+        ({"groupId": "g"}, "'groupId' is not for a batch read"),
+        ({"kafka.group.id": "g"}, "use 'groupId'"),
         ({"valueFormat": "json"}, "'valueFormat' is not offered yet"),
-        ({"maxBytesPerTrigger": "1"}, "'maxBytesPerTrigger' is not offered yet"),
+        ({"maxBytesPerTrigger": "1"}, "'maxBytesPerTrigger' is not for a batch read"),
         ({"bootstrap": ""}, "'bootstrap' is empty"),
         ({"bootstrap": "localhost"}, "'bootstrap' has 'localhost'; an address is host:port"),
         ({"bootstrap": "localhost:99999"}, "an address is host:port"),
@@ -172,7 +200,7 @@ def test_wrong_batch_options_are_refused_by_name(options: dict[str, str], naming
 @pytest.mark.parametrize(
     ("options", "naming"),
     [
-        ({"startingOffsets": "latest"}, "'startingOffsets' is latest .*lost without an error"),
+        ({"startingOffsets": "latest"}, "needs the option 'groupId'.*lost without an error"),
         ({"startingOffsets": '{"flights": {"0": -1}}'}, "lost without an error"),
         (
             {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "latest"},
@@ -181,7 +209,19 @@ def test_wrong_batch_options_are_refused_by_name(options: dict[str, str], naming
         ({"endingOffsets": "latest"}, "'endingOffsets' is not for a stream read"),
         ({"endingTimestamp": "5"}, "'endingTimestamp' is not for a stream read"),
         ({"endingOffsetsByTimestamp": "{}"}, "'endingOffsetsByTimestamp' is not for a stream"),
-        ({"minOffsetsPerTrigger": "5"}, "'minOffsetsPerTrigger' is not offered yet"),
+        (
+            {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "'minOffsetsPerTrigger' is 5, more than maxOffsetsPerTrigger, 4",
+        ),
+        ({"maxTriggerDelay": "1s"}, "'maxTriggerDelay' .*give that too"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "15m"}, "two readings: write min"),
+        ({"maxBytesPerTrigger": "0"}, "'maxBytesPerTrigger' is '0'; it must be 1 bytes or more"),
+        ({"maxBytesPerTrigger": "1MB"}, "two readings: write MiB"),
+        ({"retentionHold": "true"}, "'retentionHold' .*give a groupId"),
+        ({"retentionHold": "true", "groupId": "a b"}, "'retentionHold' needs a groupId of"),
+        ({"groupId": "g", "retentionHoldBytes": "1"}, "set that to true"),
+        ({"groupId": "__query_start.g"}, "'groupId' begins with '__query_start.'"),
+        ({"groupId": "g" * 1001}, "'groupId' has 1001 characters"),
         ({"maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger' is '0'"),
     ],
 )
@@ -190,8 +230,14 @@ def test_wrong_stream_options_are_refused_by_name(options: dict[str, str], namin
         stream(**options)
 
 
-def test_a_stream_must_say_where_it_starts() -> None:
-    with pytest.raises(InvalidConfig, match="'startingOffsets' is missing"):
+def test_a_hold_of_some_partitions_is_refused_since_it_would_hold_the_others_unread() -> None:
+    options = {"bootstrap": "a:1", "assign": '{"t": [0]}', "groupId": "g", "retentionHold": "true"}
+    with pytest.raises(InvalidConfig, match=r"'retentionHold' keeps whole topics.*use 'subscribe'"):
+        parse_options(options, Mode.STREAM)
+
+
+def test_a_stream_without_a_group_must_say_where_it_starts() -> None:
+    with pytest.raises(InvalidConfig, match="needs the option 'groupId'"):
         parse_options(LEAST, Mode.STREAM)
 
 

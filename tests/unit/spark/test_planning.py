@@ -129,6 +129,15 @@ def test_a_deleted_partition_and_lost_first_records_count_as_data_loss() -> None
     assert len(planned.losses) == 2
 
 
+def test_a_new_partition_whose_records_are_all_gone_is_a_loss_and_no_dead_end() -> None:
+    """Planned before the query stopped, and taken by retention before it was started again."""
+    with pytest.raises(OffsetOutOfRange, match="t-1: a new partition whose records below offset 7"):
+        plan_stream({A: 5}, {A: 9, B: 3}, {B: 7}, fail_on_data_loss=True)
+    planned = plan_stream({A: 5}, {A: 9, B: 3}, {B: 7}, fail_on_data_loss=False)
+    assert planned.ranges == (span(A, 5, 9),)
+    assert len(planned.losses) == 1
+
+
 def test_a_micro_batch_that_starts_beyond_its_end_raises() -> None:
     with pytest.raises(OffsetOutOfRange, match="offset 20, beyond the end of this micro-batch"):
         plan_stream({A: 20}, {A: 13}, {}, fail_on_data_loss=False)

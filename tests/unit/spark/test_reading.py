@@ -21,6 +21,7 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.runtime.grpc_network import SyncChannel
+from quorumlog.server.config.quorum import Quorum
 from quorumlog.spark import cluster, fetching
 from quorumlog.spark.cluster import Cluster, Leader
 from quorumlog.spark.offsets import TopicPartition
@@ -410,7 +411,8 @@ def test_a_new_partition_deleted_before_its_first_batch_is_limited_like_others(s
     script.add(A, 10)
     script.add(TopicPartition("u", 0), 10)
     options = {"bootstrap": script.address, "subscribePattern": "[tu]"}
-    made = QuorumlogSource({**options, "startingOffsets": "earliest"})
+    limited = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    made = QuorumlogSource({**options, **limited})
     reader = made.streamReader(made.schema())
     reader.prepareForTriggerAvailableNow()
     del script.batches[TopicPartition("u", 0)]
@@ -432,3 +434,10 @@ def test_a_pattern_goes_on_without_a_topic_deleted_meanwhile(script: Any) -> Non
     assert start == {"t": {"0": 0}, "u": {"0": 0}}
     del script.batches[TopicPartition("u", 0)]  # the reader's view is a second old at most
     assert reader.latestOffset(start, ReadAllAvailable()) == {"t": {"0": 10}}
+
+
+def test_calls_and_tasks_are_repeated_for_longer_than_a_dead_leader_is_missed() -> None:
+    """Its successor is elected when the session of its broker has ended, and known a bit later."""
+    pauses = [cluster.PAUSE_MS * 2**attempt for attempt in range(cluster.ATTEMPTS_MAX - 1)]
+    waits_ms = sum(min(pause, cluster.PAUSE_MS_MAX) for pause in pauses)
+    assert waits_ms > 2 * Quorum().session_timeout_ms

@@ -1,0 +1,88 @@
+"""How much of a backlog a micro-batch takes, and when it waits for more."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorumlog.spark.admission import RECORD_BYTES, Admission, Density, limit_bytes
+from quorumlog.spark.offsets import TopicPartition
+from quorumlog.spark.options import Limits
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+SECOND = 1_000
+
+
+def test_without_limits_everything_is_taken() -> None:
+    assert Admission(Limits()).end_of({A: 3}, {A: 10}, {}, now_ms=0) == {A: 10}
+
+
+def test_the_first_batch_runs_and_the_next_ones_wait_for_the_least_number() -> None:
+    admission = Admission(Limits(offsets_min=5, delay_ms_max=60 * SECOND))
+    assert admission.end_of({A: 0}, {A: 2}, {}, now_ms=0) == {A: 2}
+    assert admission.end_of({A: 2}, {A: 6}, {}, now_ms=SECOND) is None
+    assert admission.end_of({A: 2}, {A: 7}, {}, now_ms=2 * SECOND) == {A: 7}
+
+
+def test_records_wait_no_longer_than_the_delay_since_the_first_of_them_was_seen() -> None:
+    admission = Admission(Limits(offsets_min=5, delay_ms_max=60 * SECOND))
+    assert admission.end_of({A: 0}, {A: 0}, {}, now_ms=0) == {A: 0}
+    assert admission.end_of({A: 0}, {A: 0}, {}, now_ms=500 * SECOND) == {A: 0}, "nothing waits"
+    assert admission.end_of({A: 0}, {A: 1}, {}, now_ms=1_000 * SECOND) is None
+    assert admission.end_of({A: 0}, {A: 2}, {}, now_ms=1_059 * SECOND) is None
+    assert admission.end_of({A: 0}, {A: 2}, {}, now_ms=1_060 * SECOND) == {A: 2}
+    assert admission.end_of({A: 2}, {A: 3}, {}, now_ms=1_061 * SECOND) is None, "it begins anew"
+
+
+def test_nothing_waits_when_no_more_is_to_come() -> None:
+    admission = Admission(Limits(offsets_min=5))
+    assert admission.end_of({A: 0}, {A: 1}, {}, now_ms=0) == {A: 1}
+    assert admission.end_of({A: 1}, {A: 2}, {}, now_ms=0, waits=False) == {A: 2}
+
+
+def test_least_most_and_delay_work_together() -> None:
+    limits = Limits(offsets_min=4, offsets_max=6, delay_ms_max=10 * SECOND)
+    admission = Admission(limits)
+    assert admission.end_of({A: 0}, {A: 9}, {}, now_ms=0) == {A: 6}
+    assert admission.end_of({A: 6}, {A: 9}, {}, now_ms=1 * SECOND) is None
+    assert admission.end_of({A: 6}, {A: 9}, {}, now_ms=11 * SECOND) == {A: 9}
+    assert admission.end_of({A: 9}, {A: 30}, {}, now_ms=12 * SECOND) == {A: 15}
+
+
+def test_bytes_are_those_of_the_partitions_own_records() -> None:
+    large, small = Density(size_bytes=1_000_000, offsets=100), Density(100, 100)
+    starts, ends = {A: 50, B: 50}, {A: 100, B: 100}
+    taken = limit_bytes(starts, ends, {A: large, B: small}, 250_025)
+    assert taken == {A: 75, B: 75}
+    assert limit_bytes(starts, ends, {A: large, B: small}, 500_050) == ends
+    assert limit_bytes({A: 0}, {A: 10}, {}, 5 * RECORD_BYTES) == {A: 5}
+
+
+def test_of_two_limits_the_smaller_counts() -> None:
+    density = {A: Density(1_000, 10)}
+    few = Admission(Limits(offsets_max=3, bytes_max=500))
+    assert few.end_of({A: 0}, {A: 10}, density, now_ms=0) == {A: 3}
+    light = Admission(Limits(offsets_max=8, bytes_max=500))
+    assert light.end_of({A: 0}, {A: 10}, density, now_ms=0) == {A: 5}
+
+
+places = st.builds(TopicPartition, st.sampled_from("tu"), st.integers(0, 3))
+
+
+@given(
+    backlog=st.dictionaries(places, st.integers(0, 1_000_000), min_size=1),
+    sizes=st.lists(st.integers(0, 10_000_000), min_size=8, max_size=8),
+    bytes_max=st.integers(1, 2**63 - 1),
+)
+def test_a_limit_by_bytes_never_stands_still_and_never_goes_beyond(
+    backlog: dict[TopicPartition, int], sizes: list[int], bytes_max: int
+) -> None:
+    starts = dict.fromkeys(backlog, 7)
+    ends = {place: 7 + count for place, count in backlog.items()}
+    densities = {
+        place: Density(size, count)
+        for (place, count), size in zip(backlog.items(), sizes, strict=False)
+    }
+    taken = limit_bytes(starts, ends, densities, bytes_max)
+    assert taken.keys() == ends.keys()
+    for place, end in taken.items():
+        assert starts[place] <= end <= ends[place]
+        assert end > starts[place] or not backlog[place]
