@@ -54,10 +54,17 @@ def _node(seed: int) -> Run:
     return NodeRun(seed)
 
 
+def _groups(seed: int) -> Run:
+    from .groups.level import GroupsSeed
+
+    return GroupsSeed(seed)
+
+
 RUNS: Final[Mapping[str, Callable[[int], Run]]] = {
     "core": _core,
     "partitions": _partitions,
     "node": _node,
+    "groups": _groups,
 }
 
 

@@ -101,6 +101,10 @@ def scenario_of(level: str) -> Play:
             from .kafka.level import play as play_kafka
 
             return play_kafka
+        case "groups":
+            from .groups.level import play as play_groups
+
+            return play_groups
         case "clients":
             from .scenarios.clients import play as play_clients
 
@@ -124,6 +128,7 @@ LEVELS: Final = (
     "quorum",
     "node",
     "kafka",
+    "groups",
     "clients",
     "evil",
     "storage",

@@ -22,6 +22,7 @@ LEVELS: Final = {
     "core": ("raftlog",),
     "partitions": ("broker", "metadata"),
     "node": ("broker", "metadata", "server", "storage"),
+    "groups": ("broker",),
 }
 """By level of the simulation, which is the folder of its patches: the rooms that they change."""
 SEEDS_MAX: Final = 100  # that any planted bug may need

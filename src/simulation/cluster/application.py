@@ -156,7 +156,7 @@ class Application:
     async def find_topics(self, log: AsyncLog) -> None:
         """Create the topics of the run, or wait until they are there."""
         for topic in self.options.topics:
-            while True:
+            while not topic.is_inner:
                 try:
                     if self.creates:
                         await log.admin.create_topic(

@@ -51,7 +51,7 @@ def servable(cluster: Cluster, core: list[ClusterNode]) -> list[Place]:
     found = []
     for topic in cluster.options.topics:
         there = image.topic(topic.name)
-        if there is None:
+        if there is None or topic.is_inner:
             continue
         needed = min(topic.min_isr, topic.replication)
         for index, state in there.sorted_partitions():

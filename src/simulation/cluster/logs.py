@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ...errors import CorruptionError
 from ...records.batch import HEADER_SIZE, parse_header
-from ..disk import FileBody, Folder, Write
+from ..disk import Cut, FileBody, Folder, Write
 from ..world import SimNode
 
 LOG_SUFFIX: Final = ".log"
@@ -99,6 +99,7 @@ class PartitionFiles:
                 (
                     one.position if isinstance(one, Write) else one.size
                     for one in segment.body.unsynced
+                    if not _is_durable(segment.body, one)
                 ),
                 default=len(segment.body.content),
             )
@@ -141,6 +142,14 @@ class PartitionFiles:
             segment.follow()
             found.append(segment)
         return found
+
+
+def _is_durable(body: FileBody, change: Write | Cut) -> bool:
+    """Whether a change puts what is durable already: a recovery writes a log's tail once more."""
+    if not isinstance(change, Write):
+        return False
+    end = change.position + len(change.data)
+    return bytes(body.durable[change.position : end]) == bytes(change.data)
 
 
 def visible_folder(sim: SimNode, path: str) -> Folder | None:

@@ -152,8 +152,10 @@ class Nemesis:
 
     def _later(self, undo: Callable[[], None]) -> None:
         """Have something undone when the fault is over."""
+        self._undo_at(self._world.now_ms() + self._span_ms(), undo)
+
+    def _undo_at(self, at_ms: int, undo: Callable[[], None]) -> None:
         self._sequence += 1
-        at_ms = self._world.now_ms() + self._span_ms()
         heapq.heappush(self._due, (at_ms, self._sequence, undo))
 
     def _span_ms(self) -> int:

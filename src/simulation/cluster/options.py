@@ -21,6 +21,8 @@ class TopicPlan:
     flush_policy: str  # "replicated" or "fsync"
     is_strict: bool = True  # clients write with acks=all: nothing may be lost or doubled
     is_unclean: bool = False  # a replica outside of the ISR may lead
+    is_inner: bool = False  # the brokers make it themselves, and clients leave it alone
+    is_compacted: bool = False  # while the run goes on: replicas hold different batches
 
     @property
     def configs(self) -> dict[str, str]:
@@ -48,8 +50,13 @@ class ClusterOptions:
 
     @property
     def places(self) -> list[Place]:
-        """Every partition."""
-        return [(topic.name, index) for topic in self.topics for index in range(topic.partitions)]
+        """Every partition that clients use."""
+        return [
+            (topic.name, index)
+            for topic in self.topics
+            if not topic.is_inner
+            for index in range(topic.partitions)
+        ]
 
     def topic(self, name: str) -> TopicPlan:
         """The plan of a topic."""

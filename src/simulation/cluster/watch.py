@@ -234,7 +234,7 @@ class Watch:
     ) -> None:
         """Hold what a replica has below its high watermark against what others had there."""
         start = max(view.checked_to, 0)
-        if mark <= start:
+        if mark <= start or plan.is_compacted:
             view.checked_to = start
             return
         before = committed.end_offset

@@ -65,14 +65,14 @@ class KafkaClient:
         self._connecting: dict[str, asyncio.Lock] = {}
         self._addresses: dict[int, str] = {}  # of brokers
         self.leaders: dict[Place, int] = {}
+        self.topic_ids: dict[str, bytes] = {}  # as far as the versions tell them
         self.versions = {
             key: low + self._entropy.below(high - low + 1) for key, (low, high) in VERSIONS.items()
         }
 
     async def look(self, topics: Sequence[str]) -> None:
         """Ask anybody who leads what."""
-        known = sorted({*self._bootstrap, *self._addresses.values()})
-        address = known[self._entropy.below(len(known))]
+        address = self.anybody()
         fields: dict[str, Any] = {
             "topics": [{"name": topic} for topic in topics],
             "allow_auto_topic_creation": False,
@@ -85,6 +85,9 @@ class KafkaClient:
             broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers
         }
         for topic in answer.topics:
+            topic_id = getattr(topic, "topic_id", None)
+            if topic_id is not None:
+                self.topic_ids[topic.name] = topic_id.bytes
             for part in topic.partitions:
                 place = (topic.name, part.partition_index)
                 if part.leader_id >= 0:
@@ -171,6 +174,11 @@ class KafkaClient:
     def address_of(self, place: Place) -> str | None:
         """Where the leader of a partition listens, as far as that is known."""
         return self._addresses.get(self.leaders.get(place, -1))
+
+    def anybody(self) -> str:
+        """Where some broker listens, drawn."""
+        known = sorted({*self._bootstrap, *self._addresses.values()})
+        return known[self._entropy.below(len(known))]
 
     def close(self) -> None:
         """End every connection."""

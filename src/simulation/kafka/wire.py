@@ -14,7 +14,10 @@ from ...wire.kafka.schemas import reader_of, request_schema, response_schema
 from ...wire.kafka.shapes import MessageShape
 
 API_VERSIONS: Final = 18  # whose answers never have tagged fields in their header
-NEWEST: Final = {0: 12, 1: 12, 3: 12, 22: 4}  # versions whose field names requests are said in
+NEWEST: Final = {
+    0: 12, 1: 12, 3: 12, 8: 9, 9: 9, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 22: 4, 42: 2, 68: 1
+}  # fmt: skip
+"""Versions whose field names requests are said in."""
 
 _HEAD: Final = Struct(">hhih")
 _SIZE: Final = Struct(">i")

@@ -98,6 +98,17 @@ def test_only_what_was_synced_is_durable() -> None:
         assert (found.end_offset(), found.durable_end_offset()) == (4, 2)
 
 
+def test_what_is_durable_stays_so_when_it_is_written_once_more() -> None:
+    """A recovery writes a log's tail again, and dies before it is synced."""
+    with folder() as (node, found):
+        position = write(node, FIRST, 0, batch(0, 2), sync=True)
+        write(node, FIRST, position, batch(2, 2), sync=True)
+        write(node, FIRST, position, batch(2, 2))
+        assert found.durable_end_offset() == 4
+        write(node, FIRST, position, batch(2, 2, value=b"w"))
+        assert found.durable_end_offset() == 2
+
+
 def test_a_torn_tail_ends_the_log() -> None:
     with folder() as (node, found):
         write(node, FIRST, 0, batch(0, 2), batch(2, 1)[:-3])

@@ -1,0 +1,87 @@
+"""What is done to coordinators besides all that happens to a cluster's nodes: they go while commits
+are in flight, and they are cut off from the other brokers while members hear them still."""
+
+from typing import Final
+
+from ...metadata.commands import ElectLeaders
+from ..barriers import apart, between
+from ..cluster.machines import Cluster, ClusterNode
+from ..cluster.nemesis import Nemesis, Storm
+from ..entropy import SimEntropy
+from .plan import OFFSETS_TOPIC
+
+ACTS: Final = ("crashed", "power", "stopped", "elected", "late", "cut off", "late", "cut off")
+ACTS_ALONE: Final = 3  # the first of them need no other node
+LATE_MS: Final = (20, 800)  # what is said between a coordinator and the others
+LAST_MS: Final = (20, 2_000)  # that it lives on then
+CUT_OFF_MS: Final = (3_000, 12_000)  # the others elect another one meanwhile
+HEARS_IT_ALONE: Final = 0.5  # how often a client hears of the brokers only the one that is cut off
+
+
+class CoordinatorNemesis(Nemesis):
+    """See the module."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        storm: Storm,
+        entropy: SimEntropy,
+        clients: list[str],
+        *,
+        coordinators_ms: tuple[int, int] | None,
+    ) -> None:
+        """`coordinators_ms`: between two things that happen to coordinators; None: nothing."""
+        super().__init__(cluster, storm, entropy, clients)
+        self._coordinators_ms = coordinators_ms
+        self._drawn = entropy.stream("coordinators")
+        self._act_ms = 0
+
+    def step(self) -> None:
+        """A moment has passed."""
+        super().step()
+        now_ms = self._world.now_ms()
+        if self._coordinators_ms is None or now_ms < self._act_ms:
+            return
+        self._act_ms = now_ms + self._drawn.spread(*self._coordinators_ms)
+        node = self._coordinator()
+        if node is not None and node.is_up and (act := self._hurt(node, now_ms)):
+            self.happened[act] += 1
+
+    def _coordinator(self) -> ClusterNode | None:
+        """Who coordinates a drawn part of the groups."""
+        topic = self._cluster.newest_image.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return None
+        states = [state for _, state in topic.sorted_partitions()]
+        leader = states[self._drawn.below(len(states))].leader
+        return self._cluster.node(leader) if leader >= 0 else None
+
+    def _hurt(self, node: ClusterNode, now_ms: int) -> str:
+        """Do something to it; what was done, "": nothing."""
+        cluster, drawn = self._cluster, self._drawn
+        others = [one.name for one in cluster.nodes if one is not node]
+        act = ACTS[drawn.below(len(ACTS) if others else ACTS_ALONE)]
+        match act:
+            case "crashed":
+                cluster.kill(node, power=False, down_ms=self._span_ms())
+            case "power":
+                return f"coordinator {act}" if self._cut_power(node) else ""
+            case "stopped":
+                return f"coordinator {act}" if cluster.stop_in_order(node) else ""
+            case "elected":
+                return f"coordinator {act}" if cluster.ask_controller(ElectLeaders()) else ""
+            case "late":
+                barriers, directions = self._world.fabric.barriers, between([node.name], others)
+                barriers.clog(directions, drawn.spread(*LATE_MS))
+                self._later(lambda: barriers.clog(directions, 0))
+                self._condemned.append((now_ms + drawn.spread(*LAST_MS), node))
+            case _:
+                alone = [name for name in self._clients if drawn.chance(HEARS_IT_ALONE)]
+                barriers, directions = (
+                    self._world.fabric.barriers,
+                    apart([node.name, *alone], others),
+                )
+                barriers.close(directions)
+                until_ms = now_ms + drawn.spread(*CUT_OFF_MS)
+                self._undo_at(until_ms, lambda: barriers.open(directions))
+        return f"coordinator {act}"

@@ -1,0 +1,154 @@
+"""The coordinator dies, moves or is cut off while a join, a sync or a commit waits for it."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+from tests.scenarios.groups.setting import CLASSIC, at_work, started
+
+from quorumlog.broker.groups.shell.term import Term
+from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.cluster.machines import ClusterNode
+from quorumlog.simulation.groups.plan import OFFSETS_TOPIC, Kind
+from quorumlog.simulation.groups.scene import SESSION_MS, Scene
+
+pytestmark = pytest.mark.slow
+
+Fate: TypeAlias = Callable[[Scene, ClusterNode], None]
+
+
+def dies(scene: Scene, node: ClusterNode) -> None:
+    scene.stage.cluster.kill(node, power=False, down_ms=5_000)
+
+
+def loses_its_power(scene: Scene, node: ClusterNode) -> None:
+    scene.stage.cluster.note_damage(node)
+    scene.stage.cluster.kill(node, power=True, down_ms=5_000)
+
+
+def moves(scene: Scene, node: ClusterNode) -> None:
+    assert scene.stage.cluster.stop_in_order(node)
+
+
+def is_cut_off(scene: Scene, node: ClusterNode) -> None:
+    scene.stage.isolate(node, from_clients=False)
+
+
+FATES = (dies, loses_its_power, moves, is_cut_off)
+
+
+def term(scene: Scene) -> Term:
+    """The leadership of the partition that the group lives in."""
+    node = scene.coordinator().node
+    assert node is not None
+    assert node.parts.groups is not None
+    return node.parts.groups._terms[0]
+
+
+def waiting(scene: Scene) -> int:
+    """Requests that wait for an answer of the coordinator."""
+    return len(term(scene)._waiting)
+
+
+def state(scene: Scene) -> str:
+    """The group's."""
+    (line,) = term(scene).listings()
+    return line.state
+
+
+def another_coordinates(scene: Scene, before: ClusterNode) -> None:
+    scene.until(
+        lambda: (
+            (state := scene.stage.partition((OFFSETS_TOPIC, 0))).leader >= 0
+            and state.leader != before.node_id
+        ),
+        "another one coordinates",
+    )
+
+
+@pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
+@pytest.mark.parametrize("kind", CLASSIC)
+def test_the_coordinator_goes_while_joins_wait(kind: Kind, fate: Fate) -> None:
+    with started(kind) as scene:
+        scene.enter("m1")
+        scene.enter("m2")
+        scene.until(lambda: waiting(scene) == 2, "both joins wait for more members")
+        before = scene.coordinator()
+        fate(scene, before)
+        another_coordinates(scene, before)
+        scene.produce(5)
+        scene.finish()
+
+
+@pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
+def test_the_coordinator_goes_while_a_sync_waits_for_the_leaders(fate: Fate) -> None:
+    with started(Kind.COOPERATIVE) as scene:
+        scene.enter("m1")
+        scene.until(lambda: waiting(scene) == 1, "it is first, so it will lead")
+        scene.enter("m2")
+        scene.until(lambda: waiting(scene) == 2, "both joins wait")
+        scene.hang("m1")
+        scene.until(
+            lambda: state(scene) == "CompletingRebalance" and waiting(scene) == 1,
+            "the generation has begun, and the other one waits for its part",
+        )
+        before = scene.coordinator()
+        fate(scene, before)
+        another_coordinates(scene, before)
+        scene.wake("m1")
+        scene.produce(5)
+        scene.finish()
+
+
+@pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
+@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.BEATING])
+def test_the_coordinator_goes_while_a_commit_waits_for_replicas(kind: Kind, fate: Fate) -> None:
+    with at_work(kind, "m1") as scene:
+        before = scene.coordinator()
+        others = [node for node in scene.stage.cluster.nodes if node is not before]
+        scene.hang("m1")
+        scene.produce(5)
+        for other in others:
+            scene.stage.cut(before, other)  # what it appends now, nobody has
+        scene.wake("m1")
+        scene.until(lambda: waiting(scene) > 0, "something waits")
+        fate(scene, before)
+        scene.stage.mend()
+        if fate is is_cut_off:
+            scene.stage.isolate(before, from_clients=False)
+        another_coordinates(scene, before)
+        scene.produce(5)
+        scene.finish()
+
+
+@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.BEATING])
+def test_a_coordinator_that_is_cut_off_keeps_nobody_in_the_group(kind: Kind) -> None:
+    """Its members hear it still, and must not take its word for that they are members: another one
+    coordinates the group by then, and knows them to be silent."""
+    with at_work(kind, "m1") as scene:
+        before = scene.coordinator()
+        barriers = scene.world.fabric.barriers
+        others = [node.name for node in scene.stage.cluster.nodes if node is not before]
+        scene.stage.isolate(before, from_clients=False)
+        barriers.close(apart(["m1"], others))
+        another_coordinates(scene, before)
+        barriers.close(apart(["m2"], [before.name]))
+        scene.enter("m2")
+        scene.until(lambda: len(scene.held("m2")) == 4, "the other one has everything")
+        scene.run(SESSION_MS)
+        scene.judge()
+        scene.produce(5)
+        scene.finish()
+
+
+@pytest.mark.parametrize("kind", tuple(Kind))
+def test_a_group_outlives_one_coordinator_after_the_other(kind: Kind) -> None:
+    with at_work(kind, "m1", "m2", seed=3) as scene:
+        for number in range(4):
+            before = scene.coordinator()
+            moves(scene, before) if number % 2 else dies(scene, before)
+            another_coordinates(scene, before)
+            scene.produce(3)
+            scene.until_served()
+            scene.until(lambda: before.is_up and before.is_ready, "it is back")  # noqa: B023
+        scene.finish()

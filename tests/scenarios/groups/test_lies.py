@@ -1,0 +1,67 @@
+"""Members that lie, or that were shut out and go on as if they were not."""
+
+import pytest
+from tests.scenarios.groups.setting import EVERY_KIND, at_work
+
+from quorumlog.simulation.groups import calls
+from quorumlog.simulation.groups.plan import Kind
+from quorumlog.simulation.groups.scene import REBALANCE_MS, SESSION_MS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_whoever_lies_about_epochs_and_ids_is_refused_and_disturbs_nobody(kind: Kind) -> None:
+    with at_work(kind, "m1", "m2", "m3") as scene:
+        before = {name: scene.life(name).epoch for name in ("m1", "m2", "m3")}
+        scene.enter("liar", lies=True)
+        scene.until(lambda: scene.chronicle.counts["lies"] >= 200, "lies are told")
+        assert {name: scene.life(name).epoch for name in before} == before
+        scene.leave("liar")
+        scene.produce(5)
+        scene.finish()
+
+
+@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.COOPERATIVE, Kind.BEATING])
+def test_a_member_that_was_shut_out_while_it_hung_commits_nothing(kind: Kind) -> None:
+    with at_work(kind, "m1", "m2", seed=2) as scene:
+        scene.hang("m1")
+        scene.produce(5)
+        scene.until(lambda: len(scene.held("m2")) == 4, "the other has everything")
+        late = scene.chronicle.counts["late commits"]
+        scene.wake("m1")
+        scene.until(lambda: scene.chronicle.counts["late commits"] > late, "it commits late")
+        scene.finish()
+        assert max(scene.offsets().values()) == 15
+
+
+def test_our_client_commits_nothing_for_others_after_it_hung() -> None:
+    with at_work(Kind.OWN, "m1", "m2") as scene:
+        scene.hang("m1")
+        scene.until(lambda: len(scene.held("m2")) == 4, "the other has everything")
+        scene.produce(5)
+        scene.wake("m1")
+        scene.finish()
+        assert set(scene.offsets().values()) == {15}
+
+
+def test_a_program_outside_commits_nothing_of_a_group_with_members() -> None:
+    with at_work(Kind.EAGER, "m1") as scene:
+        before = scene.offsets()
+        place = scene.places[0]
+        codes = scene.ask(lambda asking: asking.commit("", "", -1, {place: (3, "outside")}))
+        assert codes == {place: calls.UNKNOWN_MEMBER}
+        assert scene.offsets() == before
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_member_that_dies_keeps_nothing_beyond_its_session(kind: Kind) -> None:
+    with at_work(kind, "m1", "m2") as scene:
+        scene.kill("m1")
+        scene.until(
+            lambda: len(scene.held("m2")) == 4,
+            "the other has everything",
+            SESSION_MS + REBALANCE_MS + 2_000,
+        )
+        scene.produce(3)
+        scene.finish()

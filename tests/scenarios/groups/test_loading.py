@@ -1,0 +1,39 @@
+"""A coordinator that reads what is stored believes every member, as clients expect; no longer when
+another one may coordinate."""
+
+import pytest
+from tests.scenarios.groups.setting import at_work
+
+from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.groups.plan import OFFSETS_TOPIC, Kind
+from quorumlog.simulation.groups.scene import SESSION_MS
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_coordinator_that_is_cut_off_while_it_reads_believes_nobody() -> None:
+    with at_work(Kind.EAGER, "m1", is_combined=False) as scene:
+        cluster, barriers = scene.stage.cluster, scene.world.fabric.barriers
+        before = scene.coordinator()
+        one, other = (node.name for node in cluster.brokers if node is not before)
+        barriers.close(apart([one], [other]))  # so neither knows what is committed: it reads on
+        scene.stage.take_down(before)
+        scene.until(lambda: scene.coordinator() is not before, "another one coordinates")
+        reads = scene.coordinator()
+        since_ns = scene.world.loop.now_ns
+        scene.until(lambda: scene.life("m1")._alive_ns > since_ns, "it believes its member")
+        others = [node.name for node in cluster.nodes if node is not reads]
+        barriers.close(apart([reads.name, "m1"], others))
+        barriers.open(apart([one], [other]))
+        scene.stage.bring_up(before)
+        scene.until(
+            lambda: scene.stage.partition((OFFSETS_TOPIC, 0)).leader not in (-1, reads.node_id),
+            "the next one coordinates",
+        )
+        barriers.close(apart(["m2"], [reads.name]))
+        scene.enter("m2")
+        scene.until(lambda: len(scene.held("m2")) == 4, "the other member has everything")
+        scene.run(SESSION_MS)
+        scene.judge()
+        scene.produce(5)
+        scene.finish()

@@ -1,0 +1,153 @@
+"""Offsets beyond the log, a topic that comes and goes, a group that is deleted under members."""
+
+import pytest
+from tests.scenarios.groups.setting import at_work, started
+
+from quorumlog.clients.consuming.grouping.group_consumer import AsyncGroupConsumer
+from quorumlog.errors import OffsetOutOfRange, QuorumlogError
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.groups import calls
+from quorumlog.simulation.groups.plan import Kind
+from quorumlog.simulation.groups.scene import GROUP, TOPIC, Scene
+
+pytestmark = pytest.mark.slow
+
+NON_EMPTY_GROUP = 68
+
+
+async def read(consumer: AsyncGroupConsumer, count: int) -> list[tuple[int, int]]:
+    """Poll until so many records are there; return their partitions and offsets."""
+    found: list[tuple[int, int]] = []
+    while len(found) < count:
+        records = await consumer.poll(timeout_ms=500)
+        found += [(record.partition, record.offset) for record in records]
+    return sorted(found)
+
+
+def commit_beyond(scene: Scene) -> None:
+    """Somebody says that the group has read a million records of each partition."""
+    beyond = dict.fromkeys(scene.places, (1_000_000, ""))
+    assert set(scene.ask(lambda asking: asking.commit("", "", -1, beyond)).values()) == {0}
+
+
+@pytest.mark.parametrize(("rule", "first"), [("earliest", 0), ("latest", 10)])
+def test_an_offset_beyond_the_log_is_answered_as_the_consumer_says(rule: str, first: int) -> None:
+    with started(Kind.OWN) as scene:
+        scene.produce(10)
+        commit_beyond(scene)
+
+        async def consume(runtime: Runtime) -> list[tuple[int, int]]:
+            log = scene.stage.client()
+            async with log.consumer(TOPIC, group=GROUP, on_out_of_range=rule) as consumer:
+                found: list[tuple[int, int]] = []
+                while consumer.positions().get((TOPIC, 0)) != 10:
+                    found += await _poll_on(consumer)
+                async with log.producer(linger_ms=0) as producer:
+                    await producer.send_and_wait(TOPIC, b"new", partition=0)
+                while (0, 10) not in found:
+                    found += await _poll_on(consumer)
+                return found
+
+        found = scene.stage.do(consume)
+        assert [offset for index, offset in found if index == 0] == list(range(first, 11))
+
+
+def test_an_offset_beyond_the_log_is_told_where_the_consumer_wants_to_hear_of_it() -> None:
+    with started(Kind.OWN) as scene:
+        scene.produce(10)
+        commit_beyond(scene)
+
+        async def consume(runtime: Runtime) -> QuorumlogError | None:
+            consumer = scene.stage.client().consumer(TOPIC, group=GROUP)
+            try:
+                for _ in range(20):
+                    await consumer.poll(timeout_ms=500)
+            except OffsetOutOfRange as error:
+                return error
+            finally:
+                await consumer.close()
+            return None
+
+        error = scene.stage.do(consume)
+        assert error is not None
+        assert "1000000" in str(error).replace(",", "")
+
+
+def test_members_follow_a_topic_that_goes_and_comes_while_they_live() -> None:
+    """One consumer all along: it has nothing while there is no topic, then the new one's records
+    from their start, whatever it had committed of the old one."""
+    with started(Kind.OWN) as scene:
+        topic = scene.stage.options.topics[0]
+        events: list[tuple[str, int]] = []
+
+        async def live(runtime: Runtime) -> list[tuple[int, int]]:
+            log = scene.stage.client()
+            admin = log.admin
+
+            async def write() -> None:
+                async with log.producer(linger_ms=0) as producer:
+                    for _, index in scene.places:
+                        await producer.send_and_wait(TOPIC, b"one", partition=index)
+
+            consumer = log.consumer(
+                TOPIC,
+                group=GROUP,
+                on_assigned=lambda places: events.append(("assigned", len(places))),
+                on_revoked=lambda places: events.append(("revoked", len(places))),
+            )
+            await write()
+            await write()
+            assert len(await read(consumer, 8)) == 8
+            await consumer.commit()
+            await admin.delete_topic(TOPIC)
+            while ("revoked", 4) not in events:
+                await _poll_on(consumer)
+            await admin.create_topic(
+                TOPIC,
+                partitions=topic.partitions,
+                replication=topic.replication,
+                configs=topic.configs,
+            )
+            await write()
+            found: list[tuple[int, int]] = []
+            while len(found) < 4:
+                found += await _poll_on(consumer)
+            await consumer.close()
+            return sorted(found)
+
+        assert scene.stage.do(live) == [(index, 0) for _, index in scene.places]
+        assert events[:2] == [("assigned", 4), ("revoked", 4)]
+
+
+async def _poll_on(consumer: AsyncGroupConsumer) -> list[tuple[int, int]]:
+    """Poll once; that the topic is gone is told, and is no reason to stop."""
+    try:
+        records = await consumer.poll(timeout_ms=300)
+    except QuorumlogError:
+        return []
+    return [(record.partition, record.offset) for record in records]
+
+
+@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.BEATING])
+def test_a_group_is_not_deleted_under_members_that_live(kind: Kind) -> None:
+    with at_work(kind, "m1", "m2") as scene:
+        assert scene.ask(lambda asking: asking.delete_group()) == NON_EMPTY_GROUP
+        scene.produce(5)
+        scene.finish()
+
+
+@pytest.mark.parametrize("kind", [Kind.EAGER, Kind.COOPERATIVE, Kind.BEATING])
+def test_a_member_that_hung_while_its_group_was_deleted_begins_anew(kind: Kind) -> None:
+    with at_work(kind, "m1") as scene:
+        scene.hang("m1")
+        scene.until(
+            lambda: scene.ask(lambda asking: asking.delete_group()) == calls.NONE,
+            "its session is over, and the group is deleted",
+        )
+        assert set(scene.offsets().values()) == {-1}
+        late = scene.chronicle.counts["late commits"]
+        scene.wake("m1")
+        scene.until(lambda: scene.chronicle.counts["late commits"] > late, "it commits late")
+        scene.until(lambda: bool(scene.held("m1")), "it has joined again")
+        offsets = scene.offsets()
+        assert all(offset in (-1, 10) for offset in offsets.values()), offsets
