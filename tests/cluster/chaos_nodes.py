@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -69,6 +69,7 @@ class ChaosNodes:
     skipped: list[str] = field(default_factory=list)  # what this machine does not permit, and why
     small: int = 0  # the node whose disk can be filled; 0: none
     starts: int = 0
+    settings: Mapping[str, object] = field(default_factory=dict)  # besides those of all runs
     _slow_disk: str = ""  # the library that makes disks slow; "": none
 
     def form(self) -> None:
@@ -93,6 +94,7 @@ class ChaosNodes:
                 "controller.bootstrap": [a for n, a in addresses.items() if n != number],
                 **self.links.settings(number),
                 **SETTINGS,
+                **self.settings,
             }
             if number in addresses:
                 settings["controller.voters"] = voters

@@ -1,13 +1,15 @@
 """A mirror between two real nodes while all three processes are killed in turn: copies are right.
 
-`python -m tests.cluster.mirror_soak --minutes 60` writes to a source without a pause, mirrors it,
-and kills (SIGKILL) the source, the target or the mirror every few seconds, and starts it again. At
-the end a last mirror catches up, and the run fails when
+`python -m tests.cluster.mirror_soak --minutes 60` writes to a source, reads it as a group, mirrors
+it, and kills (SIGKILL) the source, the target or the mirror every few seconds, and starts it again.
+The group ends before the writer does. A last mirror catches up, and the run fails when
 
 - a record of the source is not in the copy at its offset, with its key, value, time and headers,
   or the copy has one more (of a compacted topic both may lack what a newer record supersedes),
 - a record that was acknowledged by the source is in neither,
-- a promoted copy does not go on at the next offset.
+- a promoted copy does not go on at the next offset,
+- the group has committed another offset in the target than in the source, has not read something
+  below it, or does not go on just there once the copies are promoted.
 """
 
 import argparse
@@ -30,7 +32,10 @@ from .node_process import NodeProcess
 PLAIN, KEYED = "plain", "keyed"
 PARTITIONS = {PLAIN: 3, KEYED: 1}
 KEYS = 50
-TRY_S = 120.0  # for the last mirror
+GROUP = "readers"
+BATCH = 50  # records that are sent at once
+TRY_S = 300.0  # for the last mirror
+Place = tuple[str, int]
 Row = tuple[bytes | None, bytes | None, int, Any]
 
 
@@ -41,6 +46,7 @@ class Soak:
     kills: dict[str, int] = field(default_factory=dict)
     acknowledged: set[bytes] = field(default_factory=set)
     records: int = 0
+    read: dict[Place, set[int]] = field(default_factory=dict)  # offsets that the group was given
     problems: list[str] = field(default_factory=list)
 
 
@@ -82,16 +88,21 @@ class MirrorProcess:
         return last
 
 
-def soak(folder: Path, *, seconds: float, seed: int = 1, pause_s: float = 2.0) -> Soak:
-    """Run it; `problems` says what was wrong."""
+def soak(
+    folder: Path, *, seconds: float, seed: int = 1, pause_s: float = 2.0, rate: float = 500
+) -> Soak:
+    """Run it, with at most `rate` records a second; `problems` says what was wrong."""
     seen, rng = Soak(), random.Random(seed)
     with NodeProcess(folder / "source") as source, NodeProcess(folder / "target") as target:
         _create(source.address)
         mirror = MirrorProcess(source.address, target.address, folder)
         mirror.start()
-        stop = threading.Event()
-        writer = threading.Thread(target=_write, args=(source.address, stop, seen), daemon=True)
+        stop, stop_group = threading.Event(), threading.Event()
+        work = (source.address, stop, seen, rate)
+        writer = threading.Thread(target=_write, args=work, daemon=True)
         writer.start()
+        group = threading.Thread(target=_read, args=(source.address, stop_group, seen), daemon=True)
+        group.start()
         end = time.monotonic() + seconds
         try:
             while time.monotonic() < end:
@@ -109,6 +120,11 @@ def soak(folder: Path, *, seconds: float, seed: int = 1, pause_s: float = 2.0) -
                 process.start()
                 mirror.revive()
         finally:
+            stop_group.set()
+            group.join(60)
+            written = len(seen.acknowledged)
+            while len(seen.acknowledged) < written + 2 * BATCH and writer.is_alive():
+                time.sleep(0.01)  # records that the group has not read
             stop.set()
             writer.join(60)
             mirror.kill()
@@ -116,7 +132,9 @@ def soak(folder: Path, *, seconds: float, seed: int = 1, pause_s: float = 2.0) -
         if last["stopped"] or last["lag"]:
             seen.problems.append(f"the last mirror did not catch up: {last}")
         _compare(source.address, target.address, seen)
+        committed = _compare_groups(source.address, target.address, seen)
         _promote(target.address, seen)
+        _go_on(target.address, committed, seen)
     return seen
 
 
@@ -134,14 +152,14 @@ def _create(address: str) -> None:
         )
 
 
-def _write(address: str, stop: threading.Event, seen: Soak) -> None:
+def _write(address: str, stop: threading.Event, seen: Soak, rate: float) -> None:
     number = 0
     while not stop.is_set():
         try:
             with quorumlog.connect(address) as log, log.producer() as producer:
                 while not stop.is_set():
-                    sent = []
-                    for _ in range(50):
+                    sent, began = [], time.monotonic()
+                    for _ in range(BATCH):
                         number += 1
                         value = b"%d " % number + b"." * (number % 300)
                         key = b"key%d" % (number % KEYS)
@@ -149,8 +167,24 @@ def _write(address: str, stop: threading.Event, seen: Soak) -> None:
                         headers = {"n": b"%d" % number} if number % 5 == 0 else None
                         sent.append((producer.send(topic, value, key=key, headers=headers), value))
                     for delivery, value in sent:
-                        delivery.result(timeout=30)
+                        delivery.result()  # within its own delivery time-out
                         seen.acknowledged.add(value)
+                    stop.wait(began + BATCH / rate - time.monotonic())
+        except QuorumlogError:
+            stop.wait(0.2)
+
+
+def _read(address: str, stop: threading.Event, seen: Soak) -> None:
+    """Read as a group's member, and commit what was read, until it is told to stop."""
+    while not stop.is_set():
+        try:
+            with (
+                quorumlog.connect(address) as log,
+                log.consumer(list(PARTITIONS), group=GROUP, start="earliest") as consumer,
+            ):
+                while not stop.is_set():
+                    for each in consumer.poll(timeout_ms=200):
+                        seen.read.setdefault((each.topic, each.partition), set()).add(each.offset)
         except QuorumlogError:
             stop.wait(0.2)
 
@@ -189,6 +223,50 @@ def _compare(source: str, target: str, seen: Soak) -> None:
         seen.problems.append(f"{len(lost)} acknowledged records are not in the copy: {lost[:3]}")
 
 
+def _compare_groups(source: str, target: str, seen: Soak) -> dict[Place, int]:
+    """Return how far the group has read, as the target says."""
+    committed = []
+    for address in (source, target):
+        with quorumlog.connect(address) as log:
+            offsets = log.admin.describe_group(GROUP).offsets
+            committed.append(
+                {(each.topic, each.partition): each.committed or 0 for each in offsets}
+            )
+    if committed[0] != committed[1]:
+        seen.problems.append(f"{GROUP} has committed {committed[0]}, and {committed[1]} in copies")
+    for partition in range(PARTITIONS[PLAIN]):
+        place = (PLAIN, partition)
+        passed = set(range(committed[1].get(place, 0))) - seen.read.get(place, set())
+        if passed:
+            seen.problems.append(f"{GROUP} passed over {place} {sorted(passed)[:5]}")
+    return committed[1]
+
+
+def _go_on(target: str, committed: dict[Place, int], seen: Soak) -> None:
+    """Have the group go on in the target: just where it stopped, to the end."""
+    with quorumlog.connect(target) as log:
+        left = {
+            (PLAIN, partition): set(range(committed.get((PLAIN, partition), 0), end))
+            for partition, end in log.list_offsets(PLAIN).items()
+        }
+        if not any(left.values()):
+            seen.problems.append("nothing was left to read for the group")
+        odd: list[tuple[str, int, int]] = []
+        end = time.monotonic() + TRY_S
+        with log.consumer(PLAIN, group=GROUP, start="earliest") as consumer:
+            while any(left.values()) and time.monotonic() < end and not odd:
+                for each in consumer.poll(timeout_ms=500):
+                    place = (each.topic, each.partition)
+                    if each.offset not in left[place]:
+                        odd.append((*place, each.offset))
+                    left[place].discard(each.offset)
+        if odd:
+            seen.problems.append(f"{GROUP} was given {odd[:5]} in the target once more")
+        if any(left.values()):
+            missing = {place: sorted(offsets)[:5] for place, offsets in left.items() if offsets}
+            seen.problems.append(f"{GROUP} was not given {missing} in the target")
+
+
 def _last(rows: dict[int, Row]) -> dict[bytes | None, bytes | None]:
     return {key: value for _, (key, value, *_) in sorted(rows.items())}
 
@@ -211,6 +289,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=500, help="records a second at most")
     parser.add_argument("--pause-s", type=float, default=5.0, help="between two kills, about")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quorumlog-mirror-") as folder:
@@ -219,8 +298,13 @@ def main() -> int:
             seconds=60 * arguments.minutes,
             seed=arguments.seed,
             pause_s=arguments.pause_s,
+            rate=arguments.rate,
         )
-    print(f"kills {seen.kills}, acknowledged {len(seen.acknowledged)}, copied {seen.records}")
+    read = sum(len(offsets) for offsets in seen.read.values())
+    print(
+        f"kills {seen.kills}, acknowledged {len(seen.acknowledged)}, copied {seen.records},"
+        f" read as a group {read}"
+    )
     print("\n".join(seen.problems) or "the copies are right")
     return 1 if seen.problems else 0
 

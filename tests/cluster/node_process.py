@@ -4,7 +4,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quorumlog.server.main import format_storage, load_config
+from quorumlog.testing.ports import Ports
 
 READY_S = 60.0
 STOP_S = 60.0
@@ -23,12 +23,12 @@ sys.exit(serve(sys.argv[1], as_json=True))
 """
 
 
+_PORTS = Ports()  # of this process, to its end: a node comes back at its own
+
+
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A port that nobody listens on now, and that nobody else gets while its node is down."""
+    return int(_PORTS.take().rpartition(":")[2])
 
 
 class NodeProcess:
