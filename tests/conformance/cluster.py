@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -55,12 +55,15 @@ class ThreeNodes:
         self,
         folder: Path,
         *,
+        numbers: Sequence[int] = NUMBERS,
+        settings: Mapping[str, object] | None = None,
         listeners: Mapping[int, str] | None = None,
         advertised: Mapping[int, str] | None = None,
     ) -> None:
-        """Kafka listeners are at free ports, and are told to clients, unless others are given."""
-        controllers = {number: f"127.0.0.1:{free_port()}" for number in NUMBERS}
-        listeners = listeners or {number: f"127.0.0.1:{free_port()}" for number in NUMBERS}
+        """Kafka listeners are at free ports, and are told to clients, unless others are given;
+        `settings` go before those that all clusters here have."""
+        controllers = {number: f"127.0.0.1:{free_port()}" for number in numbers}
+        listeners = listeners or {number: f"127.0.0.1:{free_port()}" for number in numbers}
         self._kafka = advertised or listeners
         cluster_id = id_text(os.urandom(16))
         voters = [f"{n}@{at}:{id_text(os.urandom(16))}" for n, at in controllers.items()]
@@ -82,9 +85,10 @@ class ThreeNodes:
                     "group.initial.rebalance.delay.ms": 200,
                     "group.consumer.heartbeat.interval.ms": 300,
                     **({"advertised.kafka": [advertised[number]]} if advertised else {}),
+                    **(settings or {}),
                 },
             )
-            for number in NUMBERS
+            for number in numbers
         }
 
     def __enter__(self) -> "ThreeNodes":

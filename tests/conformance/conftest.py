@@ -11,6 +11,7 @@ import pytest
 
 from .clients.registry import CLIENTS, opened
 from .cluster import Cluster, ThreeNodes
+from .counting import TALLY, Tally
 from .driving import ABILITIES, Driver, NewTopic
 from .real_kafka import RealKafka
 
@@ -83,6 +84,16 @@ def topic(request: pytest.FixtureRequest, cluster: Cluster) -> Callable[..., str
         return name
 
     return make
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Callable[[Tally], None]:
+    """Tells what came of somebody else's tests, which are counted then."""
+
+    def tell(counts: Tally) -> None:
+        request.node.stash[TALLY] = counts
+
+    return tell
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,7 @@
 """A plugin of pytest's that counts by suite: what passed, failed, and was excluded, and why."""
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,6 +9,19 @@ import pytest
 
 OWN: Final = "quorumlog"
 """The suite of tests that are about no client in particular."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What came of tests that are somebody else's, and are run by one of ours."""
+
+    passed: int
+    failed: Sequence[str]  # which
+    reasons: Sequence[str]  # of each that was excluded
+
+
+TALLY: Final = pytest.StashKey[Tally]()
+"""A test that has it counts as what it says, and not as one."""
 
 
 @dataclass
@@ -44,7 +57,15 @@ class Counting:
         """Count a test once: by its call, or by what kept it from that."""
         report = yield
         suite = self.suites.setdefault(suite_of(item), Suite())
-        if report.when == "call" and report.passed:
+        tally = item.stash.get(TALLY, None)
+        if tally is not None and report.when == "call":
+            suite.version = _marked(item, 1)
+            suite.counts.update(passed=tally.passed, excluded=len(tally.reasons))
+            suite.reasons += tally.reasons
+            failed = tally.failed or ([item.nodeid] if report.failed else [])
+            suite.counts.update(failed=len(failed))
+            suite.failed += failed
+        elif report.when == "call" and report.passed:
             suite.counts["passed"] += 1
             client = getattr(item, "funcargs", {}).get("client")
             suite.version = getattr(client, "version", "") or _marked(item, 1) or suite.version

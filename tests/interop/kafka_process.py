@@ -8,7 +8,9 @@ import contextlib
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from .kafka_jars import java_command
 
@@ -20,13 +22,12 @@ PAUSE_S = 0.05  # between two looks at another process
 
 PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
+node.id={node_id}
 listeners=PLAINTEXT://{broker},CONTROLLER://{controller}
 advertised.listeners=PLAINTEXT://{broker},CONTROLLER://{controller}
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers={controller}
 log.dirs={data}
-auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
 log.cleaner.backoff.ms=50
 log.cleaner.dedupe.buffer.size=2097152
@@ -39,6 +40,7 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 """
+SETTINGS: Final[Mapping[str, str]] = {"auto.create.topics.enable": "false"}
 LOGGING = """\
 status = error
 appender.out.type = Console
@@ -63,7 +65,10 @@ def _free_address() -> str:
 class Kafka:
     """A Kafka of `folder`, formatted at once; started on entering, killed on leaving."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, node_id: int = 1, settings: Mapping[str, str] = SETTINGS
+    ) -> None:
+        """`settings` go behind those that every one here has."""
         folder.mkdir(parents=True)
         self.address = _free_address()
         self.data = folder / "data"
@@ -71,8 +76,12 @@ class Kafka:
         self._properties = folder / "server.properties"
         self._logging = folder / "log4j2.properties"
         self._logging.write_text(LOGGING)
+        given = "".join(f"{name}={value}\n" for name, value in settings.items())
         self._properties.write_text(
-            PROPERTIES.format(broker=self.address, controller=_free_address(), data=self.data)
+            PROPERTIES.format(
+                node_id=node_id, broker=self.address, controller=_free_address(), data=self.data
+            )
+            + given
         )
         self._process: subprocess.Popen[bytes] | None = None
         tool(

@@ -1,14 +1,19 @@
 """kcat: a command a call, on the librdkafka of its distribution."""
 
+import os
 import re
+import select
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Final, Literal
 
 from ..driving import (
+    HEARTBEAT_MS,
     WITHIN_S,
     Acks,
     Admin,
@@ -17,7 +22,6 @@ from ..driving import (
     Found,
     GroupProtocol,
     Headers,
-    Member,
     Place,
     Sent,
     Starts,
@@ -38,7 +42,7 @@ class Kcat:
         "admin": "it has none",
         "empty": "it leaves empty messages out",
         "errors": "it tells of errors in words alone",
-        "groups": "it reads and ends",
+        "groups.consumer": "the librdkafka of its distribution speaks the classic protocol alone",
         "offsets": "it does not tell",
         "pause": "it reads and ends",
         "timestamps": "it has no way to",
@@ -113,10 +117,18 @@ class Kcat:
         (found,) = re.findall(r"offset (-?\d+)", said)
         return int(found)
 
+    @contextmanager
     def member(
         self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
-    ) -> AbstractContextManager[Member]:
-        raise AssertionError(self.cannot["groups"])
+    ) -> Iterator["KcatMember"]:
+        settings = [
+            *("-X", f"heartbeat.interval.ms={HEARTBEAT_MS}"),
+            *("-X", "auto.offset.reset=earliest"),
+            *("-X", "fetch.wait.max.ms=100"),
+        ]
+        command = [*self._command, *settings, "-u", "-f", PRINTED, "-G", group, topic]
+        with KcatMember(command, self._environment) as member:
+            yield member
 
     def admin(self) -> AbstractContextManager[Admin]:
         raise AssertionError("excluded")
@@ -207,6 +219,69 @@ class KcatReader:
                 found.append(_parsed(each))
                 self._places[partition] = found[-1].offset + 1
         return found
+
+
+class KcatMember:
+    """A `Member`: it prints what it reads, says what it is given, and commits what it has printed
+    when it ends, and every few seconds."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._printed = b""
+        self._said = b""
+        self._owned: set[int] = set()
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(environment)
+        )
+
+    def __enter__(self) -> "KcatMember":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Have it leave its group."""
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=WITHIN_S)
+        finally:
+            self._process.kill()
+
+    def poll(self, within_s: float) -> list[Found]:
+        end = time.monotonic() + within_s
+        while MARK not in self._printed and (left := end - time.monotonic()) > 0:
+            self._read(left)
+        *complete, self._printed = self._printed.split(MARK)
+        return [_parsed(each) for each in complete]
+
+    def owned(self) -> set[int]:
+        return set(self._owned)
+
+    def commit(self) -> None:
+        """It does so by itself."""
+
+    def _read(self, within_s: float) -> None:
+        stdout, stderr = self._process.stdout, self._process.stderr
+        assert stdout is not None
+        assert stderr is not None
+        ready, _, _ = select.select([stdout, stderr], [], [], within_s)
+        for pipe in ready:
+            content = os.read(pipe.fileno(), 1 << 16)
+            assert content, f"kcat has ended: {self._said[-1000:].decode()}"
+            if pipe is stdout:
+                self._printed += content
+            else:
+                *lines, self._said = (self._said + content).split(b"\n")
+                for line in lines:
+                    self._learn(line)
+
+    def _learn(self, line: bytes) -> None:
+        told = re.search(rb"rebalanced .*: (assigned|revoked): (.*)", line)
+        if told is not None:
+            numbers = re.findall(rb"\[(\d+)\]", told[2]) if told[1] == b"assigned" else []
+            self._owned = {int(number) for number in numbers}
 
 
 def _parsed(printed: bytes) -> Found:

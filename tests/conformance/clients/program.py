@@ -120,7 +120,13 @@ class Program:
     def member(
         self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
     ) -> Iterator["ProgramMember"]:
-        number = self.ask("member.open", group=group, topic=topic, heartbeat_ms=HEARTBEAT_MS)
+        number = self.ask(
+            "member.open",
+            group=group,
+            topic=topic,
+            protocol=protocol,
+            heartbeat_ms=HEARTBEAT_MS,
+        )
         try:
             yield ProgramMember(self, number)
         finally:

@@ -94,6 +94,8 @@ public class Driver {
         return ((Writer) OPEN.get(number)).send(asked);
       case "reader.open":
         return keep(new Reader(asked));
+      case "member.open":
+        return keep(new Member(asked));
       case "offset":
         try (Reader reader = new Reader(asked.get("topic").asText(), null, 0)) {
           return reader.offset(asked.get("partition").asInt(), asked.get("at"));
@@ -106,6 +108,9 @@ public class Driver {
       default:
         if (command.startsWith("reader.")) {
           return ((Reader) OPEN.get(number)).act(command.substring(7), asked);
+        }
+        if (command.startsWith("member.")) {
+          return ((Member) OPEN.get(number)).act(command.substring(7), asked);
         }
         return ((Administration) OPEN.get(number)).act(command.substring(6), asked);
     }
@@ -137,6 +142,24 @@ public class Driver {
 
   static List<Integer> ids(Collection<Node> nodes) {
     return nodes.stream().map(Node::id).toList();
+  }
+
+  static ArrayNode found(KafkaConsumer<byte[], byte[]> consumer, JsonNode asked) {
+    ArrayNode found = JSON.createArrayNode();
+    Duration within = Duration.ofMillis(asked.get("within_ms").asLong());
+    for (ConsumerRecord<byte[], byte[]> one : consumer.poll(within)) {
+      ObjectNode record = found.addObject();
+      record.put("partition", one.partition());
+      record.put("offset", one.offset());
+      record.put("timestamp_ms", one.timestamp());
+      record.put("key", text(one.key()));
+      record.put("value", text(one.value()));
+      ArrayNode headers = record.putArray("headers");
+      for (Header header : one.headers()) {
+        headers.addArray().add(header.key()).add(text(header.value()));
+      }
+    }
+    return found;
   }
 
   static class Writer implements Closeable {
@@ -249,7 +272,7 @@ public class Driver {
 
     Object act(String what, JsonNode asked) {
       if (what.equals("poll")) {
-        return poll(asked.get("within_ms").asLong());
+        return found(consumer, asked);
       }
       TopicPartition partition = new TopicPartition(topic, asked.get("partition").asInt());
       switch (what) {
@@ -267,21 +290,43 @@ public class Driver {
       }
     }
 
-    ArrayNode poll(long withinMs) {
-      ArrayNode found = JSON.createArrayNode();
-      for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(withinMs))) {
-        ObjectNode record = found.addObject();
-        record.put("partition", one.partition());
-        record.put("offset", one.offset());
-        record.put("timestamp_ms", one.timestamp());
-        record.put("key", text(one.key()));
-        record.put("value", text(one.value()));
-        ArrayNode headers = record.putArray("headers");
-        for (Header header : one.headers()) {
-          headers.addArray().add(header.key()).add(text(header.value()));
-        }
+    @Override
+    public void close() {
+      consumer.close();
+    }
+  }
+
+  static class Member implements Closeable {
+    final KafkaConsumer<byte[], byte[]> consumer;
+
+    Member(JsonNode asked) {
+      Map<String, Object> settings = settings();
+      String protocol = asked.get("protocol").asText();
+      settings.put("group.id", asked.get("group").asText());
+      settings.put("group.protocol", protocol);
+      if (protocol.equals("classic")) { // else brokers say how often
+        settings.put("heartbeat.interval.ms", asked.get("heartbeat_ms").asInt());
       }
-      return found;
+      settings.put("enable.auto.commit", false);
+      settings.put("auto.offset.reset", "earliest");
+      settings.put("fetch.max.wait.ms", 100);
+      consumer =
+          new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+      consumer.subscribe(List.of(asked.get("topic").asText()));
+    }
+
+    Object act(String what, JsonNode asked) {
+      switch (what) {
+        case "poll":
+          return found(consumer, asked);
+        case "owned":
+          return consumer.assignment().stream().map(TopicPartition::partition).toList();
+        case "commit":
+          consumer.commitSync(Duration.ofMillis(WITHIN_MS));
+          return null;
+        default:
+          throw new IllegalArgumentException(what);
+      }
     }
 
     @Override
