@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.groups import words as groups
 from benchmarks.kafka_wire import words as wire
 from benchmarks.metadata.words import COSTS, ROLLING
+from benchmarks.pages.spark import spark_read, spark_stream
 from benchmarks.pages.starts import startup
 from benchmarks.pages.tables import Result, compared, head, line, ratio, verdict
 
@@ -22,6 +24,7 @@ STORAGE = "storage_"  # what the results of benchmarks/storage begin with
 RAFT = "raft"  # and those of benchmarks/raft
 CLUSTER = "cluster_"  # and those of benchmarks/cluster
 WIRE = "kafka_wire_"  # and those of benchmarks/kafka_wire
+GROUPS = "groups_"  # and those of benchmarks/groups
 METADATA = {
     "metadata": "python -m benchmarks.metadata",
     "metadata_sweep": "python -m benchmarks.metadata --sweep",
@@ -58,6 +61,8 @@ class Section:
             return METADATA[self.name]
         if self.name.startswith(WIRE):
             return f"{wire.COMMAND} {self.name.removeprefix(WIRE)}"
+        if self.name.startswith(GROUPS):
+            return f"{groups.COMMAND} {self.name.removeprefix(GROUPS)}"
         if self.name.startswith(CLUSTER):
             return f"python -m benchmarks.cluster --only {self.name.removeprefix(CLUSTER)}"
         return f"python benchmarks/{self.name}.py"
@@ -122,21 +127,6 @@ def append(result: Result) -> Iterator[str]:
     for name, row in result["rows"].items():
         budget = "" if row["budget_us"] is None else f"{row['budget_us']:.0f}"
         yield line(name, f"{row['median_us']:.1f}", f"{row['p99_us']:.1f}", budget)
-
-
-def spark_read(result: Result) -> Iterator[str]:
-    """Rows a second of our source, of the tuple source and of the ceiling."""
-    yield (
-        f"{result['cpus']} cores, Python {result['python']}; {result['records']:,} records in "
-        f"{result['partitions']} partitions. {result['ratio_to_tuples']:.2f} times the source that "
-        f"yields tuples (goal {result['goal_ratio_to_tuples']:.0f}), "
-        f"{result['ratio_to_ceiling']:.2f} of the ceiling."
-    )
-    yield ""
-    yield from head("source", "rows/s", "JVM CPU s/M", "Python CPU s/M", "broker CPU s/M")
-    for name, row in result["cases"].items():
-        cpu = (row[f"cpu_{part}_s_per_million_rows"] for part in ("jvm", "python", "broker"))
-        yield line(name, f"{row['rows_per_second']:,.0f}", *(f"{spent:.2f}" for spent in cpu))
 
 
 def raft(result: Result) -> Iterator[str]:
@@ -506,6 +496,10 @@ SECTIONS = (
         ),
         rows=cluster_scale,
     ),
+    *(
+        Section(title=title, name=name, about=about, rows=rows)
+        for title, name, about, rows in groups.SECTIONS
+    ),
     Section(
         title="Spark",
         name="spark_read",
@@ -514,6 +508,16 @@ SECTIONS = (
             "that yields prepared Arrow batches, which is the ceiling of Spark's interface."
         ),
         rows=spark_read,
+    ),
+    Section(
+        title="Spark streaming",
+        name="spark_stream",
+        about=(
+            "Micro-batches of a million 100-byte records, and of a thousand for what one costs "
+            "whatever is in it, beside a Python streaming source that yields prepared Arrow "
+            "batches, which is the ceiling of Spark's interface."
+        ),
+        rows=spark_stream,
     ),
     Section(
         title="Metadata of large clusters",

@@ -10,9 +10,10 @@ import os
 import shutil
 import subprocess
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from benchmarks.kafka_wire.artifacts import GET, KAFKA_VERSION, kafka_jars
 from benchmarks.kafka_wire.systems import Members, Running
@@ -67,7 +68,7 @@ class Place:
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
         return ["java", *flags, "-cp", f"{kafka_jars()}/*", logging, *arguments]
 
-    def configure(self, everybody: list["Place"]) -> Path:
+    def configure(self, everybody: list["Place"], settings: Mapping[str, Any]) -> Path:
         """Write its files; returns the one with the settings."""
         rows = {
             "node.id": str(self.number),
@@ -85,14 +86,17 @@ class Place:
                 "transaction.state.log.replication.factor": "1",
                 "transaction.state.log.min.isr": "1",
             }
+        rows |= {name: str(value) for name, value in settings.items()}
         path = self.folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
         (self.folder / "log4j2.properties").write_text(LOGGING)
         return path
 
-    def format(self, cluster_id: str, everybody: list["Place"]) -> None:
+    def format(
+        self, cluster_id: str, everybody: list["Place"], settings: Mapping[str, Any]
+    ) -> None:
         """Format its directory."""
-        path = self.configure(everybody)
+        path = self.configure(everybody, settings)
         if len(everybody) == 1:
             voters = ["--standalone"]
         else:
@@ -112,12 +116,14 @@ class Place:
 
 
 @asynccontextmanager
-async def kafka(folder: Path, brokers: int) -> AsyncIterator[Running]:
-    """Brokers that live as long as the block; raises Refused."""
+async def kafka(
+    folder: Path, brokers: int, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[Running]:
+    """Brokers that live as long as the block; `settings` besides the defaults. Raises Refused."""
     places = [Place(folder, number) for number in range(1, brokers + 1)]
     cluster_id = _id()
     for place in places:
-        await asyncio.to_thread(place.format, cluster_id, places)
+        await asyncio.to_thread(place.format, cluster_id, places, settings or {})
     with Members() as members:
         for place in places:
             members.add(place.command, place.folder)

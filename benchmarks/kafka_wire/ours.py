@@ -4,10 +4,11 @@ Everything is default. Topics have `flush.policy=replicated`, which is what Kafk
 acknowledgement waits for replicas and not for a disk. `fsync` has a row of its own.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.cluster.nodes import BOTH, Nodes
 from benchmarks.kafka_wire.wire import answers
@@ -36,11 +37,22 @@ class Ours:
         """Its processes."""
         return self.nodes.pids
 
+    def kill(self, number: int) -> None:
+        """SIGKILL for a node, without waiting for its end."""
+        self.nodes.signal_kill(number)
+
+    def start(self, number: int) -> None:
+        """Start a node that was killed, on the directory that it had, without waiting for it."""
+        self.nodes.kill(number)  # its process is waited for
+        self.nodes.start(number)
+
 
 @asynccontextmanager
-async def nodes(folder: Path, brokers: int) -> AsyncIterator[Ours]:
-    """Nodes that live as long as the block."""
-    async with Nodes(folder, (BOTH,) * brokers) as found:
+async def nodes(
+    folder: Path, brokers: int, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[Ours]:
+    """Nodes that live as long as the block; `settings` besides the defaults."""
+    async with Nodes(folder, (BOTH,) * brokers, settings=dict(settings or {})) as found:
         port = int(found.places[1].kafka.rpartition(":")[2])
         answers(port, within_s=ANSWER_S)
         yield Ours(nodes=found, port=port)

@@ -1,5 +1,7 @@
 """What a system under test is to the parts of this benchmark, and which there are here."""
 
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -60,6 +62,7 @@ class Members:
 
     def __init__(self) -> None:
         self.members: list[Member] = []
+        self._commands: list[tuple[list[str], Path]] = []
 
     def __enter__(self) -> "Members":
         return self
@@ -77,7 +80,14 @@ class Members:
         """Start one."""
         member = Member(list(command), folder, talks=False, ends_by_signal=True)
         self.members.append(member)
+        self._commands.append((list(command), folder))
         return member
+
+    def restart(self, at: int) -> None:
+        """Wait for the end of one that was killed, and start it again where it was."""
+        self.members[at].kill()
+        command, folder = self._commands[at]
+        self.members[at] = Member(command, folder, talks=False, ends_by_signal=True)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -100,6 +110,14 @@ class Running:
     def pids(self) -> tuple[int, ...]:
         """Its processes."""
         return self.members.pids
+
+    def kill(self, number: int) -> None:
+        """SIGKILL for the broker of this id, without waiting for its end; ids begin at 1."""
+        os.kill(self.pids[number - 1], signal.SIGKILL)
+
+    def start(self, number: int) -> None:
+        """Start a broker that was killed, on the directory that it had, without waiting for it."""
+        self.members.restart(number - 1)
 
 
 @asynccontextmanager

@@ -47,6 +47,8 @@ def message_of(schema: type[Any], values: Mapping[str, Any]) -> Any:
         if each.name not in values:
             if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
                 made[each.name] = ()  # only arrays have no default
+        elif values[each.name] is None:
+            made[each.name] = None
         elif nested:
             made[each.name] = tuple(message_of(nested, value) for value in values[each.name])
         elif each.metadata.get("kafka_type") == "timedelta_i32":

@@ -1,0 +1,150 @@
+"""What the page of benchmarks shows of this room."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from benchmarks.pages.tables import Result, compared, head, line, verdict
+
+COMMAND = "python -m benchmarks.groups --only"
+REBALANCE = (
+    "One broker, and beside it one of Apache Kafka, asked by the same program: members with a"
+    " connection each that do what clients' members do by default. All join a new group at once;"
+    " one more joins; it leaves. The time runs from the first request until every member has its"
+    " share and every partition is one's. Members of the classic protocol hear of a change with"
+    " their next heartbeat, which comes every three seconds, those of KIP-848 every five."
+    " `group.initial.rebalance.delay.ms` is 0 for both."
+)
+RATES = (
+    "The same brokers. 32 members, each alone in its group, join and leave again and again; 32"
+    " members commit as soon as the last commit is stored; 100 members of one group send a"
+    " heartbeat as soon as the last is answered. Kafka's commits wait for replicas and for no disk,"
+    " and so do ours with `flush.policy=replicated`; a row for `fsync`, which a single replica of"
+    " the groups' topic has by default."
+)
+IDLE = (
+    "Members of one group that do nothing but live, every three seconds in the classic protocol and"
+    " every five in KIP-848. *More* is what the broker takes with them beyond what it took before."
+)
+FAILOVER = (
+    "Three brokers that are controllers too. kill -9 of the broker that has a group, until a member"
+    " of it commits again: its commit goes to each broker that is left every 10 ms. A broker whose"
+    " process has died is noticed here by its connections; Kafka waits for its session to end, 9 s"
+    " by default, and so would quorumlog for one that falls silent."
+)
+MIRROR = (
+    "Two clusters of one node on this machine, a topic of six partitions. The mirror moves batches"
+    " as they are; a loop consumes and produces record by record with our Python client, or on"
+    " librdkafka by its Python package. Copies have one replica, on the disk when acknowledged."
+)
+
+
+def _machine(result: Result) -> str:
+    return f"{result['cores']} cores of {result['cpu']}, Python {result['python']}"
+
+
+def _refusals(result: Result) -> Iterator[str]:
+    for each in result["refusals"]:
+        yield ""
+        yield f"No row: {each['system']}, {each['what']}: {each['why']}."
+
+
+def rebalance(result: Result) -> Iterator[str]:
+    """A row a system, protocol and event."""
+    yield (
+        f"{_machine(result)}; medians of {result['rounds']} rounds; {result['members']} members,"
+        f" {result['partitions']:,} partitions."
+    )
+    yield ""
+    yield from head("system", "protocol", "", "seconds", "broker CPU s")
+    for row in result["rows"]:
+        yield line(
+            row["system"],
+            row["protocol"],
+            row["event"],
+            f"{row['seconds']:.2f}",
+            f"{row['cpu_s']:.2f}",
+        )
+    yield ""
+    yield from compared(result)
+
+
+def rates(result: Result) -> Iterator[str]:
+    """A row a system and request."""
+    yield f"{_machine(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
+    yield ""
+    yield from head("system", "", "a second", "broker CPU µs each", "broker cores", "client cores")
+    for row in sorted(result["rows"], key=lambda row: row["what"]):
+        yield line(
+            row["system"],
+            row["what"],
+            f"{row['per_s']:,.0f}",
+            f"{row['cpu_us']:,.0f}",
+            f"{row['cores']:.2f}",
+            f"{row['client_cores']:.2f}",
+        )
+    yield from _refusals(result)
+    yield ""
+    yield from compared(result)
+
+
+def idle(result: Result) -> Iterator[str]:
+    """A row a system and protocol."""
+    yield (
+        f"{_machine(result)}; means of {result['seconds']:g} s; {result['members']:,} members,"
+        f" {result['partitions']:,} partitions."
+    )
+    yield ""
+    yield from head("system", "protocol", "of a core", "more", "goal", "MB more", "settled in s")
+    for row in result["rows"]:
+        goal = "" if row["goal"] is None else f"< {row['goal']:.0%}{verdict(row)}"
+        yield line(
+            row["system"],
+            row["protocol"],
+            f"{row['share']:.1%}",
+            f"{row['more']:.1%}",
+            goal,
+            f"{row['memory_mb']:.0f}",
+            f"{row['settled_s']:.1f}",
+        )
+
+
+def failover(result: Result) -> Iterator[str]:
+    """The distributions of seconds."""
+    yield f"{_machine(result)}."
+    yield ""
+    yield from head("seconds", "kills", "min", "median", "p90", "max", "goal of the median")
+    for row in result["rows"]:
+        figures = (f"{row[name]:.2f}" for name in ("min_s", "median_s", "p90_s", "max_s"))
+        goal = "" if row["goal_median_s"] is None else f"< {row['goal_median_s']:g}{verdict(row)}"
+        yield line(row["case"], str(row["count"]), *figures, goal)
+    if result["compared"]:
+        yield ""
+        yield from compared(result)
+
+
+def mirror(result: Result) -> Iterator[str]:
+    """A row a way and size."""
+    yield f"{_machine(result)}; medians of {result['rounds']} rounds."
+    yield ""
+    yield from head("", "bytes", "records/s", "MB/s", "its CPU s/GB", "nodes' CPU s/GB")
+    for row in result["rows"]:
+        yield line(
+            row["way"],
+            f"{row['value_bytes']:,}",
+            f"{row['records_per_s']:,.0f}",
+            f"{row['mb_per_s']:,.1f}",
+            f"{row['cpu_s_per_gb']:.1f}",
+            f"{row['nodes_cpu_s_per_gb']:.1f}",
+        )
+    yield ""
+    yield from compared(result)
+
+
+SECTIONS: Final[tuple[tuple[str, str, str, Callable[[Result], Iterator[str]]], ...]] = (
+    ("Groups that share out partitions", "groups_rebalance", REBALANCE, rebalance),
+    ("Joins, leaves, commits and heartbeats", "groups_rates", RATES, rates),
+    ("Members at rest", "groups_idle", IDLE, idle),
+    ("Failover of a group's coordinator", "groups_failover", FAILOVER, failover),
+    ("Mirroring", "groups_mirror", MIRROR, mirror),
+)
+"""Titles, names of results, what they are about, and their tables."""
