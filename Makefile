@@ -33,7 +33,7 @@ WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # What is written against the consensus core alone.
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup demo test test-plain test-compiled test-all compiled lint format types proto proto-check docs pictures simulate coverage-core track-record mutate fuzz soak conformance bench dist lock clean
+.PHONY: help setup demo test test-plain test-compiled test-all compiled lint format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -52,12 +52,18 @@ demo: setup ## 336,776 flights into a broker and into Spark, kill -9; the same w
 
 test: setup ## every test but the long ones: what decides a landing
 	$(BIN)/pytest -m "not long and not spark" $(WORKERS)
-	$(BIN)/pytest -m "not long and spark" tests/spark # a process of its own: PySpark forks
+	@# On one core Spark, in a process of its own since PySpark forks; on the other one simulations of every level.
+	@mkdir -p build; $(BIN)/pytest -m "not long and spark" tests/spark > build/spark-tests.txt 2>&1 & spark=$$!; \
+	$(MAKE) --no-print-directory simulate-briefly; simulated=$$?; \
+	wait $$spark; sparked=$$?; cat build/spark-tests.txt; exit $$(( simulated + sparked ))
+
+simulate-briefly: setup ## some simulated runs of every level
 	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=60 TWICE=10
 	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=40 TWICE=8
 	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=10 TWICE=2
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=6 TWICE=2
 	$(MAKE) --no-print-directory simulate LEVEL=kafka SEEDS=3 TWICE=1
+	$(MAKE) --no-print-directory simulate LEVEL=groups SEEDS=6 TWICE=2
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10 TWICE=2
@@ -88,6 +94,7 @@ test-all: setup ## every test there is, and long simulation
 	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=300
 	$(MAKE) --no-print-directory simulate LEVEL=kafka SEEDS=100
+	$(MAKE) --no-print-directory simulate LEVEL=groups SEEDS=300
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
@@ -163,6 +170,7 @@ bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: r
 	@echo "== benchmarks.raft"; $(BIN)/python -m benchmarks.raft
 	@echo "== benchmarks.cluster"; $(BIN)/python -m benchmarks.cluster
 	@echo "== benchmarks.kafka_wire"; $(BIN)/python -m benchmarks.kafka_wire
+	@echo "== benchmarks.groups"; $(BIN)/python -m benchmarks.groups
 	@echo "== benchmarks.metadata"; $(BIN)/python -m benchmarks.metadata && $(BIN)/python -m benchmarks.metadata --sweep \
 	  && $(BIN)/python -m benchmarks.metadata.rolling
 	$(BIN)/python -m benchmarks.page
