@@ -8,6 +8,7 @@ is what it has not given back; a subscription without that (eager) has given bac
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from ....errors import (
     FencedInstance,
@@ -26,7 +27,7 @@ from ..consumer_protocol import (
     decode_subscription,
     encode_assignment,
 )
-from ..records import ClassicFace, ConsumerMember, MemberState, Partitions
+from ..records import ClassicFace, ConsumerMember, CurrentAssignment, MemberState, Partitions
 from ..requests import (
     ClassicHeartbeat,
     Joined,
@@ -58,7 +59,7 @@ def join(
     has_changed = core.put_member(member)
     core.refresh(image, now_ms, has_changed=has_changed)
     core.assign(now_ms, is_urgent=True)
-    owned = partitions_by_id(subscription.owned, image)
+    owned = _owned(core.state.current_of(member_id), subscription, image)
     current = core.settle(member_id, owned, now_ms, is_forced=has_changed)
     core.timers.stop(JOIN, member_id=member_id)
     core.timers.start(SYNC, member_id, now_ms + member.rebalance_timeout_ms)
@@ -258,6 +259,25 @@ def _waits_for_others(state: GroupState, member_id: str, assigned: Partitions) -
 
 
 # --- names and ids of topics ----------------------------------------------------------------------
+
+
+def _owned(
+    current: CurrentAssignment, subscription: Subscription, image: MetadataImage
+) -> Partitions:
+    """What a member may hold, going by what it says. Where it names something that it was not given
+    as far as is known here, the metadata may be behind the ones it goes by: it may then hold all
+    that it was given of topics that are not known."""
+    found = dict(partitions_by_id(subscription.owned, image))
+    given = (current.assigned, current.pending_revocation)
+    is_known = sum(map(len, found.values())) == sum(map(len, subscription.owned.values())) and all(
+        any(indices <= part.get(topic_id, frozenset()) for part in given)
+        for topic_id, indices in found.items()
+    )
+    if not is_known:
+        for topic_id, indices in chain.from_iterable(part.items() for part in given):
+            if image.topic_of_id(topic_id) is None:
+                found[topic_id] = found.get(topic_id, frozenset()) | indices
+    return found
 
 
 def partitions_by_id(owned: Mapping[str, tuple[int, ...]], image: MetadataImage) -> Partitions:

@@ -80,6 +80,54 @@ def test_an_eager_member_has_given_back_when_it_joins() -> None:
     assert decode_assignment(play.sync("k", 2).assignment).version == 0
 
 
+def test_what_a_classic_member_holds_of_a_topic_that_is_not_heard_of_yet_is_not_free() -> None:
+    """A new coordinator may be behind the metadata that its members know."""
+    play = Play({"t": 2, "u": 2})
+    both = (("range", subscription("t", "u")),)
+    play.classic_join("k", protocols=both)
+    assert play.synced("k") == {"t": (0, 1), "u": (0, 1)}
+    play.image = cluster({"t": 2})
+    holds = {"t": (0, 1), "u": (0, 1)}
+    assert isinstance(play.classic_beat("k"), RebalanceInProgress)
+    play.classic_join("k", protocols=(("range", subscription("t", "u", owned=holds)),))
+    play.image = cluster({"t": 2, "u": 2})
+    assert play.join("a", "u").assignment == {}  # k has not heard that it is to give any back
+    assert play.synced("k") == {"t": (0, 1)}
+    less = (("range", subscription("t", "u", owned={"t": (0, 1)})),)
+    play.classic_join("k", protocols=less)
+    given = play.beat("a", owned={}).assignment
+    assert given is not None
+    assert given.keys() == of(u={0}).keys()
+
+
+def test_of_a_topic_made_anew_a_classic_member_may_hold_the_life_that_is_not_heard_of() -> None:
+    play = Play()
+    play.image = cluster({"t": 2}, lives={"t": 1})
+    play.classic_join("k")
+    assert play.synced("k") == {"t": (0, 1)}
+    play.image = cluster({"t": 2})  # of a coordinator that has not heard that it was made anew
+    holds = (("range", subscription("t", owned={"t": (0, 1)})),)
+    play.classic_join("k", protocols=holds)
+    play.image = cluster({"t": 2}, lives={"t": 1})
+    assert play.join("a").assignment == {}
+
+
+def test_a_classic_member_lets_go_of_a_topic_that_is_gone() -> None:
+    play = Play({"t": 2, "u": 2})
+    play.join("a", "t")
+    play.classic_join("k", protocols=(("range", subscription("u")),))
+    assert play.synced("k") == {"u": (0, 1)}
+    play.image = cluster({"t": 2})
+    holds = (("range", subscription("u", owned={"u": (0, 1)})),)
+    assert isinstance(play.classic_beat("k"), RebalanceInProgress)
+    play.classic_join("k", protocols=holds)
+    assert play.synced("k") == {}
+    assert isinstance(play.classic_beat("k"), RebalanceInProgress)
+    play.classic_join("k", protocols=(("range", subscription("u")),))
+    assert (play.owned("k"), play.epoch("k")) == ({}, 3)
+    assert play.classic_beat("k") is None
+
+
 def test_a_classic_member_is_told_its_id_first_where_it_can_be() -> None:
     play = Play()
     told = play.classic_join("", takes_member_id_first=True)
