@@ -86,6 +86,9 @@ class Owner(Protocol):
     def on_refused(self, part: Part, error: QuorumlogError) -> None:
         """A part's request failed, or its outcome is unknown."""
 
+    def on_late(self, part: Part, error: QuorumlogError) -> None:
+        """A part was not sent before its deadline."""
+
     def on_unsent(self, part: Part) -> None:
         """A part was not sent, since one of its partition before it has failed."""
 
@@ -228,7 +231,7 @@ class LeaderLink:
         """Whether what was encoded may still be delivered; if not, it goes back to be failed."""
         if self._useless_ms((part,)) > self._runtime.clock.now_ms():
             return True
-        self._owner.on_refused(part, NotSent("it was encoded too late to be sent"))
+        self._owner.on_late(part, NotSent("it was encoded too late to be sent"))
         return False
 
     async def _encode(self, part: Part) -> bytes | None:
@@ -260,11 +263,13 @@ class LeaderLink:
         )
 
     async def _send(self, encoded: list[tuple[Part, bytes]]) -> None:
+        until_ms = self._useless_ms([part for part, _ in encoded])
         try:
-            stream = await self._open(self._useless_ms([part for part, _ in encoded]))
+            stream = await self._open(until_ms)
         except QuorumlogError as error:
+            is_late = error.retriable and self._runtime.clock.now_ms() >= until_ms
             for part, _ in encoded:
-                self._owner.on_refused(part, error)
+                (self._owner.on_late if is_late else self._owner.on_refused)(part, error)
             return
         encoded = self._still_due(encoded)
         if not encoded:

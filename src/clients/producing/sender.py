@@ -153,10 +153,12 @@ class Sender:
         if not error.retriable:
             self._refuse(part, error)
             return
-        with self._lock:
-            is_parked = self._accumulator.put_back(part, error)
-        is_news = self._connection.learn(part.queue.topic, part.queue.partition, error)
-        self._repeat(part, is_parked=is_parked, is_soon=is_news)
+        self._put_back(part, error, reason=error)
+
+    def on_late(self, part: Part, error: QuorumlogError) -> None:
+        """A part was not sent before its deadline: why an attempt failed, if there was one, says
+        more than this."""
+        self._put_back(part, error, reason=part.queue.last_error or error)
 
     def on_unsent(self, part: Part) -> None:
         """A part was not sent, since one of its partition before it has failed."""
@@ -172,6 +174,13 @@ class Sender:
             with suppress(QuorumlogError):
                 await self._connection.refresh(topic)
         link.leave_if_deposed()
+
+    def _put_back(self, part: Part, error: QuorumlogError, *, reason: QuorumlogError) -> None:
+        """Repeat a part that failed in a way that may pass; `reason` is told when time is up."""
+        with self._lock:
+            is_parked = self._accumulator.put_back(part, reason)
+        is_news = self._connection.learn(part.queue.topic, part.queue.partition, error)
+        self._repeat(part, is_parked=is_parked, is_soon=is_news)
 
     def _repeat(self, part: Part, *, is_parked: bool, is_soon: bool = False) -> None:
         """A part was put back: send it again after a back-off, or soon where the new leader is

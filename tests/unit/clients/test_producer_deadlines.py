@@ -2,15 +2,17 @@
 for the end of it, wherever that is interrupted."""
 
 import asyncio
+import os
 import socket
 from typing import Any
 
 import pytest
 
+from quorumlog.clients.producing.leader_link import INLINE_BYTES_MAX
 from quorumlog.clients.producing.producer import AsyncProducer
-from quorumlog.errors import Overloaded, QuorumlogError, Stopping, TimedOut
+from quorumlog.errors import NotEnoughReplicas, Overloaded, QuorumlogError, Stopping, TimedOut
 from quorumlog.runtime import Runtime, real
-from quorumlog.simulation import run
+from quorumlog.simulation import SimWorld, run
 
 from .scripted_broker import Script, scripted
 from .storing_broker import Broker, cluster, until
@@ -50,6 +52,70 @@ def test_the_time_to_block_goes_on_while_others_are_quicker() -> None:
 
 
 # --- for a connection, and for answers -----------------------------------------------------------
+
+SHORT = NotEnoughReplicas("one of two is down")
+
+
+def test_what_is_encoded_too_late_fails_with_what_the_broker_said_last() -> None:
+    """Large batches of other partitions are compressed meanwhile, on a slow machine: the second one
+    for the request that would have repeated the record."""
+
+    async def main(runtime: Runtime) -> None:
+        script = Script(partitions=3)
+        script.produce.append(SHORT)
+        async with scripted(runtime, script) as log:
+            producer = log.producer(linger_ms=0, compression="gzip", delivery_timeout_ms=300)
+            late = await producer.send("t", b"1", partition=0)
+            await until(lambda: producer.statistics().retries == 1)
+            others = []
+            for partition in (1, 2):
+                value = os.urandom(INLINE_BYTES_MAX)
+                others.append(await producer.send("t", value, partition=partition))
+                await asyncio.sleep(0.01)  # the first one is taken alone
+            with pytest.raises(TimedOut, match="the last attempt: one of two is down") as caught:
+                await late
+            assert isinstance(caught.value.__cause__, NotEnoughReplicas)
+            await asyncio.gather(*others, return_exceptions=True)
+            await producer.close()
+        sent = [part.partition for request in script.requests for part in request.partitions]
+        assert sent == [0, 1], "only the other two were encoded after that"
+
+    with SimWorld(0) as world:
+        node = world.node("node")
+        task = node.spawn(main)
+        node.machine.device_slow_ms = 100  # and as much again until it is known
+        world.run_until(task, virtual_ms=60_000, why="the end of main")
+        task.result()
+
+
+def test_an_attempt_that_the_deadline_cuts_short_does_not_hide_why_the_one_before_failed() -> None:
+    """Another broker leads after the first refusal, and its machine has lost its power."""
+
+    async def serve(runtime: Runtime) -> None:
+        await runtime.network.serve("dark:9094", {})
+        await asyncio.Event().wait()
+
+    async def main(runtime: Runtime) -> None:
+        script = Script()
+        script.produce.extend([SHORT] * 100)
+        async with scripted(runtime, script) as log:
+            script.addresses[2] = "dark:9094"
+            producer = log.producer(linger_ms=0, delivery_timeout_ms=3_000)
+            late = await producer.send("t", b"1")
+            await until(lambda: bool(script.requests))
+            script.leaders[0] = 2
+            with pytest.raises(TimedOut, match=r"the last attempt: .*dark:9094 does not answer"):
+                await late
+            await producer.close()
+
+    with SimWorld(0) as world:
+        dark = world.node("dark")
+        dark.spawn(serve)
+        world.run_for(100)
+        dark.power_cut()
+        task = world.node("node").spawn(main)
+        world.run_until(task, virtual_ms=60_000, why="the end of main")
+        task.result()
 
 
 @pytest.mark.slow
