@@ -46,8 +46,8 @@ ADDRESSES = {  # as the pages write them
     "127.0.0.1:9094": "grpc",
     "127.0.0.1:9095": "http",
 }
-BLOCK_S = 120
-READY_S = 60
+BLOCK_S = 300
+READY_S = 120
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MARKER = re.compile(r"<!-- (not run|first): ([^>]+) -->\s*\Z")
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)

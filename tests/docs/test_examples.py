@@ -13,7 +13,7 @@ import quorumlog
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAYED_ELSEWHERE = {"flights.py", "flights_nodes.py"}  # `make demo`, and test_demo_nodes.py
-WAIT_S = 60
+WAIT_S = 240
 
 pytestmark = pytest.mark.slow
 

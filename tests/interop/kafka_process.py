@@ -15,9 +15,9 @@ from typing import Final
 from .kafka_jars import java_command
 
 CLUSTER_ID = "cXVvcnVtbG9nIGludGVybw"
-START_S = 60.0
-STOP_S = 60.0
-TOOL_S = 60.0
+START_S = 240.0
+STOP_S = 120.0
+TOOL_S = 240.0
 PAUSE_S = 0.05  # between two looks at another process
 
 PROPERTIES = """\

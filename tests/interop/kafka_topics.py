@@ -22,7 +22,7 @@ CODECS = ("gzip", "snappy", "lz4", "zstd")
 T0 = 1_750_000_000_000
 KEYS = 40
 LOG_APPEND_TIME = 1
-CLEANED_S = 30.0
+CLEANED_S = 120.0
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {},
     **{f"codec.{codec}": {} for codec in CODECS},

@@ -41,7 +41,7 @@ from .kafka_topics import (
 )
 from .our_reading import content, open_log, opened
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # Maven may have to fetch the jars
+pytestmark = pytest.mark.slow
 
 INTERVAL_BYTES = 4096
 METADATA_LOG = "__cluster_metadata-0"  # which Kafka re-reads at every start

@@ -18,7 +18,7 @@ from quorumlog.storage.shell import Appended, Directory
 from .kafka_process import dump
 from .kafka_topics import T0, rows, unusual_records
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # Maven may have to fetch the jars
+pytestmark = pytest.mark.slow
 
 TOPIC_ID = TopicId(bytes(range(16)))
 CONFIG = LogConfig(segment_bytes=60_000, index_interval_bytes=1000)

@@ -28,13 +28,13 @@ from packaging.requirements import Requirement
 import quorumlog
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 240
+WAIT_S = 900
 HELP_CPU_S_MAX = 0.6  # a bound for a busy machine; benchmarks/startup.py holds the goal of 0.15
 IMPORT_CPU_S_MAX = 0.1  # likewise; the goal is 0.03
 ROUNDS = 5
 ENTRANCES = {"pyspark_quorumlog.py", "pytest_quorumlog.py"}  # by which Spark and pytest find us
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 def run(

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OTHER_SYSTEM = str(Path(__file__).with_name("other_system.py"))
-WAIT_S = 60
+WAIT_S = 240
 
 pytestmark = pytest.mark.slow
 

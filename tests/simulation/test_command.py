@@ -13,7 +13,7 @@ def play(*options: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "quorumlog.simulation", *options],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
 

@@ -19,7 +19,7 @@ def event_hash(seed: int, hash_seed: str, *options: str) -> str:
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     digest, count = finished.stdout.split()
     assert int(count) > 500, "a workload without events proves nothing"

@@ -22,7 +22,7 @@ def play(hash_seed: str) -> str:
         env={"PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr

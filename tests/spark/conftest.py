@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUORUMLOG = (sys.executable, "-m", "quorumlog.cli")
 
 HERE = Path(__file__).parent
-START_SECONDS_MAX = 60
+START_SECONDS_MAX = 120
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

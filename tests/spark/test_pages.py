@@ -4,14 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PLAYER = ROOT / "tests" / "docs" / "player.py"
-PAGE_S = 280
+PAGE_S = 900
 
 
 PAGES = ("README.md", "docs/quickstart.md", "docs/spark.md")
 
 
+@pytest.mark.timeout(PAGE_S + 60)
 def test_the_pages_do_what_they_say_with_spark_too() -> None:
     """In a process and a JVM of their own, as a reader would."""
     command = [sys.executable, str(PLAYER), *(str(ROOT / page) for page in PAGES), "--spark"]

@@ -85,8 +85,8 @@ def test_the_demo_fails_unless_every_check_holds(demo: ModuleType) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1_000)
 def test_the_demo_runs_and_every_check_holds() -> None:
-    run = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=400)
+    run = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "All 12 checks hold" in run.stdout

@@ -91,7 +91,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run it on asyncio's own loop."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await main()
 
     asyncio.run(bounded())

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from quorumlog.cli.main import app
 
 COMMAND = [sys.executable, "-m", "quorumlog.cli"]
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 def start_dev(folder: Path, *options: str) -> "subprocess.Popen[str]":

@@ -16,7 +16,7 @@ from quorumlog.metadata import TOPIC_CONFIGS
 from quorumlog.server.config import settings
 from quorumlog.settings import variable_of
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 @pytest.fixture(scope="module")

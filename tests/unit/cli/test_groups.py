@@ -103,7 +103,7 @@ def test_a_hold_and_one_that_has_ended_are_told_of_in_their_tenses(
     address: str, group: str
 ) -> None:
     now_ms = round(time.time() * 1000)
-    holds = f"retention.holds={group}@{now_ms - 5}/5,{group}@{now_ms + 100_000}/7"
+    holds = f"retention.holds={group}@{now_ms - 5}/5,{group}@{now_ms + 3_600_000}/7"
     succeed("configs", "alter", group, "--set", holds, address=address)
     told = succeed("groups", "describe", group, address=address)
     assert f"It held what it had not read of {group} until " in told

@@ -16,7 +16,7 @@ from quorumlog.cli.main import app
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "quorumlog.cli"]
-WAIT_S = 60.0
+WAIT_S = 120.0
 ID = re.compile(r"[\w-]{22}")
 
 

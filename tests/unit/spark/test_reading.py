@@ -308,7 +308,7 @@ print(next(batches).num_rows)
         [sys.executable, "-c", program, script.address],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     assert (done.stdout, done.stderr) == ("20000\n", "")

@@ -251,7 +251,7 @@ def test_under_load_recovery_points_and_epochs_are_stored_every_interval(
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await kit.append(directory, log, batch(3), epoch=4, flush=False)
             stored = f"{path}/recovery-point-offset-checkpoint"
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not runtime.files.exists(stored):  # noqa: ASYNC110 - a file tells nobody
                     await asyncio.sleep(0.001)
             assert log.recovery_point == 3

@@ -10,7 +10,7 @@ from quorumlog.server.node import Node, format_directory
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_SUBSCRIBE
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 
 def test_a_stopping_node_is_not_serving_before_its_streams_end(tmp_path: Path) -> None:

@@ -281,13 +281,13 @@ def test_a_long_poll_wakes_when_records_arrive(run: Run, folder: str) -> None:
             async with runtime.tasks.scope("test") as scope:
                 started = runtime.clock.now_ms()
                 waiting = scope.spawn(
-                    fetch(channel, ("t", 0, 0), ("t", 1, 0), max_wait_ms=15_000), name="poll"
+                    fetch(channel, ("t", 0, 0), ("t", 1, 0), max_wait_ms=WAIT_MS), name="poll"
                 )
                 await asyncio.sleep(0.1)
                 assert not waiting.done()
                 await produce_one(channel, batch(b"late"), partition=1)
                 first, second = await waiting
-                assert runtime.clock.now_ms() - started < 10_000
+                assert runtime.clock.now_ms() - started < 50_000
                 assert (first.records, values(second.records)) == (b"", [b"late"])
 
     run(main)
@@ -300,7 +300,8 @@ def test_a_long_poll_waits_for_min_bytes(run: Run, folder: str) -> None:
             async with runtime.tasks.scope("test") as scope:
                 size = len(batch(b"x" * 100))
                 waiting = scope.spawn(
-                    fetch(channel, ("t", 0, 0), max_wait_ms=15_000, min_bytes=size + 1), name="poll"
+                    fetch(channel, ("t", 0, 0), max_wait_ms=WAIT_MS, min_bytes=size + 1),
+                    name="poll",
                 )
                 await produce_one(channel, batch(b"x" * 100))
                 await asyncio.sleep(0.1)

@@ -330,13 +330,15 @@ def test_a_long_poll_answers_before_the_callers_deadline(run: Run, folder: str) 
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
-            for _ in range(10):  # where a busy machine stalls for so long, the answer is late
+            # Where a machine stalls for longer than is left, the answer is late.
+            for timeout_ms in (300, 1_000, 3_000, 10_000, 30_000):
                 before = runtime.clock.now_ms()
                 with suppress(TimedOut):
-                    answer = await channel.call(LOG_FETCH, waiting_fetch(), timeout_ms=300)
+                    answer = await channel.call(LOG_FETCH, waiting_fetch(), timeout_ms=timeout_ms)
                     assert answer.results[0].high_watermark == 0
-                    assert 200 <= runtime.clock.now_ms() - before < 300
+                    assert runtime.clock.now_ms() - before >= 200
                     break
+                assert run is not simulation.run, "code takes no time there"
             else:
                 pytest.fail("no answer came before the caller's deadline")
 

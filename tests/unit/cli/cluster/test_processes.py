@@ -21,7 +21,7 @@ from quorumlog.cli.cluster.processes import (
 from quorumlog.errors import TimedOut
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 @pytest.fixture

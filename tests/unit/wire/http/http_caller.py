@@ -8,7 +8,7 @@ import h11
 
 from quorumlog.runtime import ByteConnection, Runtime
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Caller:

@@ -10,7 +10,7 @@ from quorumlog.services import ADMIN_CREATE_TOPIC, ADMIN_DESCRIBE_TOPICS
 from ..served_node import WAIT_MS
 from .raw_client import RawClient
 
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
 NODE = 1  # the one node's id
 
 

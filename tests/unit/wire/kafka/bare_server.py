@@ -29,7 +29,7 @@ class Gate:
 
     async def reached(self, count: int) -> None:
         """Wait until so many requests have begun."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.begun) < count:
                 self._news.clear()
                 await self._news.wait()

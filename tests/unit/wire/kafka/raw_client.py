@@ -16,7 +16,7 @@ from quorumlog.runtime import ByteConnection, Runtime
 from quorumlog.wire.kafka.shapes import MessageShape
 
 CLIENT_ID = "raw"
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 
 
 class ConnectionEnded(Exception):

@@ -233,6 +233,6 @@ def test_no_more_requests_of_a_connection_are_taken_than_may_be_under_way(run: R
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (nobody tells)
             await asyncio.sleep(0.002)

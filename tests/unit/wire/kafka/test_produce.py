@@ -56,7 +56,7 @@ async def values(kafka: KafkaNode, index: int = 0) -> list[bytes | None]:
 
 async def stored(kafka: KafkaNode, *expected: bytes, index: int = 0) -> None:
     """Wait until a partition has these records and no others, in any order."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found := await values(kafka, index)) < len(expected):  # noqa: ASYNC110 (nobody tells)
             await asyncio.sleep(0.01)
     assert sorted(value or b"" for value in found) == sorted(expected)

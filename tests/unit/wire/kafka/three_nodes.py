@@ -9,7 +9,7 @@ from ...server.sim_cluster import Play
 from .raw_client import RawClient, connected
 
 CREATE_TOPICS = 19
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 60_000
 T = TypeVar("T")
 
 
