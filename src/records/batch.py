@@ -208,7 +208,22 @@ _PRODUCER_START: Final = 43
 
 def renumber(batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
     """Return a whole batch of another producer, or with another sequence: its CRC covers them."""
-    changed = bytearray(batch)
-    _PRODUCER.pack_into(changed, _PRODUCER_START, producer_id, producer_epoch, base_sequence)
-    _CRC.pack_into(changed, CRC_START - 4, crc32c(memoryview(changed)[CRC_START:]))
-    return bytes(changed)
+    head, rest = renumbered(
+        batch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return b"".join((head, rest))
+
+
+def renumbered(
+    batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int
+) -> tuple[bytes, memoryview]:
+    """Do as `renumber` does, without a copy: return the header, and a view of what follows it."""
+    view = memoryview(batch)
+    head, rest = bytearray(view[:HEADER_SIZE]), view[HEADER_SIZE:]
+    _PRODUCER.pack_into(head, _PRODUCER_START, producer_id, producer_epoch, base_sequence)
+    crc = crc32c(rest, crc32c(memoryview(head)[CRC_START:]))
+    _CRC.pack_into(head, CRC_START - 4, crc)
+    return bytes(head), rest

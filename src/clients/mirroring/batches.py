@@ -19,7 +19,7 @@ from ...records import (
     encode_batch,
     iterate_batches,
 )
-from ...records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, renumber
+from ...records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, check_crc, renumbered
 from ...records.compression import Buffer
 
 _MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
@@ -29,22 +29,32 @@ _MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 class Prepared:
     """What is sent on of an answer of a source."""
 
-    records: bytes  # whole batches; empty: there is nothing new
-    next_offset: int  # where to go on
+    parts: list[Buffer]  # whole batches, in pieces that are views of the answer where they can be
+    size: int  # bytes of them; 0: there is nothing new
+    next_offset: int  # where to go on reading
+    end_offset: int  # where a copy ends once it has them
     count: int  # records in it
     last_epoch: int  # the source's leader epoch of the last batch, -1: there is none
     newest_ms: int  # the largest timestamp, -1: none
+
+    @property
+    def records(self) -> bytes:
+        """The batches in one piece."""
+        return b"".join(self.parts)
 
 
 def prepared(batches: Buffer, from_offset: int) -> Prepared:
     """Return what a source's whole batches have from an offset on, without their producers.
 
     A batch that begins before it is cut. Raises InvalidTxnState for a batch of a
-    transaction, CorruptionError for what is none.
+    transaction, CorruptionError for what is none, or was damaged.
     """
-    parts: list[bytes] = []
-    next_offset, count, epoch, newest_ms = from_offset, 0, -1, -1
-    for position, header in iterate_batches(batches):
+    view = memoryview(batches)
+    parts: list[Buffer] = []
+    size = 0
+    next_offset = end_offset = from_offset
+    count, epoch, newest_ms = 0, -1, -1
+    for position, header in iterate_batches(view):
         if header.next_offset <= from_offset:
             continue
         if header.attributes & _MARKS:
@@ -52,19 +62,24 @@ def prepared(batches: Buffer, from_offset: int) -> Prepared:
                 f"the source has a transaction at offset {header.base_offset}, and transactions are"
                 " not mirrored yet: leave this topic out"
             )
-        batch = bytes(memoryview(batches)[position : position + header.size])
-        if header.base_offset < from_offset:
-            batch = _rest(batch, header, from_offset)
+        # What is sent on has a checksum of its own, which would hide any damage from then on.
+        check_crc(view, position, header)
         next_offset, epoch = header.next_offset, header.leader_epoch
-        if batch:
-            parts.append(
-                renumber(
-                    batch, producer_id=NO_PRODUCER, producer_epoch=-1, base_sequence=max(-1, epoch)
-                )
-            )
+        batch = view[position : position + header.size]
+        if header.base_offset < from_offset:
+            rest = _rest(batch, header, from_offset)
+            if rest is None:
+                continue
+            batch, end_offset = rest
+        else:
+            end_offset = next_offset
+        parts += renumbered(
+            batch, producer_id=NO_PRODUCER, producer_epoch=-1, base_sequence=max(-1, epoch)
+        )
+        size += len(batch)
         newest_ms = max(newest_ms, header.max_timestamp)
         count += header.record_count
-    return Prepared(b"".join(parts), next_offset, count, epoch, newest_ms)
+    return Prepared(parts, size, next_offset, end_offset, count, epoch, newest_ms)
 
 
 def batch_of(records: list[Record], *, leader_epoch: int = -1, codec: Codec = Codec.NONE) -> bytes:
@@ -137,6 +152,11 @@ def first_difference(mine: Buffer, theirs: Buffer) -> int | None:
     return None
 
 
-def _rest(batch: bytes, header: BatchHeader, from_offset: int) -> bytes:
+def _rest(
+    batch: memoryview, header: BatchHeader, from_offset: int
+) -> tuple[memoryview, int] | None:
+    """Return a batch of the records from an offset on, and its end; None: there are none."""
     kept = [record for record in decode_batch(batch) if record.offset >= from_offset]
-    return batch_of(kept, codec=header.codec) if kept else b""
+    if not kept:
+        return None
+    return memoryview(batch_of(kept, codec=header.codec)), kept[-1].offset + 1

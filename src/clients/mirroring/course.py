@@ -16,6 +16,9 @@ PAUSE_MS: Final = (50, 5_000)
 SHORT_MS: Final = 15_000
 """A source that ends before its copy may only not know yet how far it has committed; so long."""
 
+FAILURES_TOLD: Final = 6
+"""Failures in a row from which on a partition is one that fails: it took a few seconds."""
+
 
 Life: TypeAlias = tuple[bytes, int]
 """A copy's topic id and leader epoch."""
@@ -57,7 +60,9 @@ class Course:
     bytes: int = 0
     not_before_ms: int = 0
     is_looking: bool = False  # a look is under way
+    served: int = 0  # the read that last brought something of it, as its mirror counts reads
     failures: int = field(default=0, repr=False)  # in a row
+    is_told: bool = False  # that it fails
     _short_since_ms: int = -1
 
     @property
@@ -78,6 +83,11 @@ class Course:
     def is_caught_up(self) -> bool:
         """Whether the copy had all that the source said it has when it last said so."""
         return self.state is State.COPYING and self.source_end >= 0 and self.lag == 0
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it was tried again and again, and is not copied; `reason` says why."""
+        return self.state is not State.STOPPED and self.failures >= FAILURES_TOLD
 
     def lag_ms(self, now_ms: int) -> int:
         """Return since when the copy lacks something, -1: since before this mirror ran."""
@@ -106,9 +116,10 @@ class Course:
         self.seen_ms = now_ms
         self._note(now_ms)
 
-    def sent(self, next_offset: int) -> None:
-        """What the source sent is on its way to the copy, which ends at `next_offset` then."""
-        self.asked_to = self.sent_to = next_offset
+    def sent(self, *, next_offset: int, end_offset: int) -> None:
+        """What the source sent up to `next_offset` is on its way to the copy, which ends at
+        `end_offset` then."""
+        self.asked_to, self.sent_to = next_offset, end_offset
 
     def appended(
         self,
@@ -125,7 +136,7 @@ class Course:
         self.records += records
         self.bytes += size
         self.newest_ms = max(self.newest_ms, newest_ms)
-        self.failures, self.reason = 0, ""
+        self._is_well()
         self._note(now_ms)
 
     def failed(self, reason: str, now_ms: int) -> None:
@@ -183,3 +194,7 @@ class Course:
     def _note(self, now_ms: int) -> None:
         if self.is_caught_up:
             self.caught_up_ms = now_ms
+            self._is_well()
+
+    def _is_well(self) -> None:
+        self.failures, self.reason, self.is_told = 0, "", False

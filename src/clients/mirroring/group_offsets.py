@@ -42,16 +42,17 @@ async def copy_group_offsets(
     source: Connection, target: Connection, copied_to: Mapping[Place, int]
 ) -> Copying:
     """Copy what groups have committed of these partitions, whose copies are so far. Raises what
-    keeps the groups of the source from being listed or read."""
+    keeps the groups of the source from being listed; a group that cannot be read or written, which
+    may be gone by now, keeps no other out."""
     names = [each.name for each in await list_groups(source, (), ())]
     groups = offsets = 0
     refused: dict[str, str] = {}
     for name in names:
-        theirs = await _stored(source, name, copied_to)
-        if not theirs:
-            continue
-        groups += 1
         try:
+            theirs = await _stored(source, name, copied_to)
+            if not theirs:
+                continue
+            groups += 1
             mine = await _stored(target, name, copied_to)
             news = to_set(theirs, mine, copied_to)
             await calls.commit(target, name, news, deadline_ms=target.deadline_ms())

@@ -50,7 +50,7 @@ class MirrorReport:
     records: int  # copied by this mirror
     bytes: int
     lag: int  # offsets that are committed in sources and not in their copies, as far as is known
-    problems: tuple[str, ...]  # what is not mirrored, and why
+    problems: tuple[str, ...]  # what is not mirrored, and why; what diverged comes last
 
 
 @dataclass(slots=True)
@@ -100,6 +100,8 @@ class Mirror:
         self._turns: dict[str, None] = {}  # addresses of the source that are being read
         self._appending: dict[str, asyncio.Task[None]] = {}  # by the same
         self._looks = 0
+        self._reads = 0
+        self._at_groups = asyncio.Lock()
 
     @property
     def courses(self) -> list[Course]:
@@ -114,7 +116,9 @@ class Mirror:
     def report(self) -> MirrorReport:
         """Return how far it is now."""
         courses = self._courses.values()
+        failing = [course for course in courses if course.is_failing]
         stopped = [course for course in courses if course.state is State.STOPPED]
+        stopped.sort(key=lambda course: course.is_diverged)
         return MirrorReport(
             topics=len({course.topic for course in courses}),
             partitions=len(courses),
@@ -126,7 +130,7 @@ class Mirror:
             lag=sum(max(0, course.lag) for course in courses),
             problems=tuple(
                 [self._problems[topic] for topic in sorted(self._problems)]
-                + [f"{each.topic}-{each.partition}: {each.reason}" for each in stopped]
+                + [f"{each.topic}-{each.partition}: {each.reason}" for each in failing + stopped]
             ),
         )
 
@@ -166,7 +170,7 @@ class Mirror:
                 await self._look_at_topics()
                 await self._follow_starts()
             except QuorumlogError as error:
-                self._problem("", f"the topics cannot be looked at now: {error}")
+                self._problem("", f"not all topics can be looked at now: {error}")
             else:
                 self._problems.pop("", None)
                 self._has_looked = True
@@ -209,21 +213,39 @@ class Mirror:
         elif copy.configs.get(SOURCE) != source:
             self._refuse(topic, copy.configs.get(SOURCE))
             return
-        else:
-            for change in await self._target.follow(copy, topic):
-                self._news(topic.name, change)
-        self._problems.pop(topic.name, None)
-        for partition in range(topic.partitions):
+        failure = None if copy is None else await self._follow_copy(topic, copy)
+        count = topic.partitions
+        if failure is None:
+            self._problems.pop(topic.name, None)
+        elif copy is not None:
+            count = min(count, len(copy.partitions))  # what there is is copied on
+        for partition in range(count):
             place = (topic.name, partition)
             known = self._courses.get(place)
             if known is None or known.source != source or known.is_gone:
                 self._courses[place] = Course(topic=topic.name, partition=partition, source=source)
-        if copy is None:
-            return
+        if copy is not None:
+            self._follow_lives(copy, count)
+        if failure is not None and failure.retriable:
+            raise failure
+
+    def _follow_lives(self, copy: Topic, count: int) -> None:
         for part in copy.partitions:
-            if part.partition < topic.partitions:
-                course = self._courses[topic.name, part.partition]
+            if part.partition < count:
+                course = self._courses[copy.name, part.partition]
                 course.copy_lives((copy.topic_id, part.leader_epoch))
+
+    async def _follow_copy(self, topic: SourceTopic, copy: Topic) -> QuorumlogError | None:
+        """Give a copy what its source has; returns why it could not be given."""
+        try:
+            for change in await self._target.follow(copy, topic):
+                self._news(topic.name, change)
+        except QuorumlogError as error:
+            if not error.retriable:
+                why = f"the copy cannot be given its partitions and configs: {error}"
+                self._problem(topic.name, f"{topic.name} is mirrored as it was: {why}")
+            return error
+        return None
 
     def _forget(self, topic: str) -> None:
         """The copies of a topic begin anew: what is under way to those before is dropped."""
@@ -249,16 +271,27 @@ class Mirror:
         self._problem(name, f"{name} is not mirrored: {why}")
 
     async def _follow_starts(self) -> None:
-        """Let copies begin where their sources do: what was deleted there goes here too."""
+        """Let copies begin where their sources do: what was deleted there goes here too. Raises
+        what may pass, once all topics had their turn."""
         starts: defaultdict[str, dict[int, int]] = defaultdict(dict)
         for course in self._courses.values():
             start = min(course.source_start, course.copied_to)
             if course.state is State.COPYING and start > course.copy_start:
                 starts[course.topic][course.partition] = start
+        passing: QuorumlogError | None = None
         for topic, by_partition in starts.items():
-            await self._target.delete_before(topic, by_partition)
+            key = f"start of {topic}"
+            try:
+                await self._target.delete_before(topic, by_partition)
+            except QuorumlogError as error:
+                passing = error if error.retriable else passing
+                self._problem(key, f"{topic} cannot be given its source's beginning: {error}")
+                continue
+            self._problems.pop(key, None)
             for partition, start in by_partition.items():
                 self._courses[topic, partition].copy_start = start
+        if passing is not None:
+            raise passing
 
     async def _follow_all_groups(self) -> None:
         """Beside the topics: groups are many, and a coordinator that is gone takes its time."""
@@ -267,7 +300,12 @@ class Mirror:
             await asyncio.sleep(self._refresh_ms / 1000)
 
     async def _follow_groups(self) -> None:
-        """Let groups be as far in the target as they are in the source."""
+        """Let groups be as far in the target as they are in the source. One look at a time: what
+        an earlier one has read would set back what a later one has written."""
+        async with self._at_groups:
+            await self._look_at_groups()
+
+    async def _look_at_groups(self) -> None:
         if self._copy_groups is None:
             return
         copied_to = {
@@ -280,9 +318,9 @@ class Mirror:
         try:
             done = await self._copy_groups(copied_to)
         except QuorumlogError as error:
-            self._problem("groups", f"the offsets of groups are not copied now: {error}")
+            self._problem("all groups", f"the offsets of groups are not copied now: {error}")
             return
-        self._problems.pop("groups", None)
+        self._problems.pop("all groups", None)
         for group, why in done.refused.items():
             self._news(f"group {group}", f"the offsets of group {group} are not copied: {why}")
 
@@ -316,6 +354,8 @@ class Mirror:
             self._looks += 1
             scope.spawn(self._ended(self._look(course)), name="mirror look")
         for address, courses in reads.items():
+            # An answer is filled in this order: who had something last comes last.
+            courses.sort(key=lambda course: course.served)
             self._turns[address] = None
             scope.spawn(self._ended(self._turn(scope, address, courses)), name="mirror read")
 
@@ -329,7 +369,7 @@ class Mirror:
         """Look where a copy ends, and whether its last batch is its source's."""
         turn = course.turn
         try:
-            await self._compare(course)
+            await self._compare(course, turn)
         except NotMirror as error:
             self._stop(course, str(error))
         except QuorumlogError as error:
@@ -337,23 +377,29 @@ class Mirror:
                 self._failed(course, error)
         finally:
             self._looks -= 1
+            self._tell_failing(course)
 
-    async def _compare(self, course: Course) -> None:
+    async def _compare(self, course: Course, turn: int) -> None:
         place = course.place
         copy = await self._copy_of(course)
+        if course.turn != turn:
+            return  # it was stopped meanwhile
         if copy.high_watermark < copy.end:
             course.failed("the copy's end is not committed yet", self._now_ms)
             return
         address, epoch = await self._source.leadership(place)
         start, end = await self._source.bounds(place)
-        if end < copy.end:
-            course.ends_before(end, copy.end, self._now_ms)
-        elif copy.end > max(copy.start, start):
+        found = None
+        if copy.end > max(copy.start, start) and end >= copy.end:
             found = await self._parting(
                 course, address, epoch, first=max(copy.start, start), last=copy.end - 1
             )
-            if found is not None:
-                course.differs_at(found.offset, found.what)
+        if course.turn != turn:
+            return
+        if end < copy.end:
+            course.ends_before(end, copy.end, self._now_ms)
+        elif found is not None:
+            course.differs_at(found.offset, found.what)
         if course.state is State.STOPPED:
             self._say(f"{course.topic}-{course.partition} is mirrored no more: {course.reason}")
         elif course.is_looking:
@@ -408,8 +454,10 @@ class Mirror:
                         self._failed(course, error, self._source)
                 return
             sending: list[_Sending] = []
+            self._reads += 1
             for course, turn, piece in zip(courses, turns, pieces, strict=True):
                 if course.turn == turn:
+                    course.served = self._reads if piece.records else course.served
                     sending += self._take(course, piece)
             before = self._appending.get(address)
             if before is not None:
@@ -435,11 +483,11 @@ class Mirror:
             self._failed(course, error)
             return []
         course.answered(source_start=piece.start, source_end=piece.end, now_ms=self._now_ms)
-        if not what.records:
+        if not what.size:
             course.asked_to = what.next_offset  # of what was cut nothing is left in the source
             return []
-        chunk = Chunk(course.place, course.source, course.sent_to, what.records)
-        course.sent(what.next_offset)
+        chunk = Chunk(course.place, course.source, course.sent_to, what.parts)
+        course.sent(next_offset=what.next_offset, end_offset=what.end_offset)
         return [_Sending(course, course.turn, chunk, what)]
 
     async def _append(self, sending: list[_Sending]) -> None:
@@ -473,9 +521,9 @@ class Mirror:
             else:
                 course.appended(
                     copy_start=result.start,
-                    copy_end=each.what.next_offset,
+                    copy_end=each.what.end_offset,
                     records=each.what.count,
-                    size=len(each.chunk.records),
+                    size=each.what.size,
                     newest_ms=each.what.newest_ms,
                     now_ms=self._now_ms,
                 )
@@ -490,6 +538,12 @@ class Mirror:
             elif side is each:
                 each.learn(course.place, error)
         course.failed(str(error), self._now_ms)
+        self._tell_failing(course)
+
+    def _tell_failing(self, course: Course) -> None:
+        if course.is_failing and not course.is_told:
+            course.is_told = True
+            self._say(f"{course.topic}-{course.partition} is not copied now: {course.reason}")
 
     def _stop(self, course: Course, reason: str) -> None:
         course.stop(reason)

@@ -79,8 +79,10 @@ class Source(Protocol):
 class QuorumlogSource:
     """A quorumlog cluster, over gRPC."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, fetch_bytes_max: int = FETCH_BYTES_MAX) -> None:
+        """`fetch_bytes_max` of one answer, for all partitions; one batch comes even if larger."""
         self._connection = connection
+        self._fetch_bytes_max = fetch_bytes_max
         self._admin = AsyncAdmin(connection)
 
     async def cluster_id(self) -> str:
@@ -108,7 +110,7 @@ class QuorumlogSource:
     async def fetch(self, address: str, wants: Sequence[Want], *, max_wait_ms: int) -> list[Piece]:
         """See `Source`."""
         request = log_pb2.FetchRequest(
-            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=FETCH_BYTES_MAX
+            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=self._fetch_bytes_max
         )
         for want in wants:
             topic, partition = want.place

@@ -6,6 +6,7 @@ from typing import Final
 
 from ...errors import InvalidConfig, QuorumlogError
 from ...proto import mirror_pb2 as pb
+from ...runtime import Buffer
 from ...runtime.error_detail import decode_error
 from ...services import MIRROR_APPEND
 from ...settings.query_groups import RETENTION_HOLDS
@@ -38,7 +39,7 @@ class Chunk:
     place: Place
     source: str
     copy_end: int  # where they are to be appended
-    records: bytes = b""  # empty: only ask how far the copy is
+    parts: Sequence[Buffer] = ()  # of whole batches; none: only ask how far the copy is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ class Target:
                 topic_id=b"" if leader is None else leader.topic_id,
                 source=chunk.source,
                 log_end_offset=chunk.copy_end,
-                records=chunk.records,
+                records=b"".join(chunk.parts),
             )
         channel = self._connection.channel(address)
         answer = await channel.call(MIRROR_APPEND, request, timeout_ms=APPEND_MS + 5_000)

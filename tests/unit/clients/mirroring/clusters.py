@@ -6,8 +6,9 @@ from typing import TypeVar
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.config import ClientConfig
 from quorumlog.clients.connection import Connection
-from quorumlog.clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Target
+from quorumlog.clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Source, Target
 from quorumlog.clients.mirroring.group_offsets import copy_group_offsets
+from quorumlog.clients.mirroring.mirror import CopyGroups
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
 
@@ -32,6 +33,8 @@ class Clusters:
         self.said: list[str] = []
         self.mirror: Mirror | None = None
         self.target_type: type[Target] = Target
+        self.source_type: Callable[[Connection], Source] = QuorumlogSource
+        self.copy_groups: CopyGroups | None = None  # instead of what the command does
         self._mirrors = 0
 
     async def _mirror(self, runtime: Runtime, topics: str, once: bool) -> MirrorReport:
@@ -45,11 +48,12 @@ class Clusters:
         await target.open()
         mirror = self.mirror = Mirror(
             runtime,
-            QuorumlogSource(source),
+            self.source_type(source),
             self.target_type(target, replication=len(self.target.numbers)),
             topics=topics,
             refresh_ms=1_000,
-            copy_groups=lambda copied_to: copy_group_offsets(source, target, copied_to),
+            copy_groups=self.copy_groups
+            or (lambda copied_to: copy_group_offsets(source, target, copied_to)),
             say=self.said.append,
         )
         try:

@@ -1,13 +1,18 @@
 """Groups go on at their offsets in the copy."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
 from quorumlog.clients import AsyncLog
+from quorumlog.clients.connection import Connection
 from quorumlog.clients.consuming.grouping import calls
 from quorumlog.clients.consuming.grouping.calls import CommittedOffset
-from quorumlog.clients.mirroring.group_offsets import to_set
+from quorumlog.clients.mirroring.group_offsets import Copying, copy_group_offsets, to_set
+from quorumlog.clients.offsets import Place
+from quorumlog.errors import GroupNotFound
 
 from ...broker.whole_nodes import Cluster, world
 from .clusters import Clusters
@@ -63,3 +68,53 @@ def test_a_group_goes_on_in_the_copy_where_it_stopped_and_is_never_set_back(
     commit(clusters.target, "billing", 3)
     clusters.once()
     assert committed(clusters.target, "billing") == 3
+
+
+class LacksOne(Connection):
+    """Its cluster lists group `a`, and has it no more."""
+
+    async def call_any(self, method: Any, request: Any, **how: Any) -> Any:
+        if getattr(request, "group", "") == "a":
+            raise GroupNotFound("it was deleted")
+        return await super().call_any(method, request, **how)
+
+
+def test_a_group_that_cannot_be_read_keeps_no_other_out(clusters: Clusters) -> None:
+    """It may have gone since it was listed, or its coordinator may be away."""
+    clusters.create("t")
+    clusters.send("t", b"a", b"b", b"c")
+    commit(clusters.source, "a", 1)
+    commit(clusters.source, "b", 2)
+    clusters.once()
+
+    async def work(log: AsyncLog) -> None:
+        target = log._connection
+        source = LacksOne(target.runtime, target._bootstrap, target.config)
+        await source.open()
+        try:
+            done = await copy_group_offsets(source, target, {P: 3})
+        finally:
+            await source.close()
+        assert done.groups == 1, "that is b"
+        assert "it was deleted" in done.refused["a"]
+
+    clusters.in_source(work)
+
+
+def test_groups_are_copied_by_one_look_at_a_time(clusters: Clusters) -> None:
+    """Of two at once, the one that began earlier could set back what the other has set."""
+    clusters.create("t")
+    clusters.send("t", b"a")
+    under_way, most = 0, 0
+
+    async def copy(copied_to: Mapping[Place, int]) -> Copying:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(3)
+        under_way -= 1
+        return Copying(groups=1, offsets=0, refused={})
+
+    clusters.copy_groups = copy
+    clusters.once()
+    assert most == 1

@@ -204,7 +204,7 @@ def test_a_source_that_lost_what_was_copied_stops_its_partition_with_a_reason(
         target = Target(log._connection)
         address = await target.leader(("t", 0))
         (done,) = await target.append(
-            address, [Chunk(("t", 0), source, 0, encode_batch(records, leader_epoch=3))]
+            address, [Chunk(("t", 0), source, 0, [encode_batch(records, leader_epoch=3)])]
         )
         assert done.error is None
 

@@ -1,5 +1,6 @@
 """How a mirror finds out that its copy is not its source's any more."""
 
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +9,9 @@ from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirroring import Target
 from quorumlog.clients.mirroring.batches import Parting, meet, parting, prepared
 from quorumlog.clients.mirroring.target import Chunk
+from quorumlog.errors import CorruptionError
 from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
+from quorumlog.records.checksum import crc32c
 
 from ...broker.whole_nodes import world
 from .clusters import Clusters, contents
@@ -47,6 +50,27 @@ def test_a_copied_batch_names_the_epoch_that_it_has_in_the_source_and_no_produce
     ]
     assert found == [(1, -1, -1, 7), (2, -1, -1, 8)]
     assert [record.offset for record in decode_all(sent.records)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("position", [30, 47, 62, -1])
+def test_what_was_damaged_on_its_way_gets_no_new_checksum(position: int) -> None:
+    """Its producer is taken off, which the checksum covers: a new one must not hide the damage."""
+    damaged = bytearray(theirs(0, 1, epoch=7))
+    damaged[position] ^= 0x10
+    with pytest.raises(CorruptionError, match="CRC"):
+        prepared(bytes(damaged), 0)
+
+
+def test_a_batch_that_is_cut_ends_where_the_last_of_its_records_does() -> None:
+    """Compaction has taken its last record, and the batch still spans its offset."""
+    batch = bytearray(theirs(0, 1, 2, epoch=7))
+    struct.pack_into(">i", batch, 23, 3)
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    whole, cut = prepared(bytes(batch), 0), prepared(bytes(batch), 1)
+    assert (whole.next_offset, whole.end_offset) == (4, 4)
+    assert (cut.next_offset, cut.end_offset) == (4, 3), "the copy ends there once it has it"
+    nothing = prepared(bytes(batch), 3)
+    assert (nothing.next_offset, nothing.end_offset, nothing.records) == (4, 3, b"")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +113,7 @@ def append(clusters: Clusters, *, to_source: bool, source: str, batches: bytes) 
         await log.admin.create_topic("t", partitions=1, configs={"mirror.source": source})
         target = Target(log._connection)
         address = await target.leader(("t", 0))
-        (done,) = await target.append(address, [Chunk(("t", 0), source, 0, batches)])
+        (done,) = await target.append(address, [Chunk(("t", 0), source, 0, [batches])])
         assert done.error is None
 
     (clusters.in_source if to_source else clusters.in_target)(work)
