@@ -54,16 +54,18 @@ class BrokerHeartbeat(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., applied_offset: _Optional[int] = ..., want_shutdown: _Optional[bool] = ...) -> None: ...
 
 class BrokerSessionResponse(_message.Message):
-    __slots__ = ("sequence", "broker_epoch", "fenced", "shutdown_granted")
+    __slots__ = ("sequence", "broker_epoch", "fenced", "shutdown_granted", "committed_offset")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     SHUTDOWN_GRANTED_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     broker_epoch: int
     fenced: bool
     shutdown_granted: bool
-    def __init__(self, sequence: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., shutdown_granted: _Optional[bool] = ...) -> None: ...
+    committed_offset: int
+    def __init__(self, sequence: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., shutdown_granted: _Optional[bool] = ..., committed_offset: _Optional[int] = ...) -> None: ...
 
 class RelayRequest(_message.Message):
     __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas")

@@ -347,9 +347,9 @@ class ReplicaManager:
             raise _unknown(topic, partition)
         raise self._not_leader(topic, partition, image.partitions[partition])
 
-    def may_be_replaced(self, replica: Replica, *, lease_ms: int) -> bool:
+    def may_be_replaced(self, replica: Replica, *, behind_ms: int, lease_ms: int) -> bool:
         """See `Replication.may_be_replaced`."""
-        return self._replication.may_be_replaced(replica, lease_ms=lease_ms)
+        return self._replication.may_be_replaced(replica, behind_ms=behind_ms, lease_ms=lease_ms)
 
     def replica_of_id(self, topic_id: TopicId, partition: int) -> Replica:
         """Return the replica held here by its topic's id; raises UnknownTopicId."""

@@ -15,6 +15,7 @@ from .applied import AppliedWaiters
 from .deciding import Deciding, Outcome
 from .errands import Errands
 from .fencing import Fencing
+from .publisher import MetadataPublisher
 
 SessionStream = Stream[pb.BrokerSessionResponse, pb.BrokerSessionRequest]
 
@@ -28,6 +29,7 @@ class BrokerStreams:
         deciding: Deciding,
         sessions: BrokerSessions,
         *,
+        publisher: MetadataPublisher,
         applied: AppliedWaiters,
         errands: Errands,
         fencing: Fencing,
@@ -35,6 +37,7 @@ class BrokerStreams:
         self._clock = clock
         self._deciding = deciding
         self._sessions = sessions
+        self._publisher = publisher
         self._applied = applied
         self._errands = errands
         self._fencing = fencing
@@ -122,6 +125,7 @@ class BrokerStreams:
             broker_epoch=broker_epoch,
             fenced=broker.fenced,
             shutdown_granted=granted,
+            committed_offset=self._publisher.committed_image.offset,
         )
 
     def _send(self, command: BrokerStopping | UnfenceBroker) -> None:

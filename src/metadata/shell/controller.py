@@ -90,6 +90,7 @@ class ControllerShell:
             runtime.clock,
             self._deciding,
             self._sessions,
+            publisher=self._publisher,
             applied=self._applied,
             errands=self._errands,
             fencing=self._fencing,

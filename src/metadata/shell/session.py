@@ -25,6 +25,7 @@ from ...proto import admin_pb2, metadata_records_pb2
 from ...proto import controller_pb2 as pb
 from ...runtime import Runtime, Scope, Stream
 from ...services import CONTROLLER_BROKER_SESSION
+from ..knowledge import Knowledge
 from .controller_calls import ControllerCalls
 from .controllers import Controllers
 from .publisher import MetadataPublisher
@@ -104,6 +105,7 @@ class BrokerSession:
         self._sequence = 0
         self._sent_ms: dict[int, int] = {}  # send time of every unanswered heartbeat
         self._answered_ms: int | None = None  # send time of the newest answered heartbeat
+        self._knowledge = Knowledge()
         publisher.on_applied(self._on_applied)
 
     @property
@@ -119,6 +121,12 @@ class BrokerSession:
             return True
         silent_ms = self._runtime.clock.now_ms() - self._answered_ms
         return silent_ms > self._config.session_timeout_ms
+
+    def is_behind(self, *, for_ms: int) -> bool:
+        """Whether this broker may lack metadata that were committed longer ago than `for_ms`: also
+        of one that the controller hears another node may lead what it does."""
+        known_ms = self._knowledge.known_ms
+        return known_ms is None or self._runtime.clock.now_ms() - known_ms > for_ms
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -258,6 +266,8 @@ class BrokerSession:
         sent_ms = self._sent_ms.pop(response.sequence, None)
         if sent_ms is not None:
             self._answered_ms = sent_ms
+            self._knowledge.told(sent_ms, response.committed_offset)
+            self._knowledge.applied(self._publisher.applied_offset)
         self.broker_epoch = Offset(response.broker_epoch)
         self._is_given_up = response.fenced
         self._heard(is_counted_on=not response.fenced)
@@ -273,7 +283,8 @@ class BrokerSession:
         elif not is_counted_on:
             self.unfenced.clear()
 
-    def _on_applied(self, _: Offset) -> None:
+    def _on_applied(self, offset: Offset) -> None:
+        self._knowledge.applied(offset)
         self._heard(is_counted_on=self._is_counted_on)
         self._wake.set()
 

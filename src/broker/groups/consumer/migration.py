@@ -36,7 +36,7 @@ from .heartbeating import check_heartbeat
 
 METADATA_LAG_MS: Final = 10_000
 """A coordinator may hear of a new topic so much later than members that share it out: one that is
-further behind is fenced, and coordinates nothing."""
+further behind coordinates nothing, but where all in-sync replicas follow it."""
 
 
 def upgrade(

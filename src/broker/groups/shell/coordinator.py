@@ -34,15 +34,19 @@ _LOG = logging.getLogger("quorumlog.groups")
 
 LOADS_AT_ONCE: Final = 2
 
+BEHIND_MS: Final = 3_000
+"""A coordinator that may lack older metadata goes by who follows it, as one that no controller is
+heard from does. Within it, the next one does not end a session either."""
+
 LEASE_MS: Final = 1_500
 """So long after it was heard of that nobody else coordinates a group, this broker does, while no
 controller is heard. No longer than a session, which another one would begin for every member."""
 
 
 class MayBeReplaced(Protocol):
-    """Says whether another broker may lead a partition by now, and for longer than a lease."""
+    """Says whether another broker may lead a partition by now."""
 
-    def __call__(self, replica: Replica, *, lease_ms: int) -> bool:
+    def __call__(self, replica: Replica, *, behind_ms: int, lease_ms: int) -> bool:
         """See `Replication.may_be_replaced`."""
 
 
@@ -71,8 +75,12 @@ class GroupCoordinator:
         self._config = config
         self.node_id = node_id
         self._replica_of = replica_of
-        lease_ms = min(LEASE_MS, config.session_timeout_min_ms, config.consumer_session_ms)
-        self._may_be_replaced = partial(may_be_replaced, lease_ms=lease_ms)
+        session_ms = min(config.session_timeout_min_ms, config.consumer_session_ms)
+        self._may_be_replaced = partial(
+            may_be_replaced,
+            behind_ms=min(BEHIND_MS, session_ms),
+            lease_ms=min(LEASE_MS, session_ms),
+        )
         self._image = EMPTY_IMAGE
         self._terms: dict[int, Term] = {}
         self._around: Around | None = None  # made with the first term

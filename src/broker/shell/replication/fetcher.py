@@ -65,6 +65,9 @@ class ControllerLink(Protocol):
     def is_lapsed(self) -> bool:
         """Whether the controllers may have given this broker up; looked up at the call."""
 
+    def is_behind(self, *, for_ms: int) -> bool:
+        """Whether it may lack metadata that were committed longer ago."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerIdentity:

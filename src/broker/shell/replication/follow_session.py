@@ -206,6 +206,8 @@ class FollowSession:
     def take(self, request: pb.FollowRequest) -> None:
         """Take in what a request tells, and answer it in its time if it wants that."""
         self._heard_ms = self._clock.now_ms()
+        if request.max_bytes > 0:
+            self._followed_ms = self._answered_ms
         for place in request.forgotten:
             each = self._followed.pop((TopicId(place.topic_id), place.partition), None)
             if each is not None:
@@ -216,7 +218,6 @@ class FollowSession:
         for part in request.partitions:
             self._take_part(part)
         if request.max_bytes > 0:
-            self._followed_ms = self._answered_ms
             self._wanted, self._is_due = request, False
             loop = asyncio.get_running_loop()
             if request.max_wait_ms <= 0:

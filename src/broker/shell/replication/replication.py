@@ -98,15 +98,16 @@ class Replication:
         """Whether another node may lead what this one does, for all that it has heard."""
         return self._link is not None and self._link.is_lapsed()
 
-    def may_be_replaced(self, replica: Replica, *, lease_ms: int) -> bool:
-        """Whether another node may lead a partition by now that this one leads, and may have for
-        longer than `lease_ms`. It may not while the controllers are heard, nor while everybody whom
-        they could elect follows this node: so replicas that have lost the controllers together go
-        on."""
+    def may_be_replaced(self, replica: Replica, *, behind_ms: int, lease_ms: int) -> bool:
+        """Whether another node may lead a partition by now that this one leads. It may not while
+        the controllers are heard and what they had committed `behind_ms` ago is known, nor while
+        everybody whom they could elect has followed this node for certain within `lease_ms`: so
+        replicas that have lost the controllers together go on."""
         leadership = replica.partition.leadership
         if leadership is None:
             return True
-        if self._link is not None and not self._link.is_lapsed():
+        link = self._link
+        if link is not None and not link.is_lapsed() and not link.is_behind(for_ms=behind_ms):
             return False
         since_ms = self._runtime.clock.now_ms() - lease_ms
         for node in leadership.maximal_isr():

@@ -1,0 +1,83 @@
+"""Who coordinates alone: what is answered by who may have been replaced, and may not know it."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quorumlog.broker.groups.config import OFFSETS_TOPIC
+from quorumlog.broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
+from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator
+from quorumlog.metadata import ImageDelta
+
+from ..whole_nodes import Cluster
+from .coordinated import GROUP, asked, cluster, made, make_topic, tried
+
+JOIN = ConsumerHeartbeat(
+    group=GROUP,
+    member_id="m",
+    member_epoch=0,
+    client_id="c",
+    client_host="/h",
+    rebalance_timeout_ms=5_000,
+    topics=frozenset({"t"}),
+)
+REFUSED = (CoordinatorNotAvailable, NotCoordinator)
+
+
+@contextmanager
+def coordinated(**settings: Any) -> Iterator[tuple[Cluster, int, ConsumerHeartbeat]]:
+    """Three nodes, the one that coordinates, and the next heartbeat of its only member."""
+    with cluster(**settings) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        old = made(nodes)
+        beat = tried(nodes, old, JOIN)
+        assert isinstance(beat, ConsumerBeat)
+        yield nodes, old, replace(JOIN, member_epoch=beat.member_epoch, topics=None)
+
+
+def hold_metadata(nodes: Cluster, number: int) -> asyncio.Event:
+    """Have a node apply nothing more, as one whose disk hangs, until the event is set."""
+    publisher, free = nodes.nodes[number].parts.publisher, asyncio.Event()
+    assert publisher is not None
+
+    async def wait() -> None:
+        await free.wait()
+
+    def subscriber(_: ImageDelta) -> object:
+        return wait()
+
+    publisher._subscribers.insert(0, subscriber)  # type: ignore[arg-type]
+    return free
+
+
+def move(nodes: Cluster, old: int) -> int:
+    """Have another node lead; returns which."""
+    new = next(number for number in nodes.numbers if number != old)
+    targets = [new, *[number for number in nodes.numbers if number != new]]
+
+    async def ask(log: object) -> None:
+        admin = log.admin  # type: ignore[attr-defined]
+        await admin.reassign_partitions({(OFFSETS_TOPIC, 0): targets})
+        await admin.elect_leaders([(OFFSETS_TOPIC, 0)])
+
+    nodes.run(ask)
+    nodes.until(lambda: nodes.leader_beside(old, OFFSETS_TOPIC) == new)
+    return new
+
+
+@pytest.mark.slow
+def test_who_is_behind_the_metadata_lets_nobody_believe_it_for_long() -> None:
+    """The controllers hear it, and it does not hear of the one that they let lead instead."""
+    with coordinated() as (nodes, old, beat):
+        hold_metadata(nodes, old)
+        new = move(nodes, old)
+        tried(nodes, new, beat)
+        nodes.world.run_for(5_000)
+        assert nodes.replica(old, OFFSETS_TOPIC).partition.is_leader
+        with pytest.raises(REFUSED):
+            asked(nodes, old, beat)
