@@ -94,7 +94,7 @@ class QuorumlogSource:
         return [
             SourceTopic(
                 name=topic.name,
-                topic_id=base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+                topic_id=topic_id_text(topic.topic_id),
                 partitions=len(topic.partitions),
                 configs=topic.configs,
             )
@@ -150,6 +150,11 @@ def source_name(cluster_id: str, topic_id: str) -> str:
     if not cluster_id:
         raise InvalidRequest("the source has no cluster id, so that no copy could name it")
     return f"{cluster_id}/{topic_id}" if topic_id else cluster_id
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Return a topic's id as a mirror.source has it."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def topic_id_of(source: str) -> bytes:

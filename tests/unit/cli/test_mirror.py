@@ -57,6 +57,22 @@ def test_a_topic_is_copied_shown_and_promoted(address: str, target: str, topic: 
     assert "is no mirror" in said
 
 
+@pytest.mark.slow
+def test_how_far_a_topic_made_anew_is_says_nothing_of_its_old_copy(
+    address: str, target: str, topic: str
+) -> None:
+    """Else the old copy would seem to have everything, and be promoted."""
+    succeed("topics", "create", topic, "--partitions", "1", address=address)
+    succeed("produce", topic, address=address, stdin="a\nb\n")
+    assert mirror(address, target, topic)[0] == 0
+    succeed("topics", "delete", topic, "--yes", address=address)
+    succeed("topics", "create", topic, "--partitions", "1", address=address)
+    succeed("produce", topic, address=address, stdin="new\n")
+    shown = succeed("mirror", "status", "--from", address, "-o", "json", address=target)
+    (row,) = [each for each in json.loads(shown) if each["topic"] == topic]
+    assert (row["copied_to"], row["source_end"], row["lag"]) == (2, None, None)
+
+
 def test_a_mirror_needs_both_sides_and_a_pattern(address: str) -> None:
     assert invoke("mirror", "--from", address).exit_code == 2
     code, said = mirror(address, address, "(")

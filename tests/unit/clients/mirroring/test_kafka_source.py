@@ -11,7 +11,11 @@ from quorumlog.records import decode_all, iterate_batches
 
 kafka: Any = pytest.importorskip("confluent_kafka")
 
-from quorumlog.clients.mirroring.kafka_source import READ_BYTES, KafkaSource  # noqa: E402
+from quorumlog.clients.mirroring.kafka_source import (  # noqa: E402
+    READ_BYTES,
+    KafkaSource,
+    reader_settings,
+)
 
 T = ("t", 0)
 
@@ -155,6 +159,10 @@ def test_a_start_that_librdkafka_has_not_cached_is_asked_for(
 ) -> None:
     reader.marks, reader.start = (-1001, 9), 5
     assert read(source, 9).start == 5
+
+
+def test_checksums_are_looked_at_before_batches_get_new_ones() -> None:
+    assert reader_settings("127.0.0.1:9")["check.crcs"] is True
 
 
 def test_a_batch_has_records_of_one_leader_epoch(source: KafkaSource, reader: Reader) -> None:
