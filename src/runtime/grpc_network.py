@@ -33,7 +33,7 @@ from ..errors import (
 from ..proto import errors_pb2
 from .error_detail import decode_error, encode_error
 from .foreign_status import explain_status
-from .grpc_options import CALLER_KEEPALIVE_MS, channel_options, server_options
+from .grpc_options import CALLER_KEEPALIVE_MS, CONNECT_MS, channel_options, server_options
 from .ports import (
     NO_DEADLINE_MS,
     CallContext,
@@ -83,9 +83,11 @@ class GrpcNetwork:
         *,
         message_size_max: int = MESSAGE_SIZE_MAX,
         keepalive_ms: int = CALLER_KEEPALIVE_MS,
+        connect_ms: int = CONNECT_MS,
     ) -> None:
         self._clock = clock
-        self._keepalive_ms = keepalive_ms  # of channels
+        self._keepalive_ms = keepalive_ms  # of channels, as the next
+        self._connect_ms = connect_ms
         self._why_not_bindable = why_not_bindable
         self._message_size_max = message_size_max  # bytes of one message, either way
         self._listeners: dict[_GrpcListener, None] = {}
@@ -125,7 +127,11 @@ class GrpcNetwork:
     def channel(self, address: str) -> Channel:
         """Return a way to the address; connects at the first call."""
         channel = _GrpcChannel(
-            address, self._message_size_max, self._channels, keepalive_ms=self._keepalive_ms
+            address,
+            self._message_size_max,
+            self._channels,
+            keepalive_ms=self._keepalive_ms,
+            connect_ms=self._connect_ms,
         )
         self._channels[channel] = None
         return channel
@@ -323,9 +329,11 @@ class _GrpcChannel:
         siblings: "dict[_GrpcChannel, None]",
         *,
         keepalive_ms: int,
+        connect_ms: int,
     ) -> None:
         self._address = address
         self._keepalive_ms = keepalive_ms
+        self._connect_ms = connect_ms
         self._message_size_max = message_size_max
         self._siblings = siblings  # the network's open channels, which this one leaves when closed
         self._channel: aio.Channel | None = None
@@ -384,7 +392,7 @@ class _GrpcChannel:
         if self._closed:
             raise NotSent(f"the channel to {self._address} is closed")
         if self._channel is None:
-            options = channel_options(self._message_size_max, self._keepalive_ms)
+            options = channel_options(self._message_size_max, self._keepalive_ms, self._connect_ms)
             self._channel = aio.insecure_channel(self._address, options=options)
         return self._channel
 
@@ -430,11 +438,16 @@ class SyncChannel:
     Make it in the process that uses it: grpc does not survive a fork. Close it when done.
     """
 
-    def __init__(self, address: str, *, message_size_max: int = MESSAGE_SIZE_MAX) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        message_size_max: int = MESSAGE_SIZE_MAX,
+        connect_ms: int = CONNECT_MS,
+    ) -> None:
         self._address = address
-        self._channel = grpc.insecure_channel(
-            address, options=channel_options(message_size_max, CALLER_KEEPALIVE_MS)
-        )
+        options = channel_options(message_size_max, CALLER_KEEPALIVE_MS, connect_ms)
+        self._channel = grpc.insecure_channel(address, options=options)
 
     def __enter__(self) -> "SyncChannel":
         return self

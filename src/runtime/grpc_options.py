@@ -9,6 +9,7 @@ KEEPALIVE_MS: Final = 30_000  # a silent caller is asked after this time, and cu
 KEEPALIVE_TIMEOUT_MS: Final = 30_000  # ... when no answer comes for this long
 CALLER_KEEPALIVE_MS: Final = 10_000  # a silent server that owes an answer is asked after this time
 CALLER_KEEPALIVE_TIMEOUT_MS: Final = 5_000  # and its connection is made anew after so long
+CONNECT_MS: Final = 500  # one attempt to connect; the next begins at once or after a back-off
 
 
 def _options(message_size_max: int) -> list[tuple[str, Any]]:
@@ -21,9 +22,6 @@ def _options(message_size_max: int) -> list[tuple[str, Any]]:
         ("grpc.enable_http_proxy", 0),
         ("grpc.service_config_disable_resolution", 1),
         ("grpc.use_local_subchannel_pool", 1),  # a channel is a connection of its own
-        ("grpc.initial_reconnect_backoff_ms", 50),
-        ("grpc.min_reconnect_backoff_ms", 500),  # in truth the time one attempt may take
-        ("grpc.max_reconnect_backoff_ms", 500),
     ]
 
 
@@ -43,7 +41,9 @@ def server_options(message_size_max: int) -> list[tuple[str, Any]]:
     ]
 
 
-def channel_options(message_size_max: int, keepalive_ms: int) -> list[tuple[str, Any]]:
+def channel_options(
+    message_size_max: int, keepalive_ms: int, connect_ms: int = CONNECT_MS
+) -> list[tuple[str, Any]]:
     """Return what channels add: a connection that fell silent is found while calls wait on it.
 
     By default it is the kernel that gives such a one up, after a quarter of an hour.
@@ -51,6 +51,9 @@ def channel_options(message_size_max: int, keepalive_ms: int) -> list[tuple[str,
     timeout_ms = min(keepalive_ms, CALLER_KEEPALIVE_TIMEOUT_MS)
     return [
         *_options(message_size_max),
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        ("grpc.min_reconnect_backoff_ms", connect_ms),  # in truth the time one attempt may take
+        ("grpc.max_reconnect_backoff_ms", 500),
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", timeout_ms),
         ("grpc.http2.ping_timeout_ms", timeout_ms),  # of a probe, behind which pings wait

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from .byte_network import ByteNetwork
 from .grpc_network import GrpcNetwork
+from .grpc_options import CONNECT_MS
 from .ports import (
     ByteConnection,
     ByteProtocol,
@@ -19,9 +20,9 @@ from .ports import (
 class RealNetwork:
     """Composes the two halves into the Network port."""
 
-    def __init__(self, clock: Clock, tasks: Tasks) -> None:
+    def __init__(self, clock: Clock, tasks: Tasks, *, connect_ms: int = CONNECT_MS) -> None:
         self._bytes = ByteNetwork(tasks)
-        self._calls = GrpcNetwork(clock, self._bytes.why_not_bindable)
+        self._calls = GrpcNetwork(clock, self._bytes.why_not_bindable, connect_ms=connect_ms)
 
     async def serve(
         self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from ..errors import Overloaded
 from .files import RealFiles, exit_at_once
+from .grpc_options import CONNECT_MS
 from .lanes import LaneLimits, lane_limits
 from .loops import new_loop
 from .network import RealNetwork
@@ -43,42 +44,49 @@ def run(
     *,
     name: str = "node",
     on_stop: Callable[[str], None] = exit_at_once,
+    connect_ms: int = CONNECT_MS,
 ) -> T:
     """Run `main(runtime)` on a new loop until it returns, then end all that the runtime owns.
 
     Listeners and channels left open are closed and lanes are drained before the loop goes. For a
-    process of its own: the interpreter's switch interval is SWITCH_S meanwhile.
+    process of its own: the interpreter's switch interval is SWITCH_S meanwhile. `connect_ms` is
+    what one attempt of a channel to connect may take.
     """
     refuse_stripped_assertions()
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(_run_in_loop(main, name, on_stop))
+            return runner.run(_run_in_loop(main, name, on_stop, connect_ms))
     finally:
         sys.setswitchinterval(before_s)
 
 
 async def _run_in_loop(
-    main: Callable[[Runtime], Coroutine[Any, Any, T]], name: str, on_stop: Callable[[str], None]
+    main: Callable[[Runtime], Coroutine[Any, Any, T]],
+    name: str,
+    on_stop: Callable[[str], None],
+    connect_ms: int,
 ) -> T:
-    async with open_runtime(name, on_stop=on_stop) as runtime:
+    async with open_runtime(name, on_stop=on_stop, connect_ms=connect_ms) as runtime:
         return await main(runtime)
 
 
 @asynccontextmanager
 async def open_runtime(
-    name: str, *, on_stop: Callable[[str], None] = exit_at_once
+    name: str, *, on_stop: Callable[[str], None] = exit_at_once, connect_ms: int = CONNECT_MS
 ) -> AsyncIterator[Runtime]:
     """Give the running loop's runtime and close what it owns on the way out."""
-    runtime = real_runtime(name, on_stop=on_stop)
+    runtime = real_runtime(name, on_stop=on_stop, connect_ms=connect_ms)
     try:
         yield runtime
     finally:
         await close_runtime(runtime)
 
 
-def real_runtime(name: str, *, on_stop: Callable[[str], None] = exit_at_once) -> Runtime:
+def real_runtime(
+    name: str, *, on_stop: Callable[[str], None] = exit_at_once, connect_ms: int = CONNECT_MS
+) -> Runtime:
     """Return a runtime for the running loop; end it with `close_runtime`.
 
     `name` marks its threads; `on_stop` is what `tasks.stop_node` does, by default the end of the
@@ -93,7 +101,7 @@ def real_runtime(name: str, *, on_stop: Callable[[str], None] = exit_at_once) ->
         entropy=RealEntropy(secrets.token_bytes(32)),
         tasks=tasks,
         files=RealFiles(),
-        network=RealNetwork(clock, tasks),
+        network=RealNetwork(clock, tasks, connect_ms=connect_ms),
     )
 
 

@@ -15,8 +15,10 @@ from quorumlog.proto.log_pb2 import (
     PublishRequest,
     PublishResponse,
 )
-from quorumlog.runtime import CallContext, Channel, Handler, Listener, Runtime, Stream, real
+from quorumlog.runtime import CallContext, Channel, Handler, Listener, Runtime, Stream
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
+
+from ..patience import run_patiently
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
@@ -39,7 +41,7 @@ def which(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def run(which: str) -> Run:
     """What runs a main on the runtime."""
-    return real.run if which == "real" else _run_simulated
+    return run_patiently if which == "real" else _run_simulated
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ import pytest
 from quorumlog.errors import AddressInUse, Lost, NotSent
 from quorumlog.runtime import ByteConnection, File, Listener, Runtime
 
+from ..patience import AMPLE_S
+
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
 
-WAIT_S = 20
+WAIT_S = AMPLE_S
 
 
 class Peer:

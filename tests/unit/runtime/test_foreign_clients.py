@@ -31,10 +31,11 @@ from quorumlog.proto.log_pb2 import (
 )
 from quorumlog.runtime import CallContext, Handler, Runtime
 from quorumlog.runtime.grpc_network import MESSAGE_SIZE_MAX, SyncChannel
-from quorumlog.runtime.real import run
 from quorumlog.services import LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 
-WAIT_S = 20
+from ..patience import AMPLE_MS, AMPLE_S, run_patiently
+
+WAIT_S = AMPLE_S
 
 
 async def publish(request: PublishRequest, context: CallContext) -> PublishResponse:
@@ -77,14 +78,14 @@ def with_server(client: Callable[[str], Awaitable[None]]) -> None:
         async with asyncio.timeout(WAIT_S):
             await client(listener.address)
 
-    run(main)
+    run_patiently(main)
 
 
 def with_sync_client(client: Callable[[SyncChannel], None]) -> None:
     """Run a synchronous client in a thread beside a server."""
 
     def in_thread(address: str) -> None:
-        with SyncChannel(address) as channel:
+        with SyncChannel(address, connect_ms=AMPLE_MS) as channel:
             client(channel)
 
     with_server(lambda address: asyncio.to_thread(in_thread, address))
@@ -179,17 +180,17 @@ def test_server_streaming_method_answers_a_unary_stream_stub() -> None:
 def test_sync_channel_calls_and_raises_the_same_errors() -> None:
     def client(channel: SyncChannel) -> None:
         request = PublishRequest(topic="t")
-        assert channel.call(LOG_PUBLISH, request, timeout_ms=5000).partition == 1
+        assert channel.call(LOG_PUBLISH, request, timeout_ms=AMPLE_MS).partition == 1
         with pytest.raises(NotLeaderOrFollower) as caught:
-            channel.call(LOG_PUBLISH, PublishRequest(topic="typed"), timeout_ms=5000)
+            channel.call(LOG_PUBLISH, PublishRequest(topic="typed"), timeout_ms=AMPLE_MS)
         assert (caught.value.topic, caught.value.partition) == ("typed", 4)
         with pytest.raises(TimedOut):
             channel.call(LOG_PUBLISH, PublishRequest(topic="slow"), timeout_ms=50)
         with pytest.raises(NotImplementedHere):
-            channel.call(LOG_LIST_OFFSETS, ListOffsetsRequest(), timeout_ms=5000)
+            channel.call(LOG_LIST_OFFSETS, ListOffsetsRequest(), timeout_ms=AMPLE_MS)
         large = PublishRequest(topic="x" * (MESSAGE_SIZE_MAX + 1))
         with pytest.raises(MessageTooLarge):
-            channel.call(LOG_PUBLISH, large, timeout_ms=5000)
+            channel.call(LOG_PUBLISH, large, timeout_ms=AMPLE_MS)
 
     with_sync_client(client)
 
@@ -226,6 +227,6 @@ def test_sync_stream_may_be_left_early() -> None:
 def test_sync_channel_to_nobody_is_not_sent() -> None:
     with SyncChannel("127.0.0.1:1") as channel:
         with pytest.raises(NotSent):
-            channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=5000)
+            channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=AMPLE_MS)
         with pytest.raises((NotSent, StreamBroken)):
             next(channel.stream(LOG_PRODUCE, []))

@@ -20,13 +20,15 @@ from quorumlog.errors import (
     TimedOut,
 )
 from quorumlog.proto.log_pb2 import ProduceRequest, PublishRequest
-from quorumlog.runtime import Runtime
+from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.foreign_status import explain_status
 from quorumlog.runtime.grpc_network import STATUS_DETAILS, SyncChannel
-from quorumlog.runtime.real import run
+from quorumlog.runtime.grpc_options import CONNECT_MS
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 
-WAIT_MS = 20_000
+from ..patience import AMPLE_MS, run_patiently
+
+WAIT_MS = AMPLE_MS
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # HTTP/2's first frame, empty
 NOT_FOUND_404 = b"\0\0\1\1\5\0\0\0\1\x8d"  # headers of stream 1, its end: ":status: 404"
 REQUEST = b"\1\4\0\0\0\1"  # of the frame that begins the first request
@@ -110,7 +112,7 @@ def test_what_is_no_grpc_server_is_named_and_nothing_was_sent(answer: bytes, sen
             assert sentence in str(error)
             assert address in str(error)
 
-    run(main)
+    run_patiently(main)
 
 
 @pytest.mark.slow
@@ -121,7 +123,19 @@ def test_a_server_that_says_nothing_is_given_up_before_the_deadline() -> None:
             assert type(error) is NotSent
             assert "says nothing" in str(error)
 
-    run(main)
+    real.run(main)
+
+
+@pytest.mark.slow
+def test_a_server_that_says_nothing_is_waited_for_by_whoever_has_the_time() -> None:
+    """In the half of a second after which an attempt is given up by default, and longer."""
+
+    async def main(runtime: Runtime) -> None:
+        async with answering(b"", hangs_up=False) as address:
+            error = await failure(runtime, address, timeout_ms=3 * CONNECT_MS)
+            assert type(error) is TimedOut
+
+    real.run(main, connect_ms=WAIT_MS)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +153,7 @@ def test_an_address_that_leads_nowhere_says_so(address: str, sentence: str) -> N
         assert type(error) is NotSent
         assert sentence in str(error)
 
-    run(main)
+    run_patiently(main)
 
 
 # --- a connection, and then nonsense -------------------------------------------------------------
@@ -152,7 +166,7 @@ def test_a_proxys_own_answer_is_told_from_a_brokers() -> None:
         assert type(error) is Lost
         assert "a web server or a proxy" in str(error)
 
-    run(main)
+    run_patiently(main)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +231,7 @@ def with_foreign(
         finally:
             await server.stop(None)
 
-    run(main)
+    run_patiently(main)
 
 
 def test_a_response_that_does_not_parse_is_corrupt_on_every_channel() -> None:
@@ -225,17 +239,17 @@ def test_a_response_that_does_not_parse_is_corrupt_on_every_channel() -> None:
         await context.write(b"\xff\xff\xff")
 
     def synchronous(address: str) -> None:
-        with SyncChannel(address) as channel:
+        with SyncChannel(address, connect_ms=AMPLE_MS) as channel:
             with pytest.raises(CorruptionError, match="does not parse"):
-                channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=5000)
+                channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
             with pytest.raises(CorruptionError, match="does not parse"):
                 next(channel.stream(LOG_PRODUCE, [ProduceRequest()]))
 
     async def client(runtime: Runtime, address: str) -> None:
         channel = runtime.network.channel(address)
         with pytest.raises(CorruptionError, match="does not parse"):
-            await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=5000)
-        stream = await channel.stream(LOG_PRODUCE, timeout_ms=5000)
+            await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
+        stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
         with pytest.raises(CorruptionError, match="does not parse"):
             await stream.receive()
         await asyncio.to_thread(synchronous, address)

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from quorumlog.proto.log_pb2 import PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, CallListener, Handler, Runtime
 from quorumlog.runtime.grpc_introspection import QUESTION_MAX, Readiness
-from quorumlog.runtime.real import run
 from quorumlog.runtime.reflection import answer_reflection
 from quorumlog.services import LOG_PUBLISH
 
-WAIT_S = 20
+from ..patience import AMPLE_S, run_patiently
+
+WAIT_S = AMPLE_S
 HEALTH = "grpc.health.v1.Health"
 V1, V1ALPHA = (f"grpc.reflection.{version}.ServerReflection" for version in ("v1", "v1alpha"))
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -41,7 +42,7 @@ def with_server(client: Client, *, is_ready: bool = True) -> None:
         async with asyncio.timeout(WAIT_S), aio.insecure_channel(listener.address) as channel:
             await client(channel, listener, runtime)
 
-    run(main)
+    run_patiently(main)
 
 
 # --- health --------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ from quorumlog.proto.log_pb2 import ProduceRequest, ProduceResponse, PublishRequ
 from quorumlog.runtime import CallContext, Channel, Handler, Runtime
 from quorumlog.runtime.byte_network import ByteNetwork
 from quorumlog.runtime.grpc_network import GrpcNetwork
-from quorumlog.runtime.real import run
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 
-WAIT_MS = 20_000
+from ..patience import AMPLE_MS, run_patiently
+
+WAIT_MS = AMPLE_MS
 SMALL, LARGE = 1000, 1 << 20  # bytes of a message that each side takes
 
 
@@ -67,7 +68,7 @@ def with_channel(
             listener = await servers.serve("127.0.0.1:0", handlers)
             await client(clients.channel(listener.address))
 
-    run(main)
+    run_patiently(main)
 
 
 async def exchange(stream: Any, request: ProduceRequest) -> None:

@@ -21,7 +21,9 @@ from quorumlog.runtime.files import RealFile, RealFiles
 from quorumlog.runtime.real import run
 from quorumlog.services import LOG_PRODUCE
 
-WAIT_S = 20
+from ..patience import AMPLE_S
+
+WAIT_S = AMPLE_S
 
 # --- the process ---------------------------------------------------------------------------------
 

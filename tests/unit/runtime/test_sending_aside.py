@@ -14,10 +14,11 @@ from quorumlog.runtime import Runtime, real, sending_aside
 from quorumlog.runtime.files import RealFile
 from quorumlog.runtime.sending_aside import Aside, Sent, WaitingRange, threads_aside
 
+from ..patience import AMPLE_S
 from .test_bytes import connected, filled_file
 
 SIZE = 8 << 20
-WAIT_S = 20
+WAIT_S = AMPLE_S
 
 
 @pytest.fixture(autouse=True, params=["compiled", "plain"])

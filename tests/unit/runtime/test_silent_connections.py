@@ -13,7 +13,9 @@ from quorumlog.runtime.real import run
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 from quorumlog.testing import ForwardingProxy
 
-WAIT_MS = 20_000
+from ..patience import AMPLE_MS
+
+WAIT_MS = AMPLE_MS
 KEEPALIVE_MS = 300
 
 

@@ -22,10 +22,11 @@ from quorumlog.proto.log_pb2 import (
 )
 from quorumlog.runtime import CallContext, Handler, Runtime
 from quorumlog.runtime.grpc_options import PING_INTERVAL_MS_MIN, STREAMS_MAX
-from quorumlog.runtime.real import run
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 
-WAIT_S = 20
+from ..patience import AMPLE_S, run_patiently
+
+WAIT_S = AMPLE_S
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 TLS_HELLO = b"\x16\3\1\0\xc8\1\0\0\xc4\3\3" + bytes(range(200))
 HEADERS, RESET, SETTINGS, PING_ACK, GOAWAY = 1, 3, 4, 6, 7  # types of HTTP/2 frames
@@ -88,7 +89,7 @@ def with_server(client: Callable[[Server], Awaitable[None]]) -> None:
         async with asyncio.timeout(WAIT_S):
             await client(server)
 
-    run(main)
+    run_patiently(main)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_an_error_about_any_name_arrives_typed(letter: str) -> None:
         assert type(caught.value) is InvalidRequest
         assert len(caught.value.topic) >= 100
 
-    run(main)
+    run_patiently(main)
 
 
 NOISY = """
@@ -250,9 +251,9 @@ def say_goaway():
     connection.close()
 threading.Thread(target=say_goaway, daemon=True).start()
 for address in ("127.0.0.1:%d" % server.getsockname()[1], ""):
-    channel = SyncChannel(address)
+    channel = SyncChannel(address, connect_ms=10_000)
     try:
-        channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=2000)
+        channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=10_000)
     except QuorumlogError as error:
         print(error.name)
     channel.close()
@@ -268,7 +269,7 @@ def test_grpcs_own_words_stay_off_the_terminal_unless_asked_for(verbosity: str) 
         environment["GRPC_VERBOSITY"] = verbosity
         arguments.append(verbosity)
     finished = subprocess.run(
-        arguments, env=environment, capture_output=True, text=True, timeout=60, check=False
+        arguments, env=environment, capture_output=True, text=True, timeout=AMPLE_S, check=False
     )
     assert finished.returncode == 0, finished.stderr
     assert len(finished.stdout.split()) == 2

@@ -21,6 +21,8 @@ from quorumlog.proto.log_pb2 import (
 from quorumlog.runtime import CallContext, Channel, Listener, Runtime, Stream
 from quorumlog.services import LOG_PRODUCE
 
+from ..patience import AMPLE_MS
+
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
 Incoming: TypeAlias = Stream[ProduceResponse, ProduceRequest]
@@ -28,7 +30,7 @@ Outgoing: TypeAlias = Stream[ProduceRequest, ProduceResponse]
 
 Served: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[Listener, Channel]]]
 
-WAIT_MS = 20_000  # no test comes near it
+WAIT_MS = AMPLE_MS  # no test comes near it
 
 
 async def open_stream(channel: Channel, *, timeout_ms: int = 0) -> Outgoing:

@@ -1,0 +1,23 @@
+"""The real machine for tests that must not fail where it is busy with other things.
+
+What surely happens is waited for as long as it takes: an ample bound costs nothing where it is met,
+and a bound that is the point of a test is tried in virtual time, or judged by what the machine did.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from quorumlog.runtime import Runtime, real
+
+T = TypeVar("T")
+
+AMPLE_S: Final = 60
+"""Half of what the whole test may take (pytest's `timeout`)."""
+
+AMPLE_MS: Final = 1000 * AMPLE_S
+
+
+def run_patiently(main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+    """Run `main(runtime)` on the real machine. An attempt of a channel to connect may take long:
+    by default a call fails after half a second in which the other end had no processor."""
+    return real.run(main, connect_ms=AMPLE_MS)
