@@ -15,7 +15,7 @@ from benchmarks.kafka_wire import words as wire
 from benchmarks.metadata.words import COSTS, ROLLING
 from benchmarks.pages.spark import spark_read, spark_stream
 from benchmarks.pages.starts import startup
-from benchmarks.pages.tables import Result, compared, head, line, ratio, verdict
+from benchmarks.pages.tables import Result, compared, head, line, machine, ratio, verdict
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -70,8 +70,7 @@ class Section:
 
 def clients(result: Result) -> Iterator[str]:
     """A table for each size of values."""
-    machine = result["machine"]
-    yield f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}."
+    yield f"{machine(result['machine'])}."
     for size, rows in result["sizes"].items():
         yield ""
         yield f"Values of {int(size):,} bytes:"
@@ -108,8 +107,7 @@ def grpc_throughput(result: Result) -> Iterator[str]:
 
 def codec(result: Result) -> Iterator[str]:
     """Millions of records a second, for each size of batches and for both codecs."""
-    machine = result["machine"]
-    yield f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}; one is used."
+    yield f"{machine(result['machine'])}; one is used."
     yield ""
     blocks = {title: rows for title, rows in result["rows"].items() if title != "ceilings"}
     yield from head("median, million records/s", *blocks)
@@ -132,7 +130,7 @@ def append(result: Result) -> Iterator[str]:
 def raft(result: Result) -> Iterator[str]:
     """Rates, latencies and CPU of each system, then what they are beside each other."""
     yield (
-        f"{result['cores']} cores of {result['cpu']}, Python {result['python']}; values of"
+        f"{machine(result)}; values of"
         f" {result['value_bytes']} bytes, medians of {result['rounds']} rounds. A write of one"
         f" value and its `fdatasync` take {result['sync_ms']:.2f} ms here."
     )
@@ -171,10 +169,7 @@ def raft(result: Result) -> Iterator[str]:
 
 def cluster_replication(result: Result) -> Iterator[str]:
     """Rates, CPU and latencies of both ways, then what they are beside each other."""
-    yield (
-        f"{result['cores']} cores of {result['cpu']}, Python {result['python']}; medians of"
-        f" {result['rounds']} rounds."
-    )
+    yield (f"{machine(result)}; medians of {result['rounds']} rounds.")
     yield ""
     yield from head(
         "way",
@@ -205,7 +200,7 @@ def cluster_replication(result: Result) -> Iterator[str]:
 
 def cluster_restart(result: Result) -> Iterator[str]:
     """What the clients saw."""
-    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    yield f"{machine(result)}."
     yield ""
     yield from head("records", "errors", "missing", "twice", "p50 ms", "p99 ms", "longest wait")
     yield line(
@@ -220,7 +215,7 @@ def cluster_restart(result: Result) -> Iterator[str]:
 
 def cluster_scale(result: Result) -> Iterator[str]:
     """What partitions cost."""
-    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    yield f"{machine(result)}."
     yield ""
     created = {"met": result["met_create"]}
     rested = {"met": result["met_idle"]}
@@ -248,7 +243,7 @@ def cluster_scale(result: Result) -> Iterator[str]:
 
 def metadata(result: Result) -> Iterator[str]:
     """A column a size."""
-    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    yield f"{machine(result)}."
     yield ""
     rows = result["rows"]
     yield from head("partitions", *(f"{row['partitions']:,}" for row in rows))
@@ -258,7 +253,7 @@ def metadata(result: Result) -> Iterator[str]:
 
 def metadata_sweep(result: Result) -> Iterator[str]:
     """A picture an axis."""
-    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    yield f"{machine(result)}."
     for axis in result["sweeps"]:
         yield ""
         yield f"![What {axis} cost](pictures/metadata_{axis}.svg)"
@@ -278,7 +273,7 @@ def metadata_rolling(result: Result) -> Iterator[str]:
 
 def raft_failover(result: Result) -> Iterator[str]:
     """The distributions of seconds."""
-    yield f"{result['cores']} cores of {result['cpu']}, Python {result['python']}."
+    yield f"{machine(result)}."
     yield ""
     yield from head("seconds", "ends", "min", "median", "p90", "max", "goal of the median")
     for row in result["rows"]:

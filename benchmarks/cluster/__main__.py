@@ -5,21 +5,20 @@ Run: python -m benchmarks.cluster [--only PART] [--kills 30] [--rounds 5] [--sec
 """
 
 import argparse
-import asyncio
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import uvloop
+from benchmarks import parts
 from benchmarks.cluster import failover, replication, restart, scale
 from benchmarks.raft.result import keep, machine
 
-Part: TypeAlias = Callable[[Path, argparse.Namespace], Awaitable[Any]]
+Part: TypeAlias = Callable[[argparse.Namespace, Path], Awaitable[Any]]
 
 
-async def replicas(folder: Path, options: argparse.Namespace) -> Any:
+async def replicas(options: argparse.Namespace, folder: Path) -> Any:
     """Three replicas beside one."""
     found = await replication.measure(folder, rounds=options.rounds, seconds=options.seconds)
     for each in found["ratios"]:
@@ -27,7 +26,7 @@ async def replicas(folder: Path, options: argparse.Namespace) -> Any:
     return found
 
 
-async def kills(folder: Path, options: argparse.Namespace) -> Any:
+async def kills(options: argparse.Namespace, folder: Path) -> Any:
     """The distributions of failovers."""
     rows = []
     for case in failover.CASES:
@@ -40,12 +39,12 @@ async def kills(folder: Path, options: argparse.Namespace) -> Any:
     return {"rows": rows}
 
 
-async def restarts(folder: Path, options: argparse.Namespace) -> Any:
+async def restarts(options: argparse.Namespace, folder: Path) -> Any:
     """A rolling restart under load."""
     return await restart.measure(folder, settle_s=0.5 if options.quick else 5.0)
 
 
-async def many(folder: Path, options: argparse.Namespace) -> Any:
+async def many(options: argparse.Namespace, folder: Path) -> Any:
     """Many partitions."""
     topics, idle_s = (5, 1.0) if options.quick else (1_000, 20.0)
     return await scale.measure(folder, topics=topics, idle_s=idle_s)
@@ -61,33 +60,17 @@ PARTS: dict[str, Part] = {
 
 def main() -> int:
     """Measure, print, store each part by itself."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=PARTS, default=None, help="one part")
+    parser = parts.parser(__doc__, PARTS, rounds=5, seconds=4.0)
     parser.add_argument("--case", default="", help="failovers whose name has this; not stored")
     parser.add_argument("--kills", type=int, default=30, help="of each kind")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each row and round")
-    parser.add_argument("--dir", type=Path, default=None, help="the disk; default: temporary")
-    parser.add_argument("--quick", action="store_true", help="a little of it, not stored")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.seconds, options.kills = 1, 0.3, 1
-    for name, part in PARTS.items():
-        if options.only not in (None, name):
-            continue
-        with (
-            tempfile.TemporaryDirectory(prefix="quorumlog-cluster-", dir=options.dir) as folder,
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        ):
-            found = runner.run(run(part, Path(folder), options))
+    plays = {name: partial(part, options) for name, part in PARTS.items()}
+    for name, found in parts.play(plays, options, prefix="quorumlog-cluster-"):
         if not options.quick and not options.case:
             keep(f"cluster_{name}", {**machine(), **found})
     return 0
-
-
-async def run(part: Part, folder: Path, options: argparse.Namespace) -> Any:
-    """One part on its own."""
-    return await part(folder, options)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from benchmarks.pages.tables import Result, compared, head, line
+from benchmarks.pages.tables import Result, compared, head, line, machine
 
 COMMAND = "python -m benchmarks.kafka_wire --only"
 THROUGHPUT = (
@@ -37,8 +37,7 @@ STARTS = (
 
 
 def _machine(result: Result) -> str:
-    where = f"{result['cores']} cores of {result['cpu']}, Python {result['python']}"
-    return f"{where}, quorumlog with {result['build']}"
+    return f"{machine(result)}, quorumlog with {result['build']}"
 
 
 def _refusals(result: Result) -> Iterator[str]:

@@ -33,3 +33,8 @@ def compared(result: Result) -> Iterator[str]:
     yield from head("compared", "ratio", "goal")
     for each in result["compared"]:
         yield line(each["what"], ratio(each["ratio"]), f"{each['goal']}{verdict(each)}")
+
+
+def machine(result: Result) -> str:
+    """Return the machine and Python as words."""
+    return f"{result['cores']} cores of {result['cpu']}, Python {result['python']}"

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import uvloop
+from benchmarks import parts
 from benchmarks.raft import failover
 from benchmarks.raft.cases import MANY, STREAMS, Case, cases
 from benchmarks.raft.load import VALUE_BYTES, Outcome
@@ -147,9 +148,7 @@ def main() -> int:
         "seconds": options.seconds,
         **summary(measured),
     }
-    for each in result["compared"]:
-        verdict = "reached" if each["met"] else "missed"
-        print(f"{each['what']}: {each['ratio']:.2f}, goal {each['goal']} {verdict}")
+    parts.say(result["compared"])
     if not options.quick and not options.only:
         keep("raft", result)
     if not options.no_failover:
