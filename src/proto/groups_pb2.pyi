@@ -60,14 +60,16 @@ class GroupHeartbeatRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping[str, object]]] = ..., owned: _Optional[_Union[GroupPartitions, _Mapping[str, object]]] = ..., assignor: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., passed_on: _Optional[bool] = ..., peer: _Optional[str] = ...) -> None: ...
 
 class GroupHeartbeatResponse(_message.Message):
-    __slots__ = ("member_epoch", "heartbeat_interval_ms", "assignment")
+    __slots__ = ("member_epoch", "heartbeat_interval_ms", "assignment", "session_timeout_ms")
     MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     member_epoch: int
     heartbeat_interval_ms: int
     assignment: GroupPartitions
-    def __init__(self, member_epoch: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., assignment: _Optional[_Union[GroupPartitions, _Mapping[str, object]]] = ...) -> None: ...
+    session_timeout_ms: int
+    def __init__(self, member_epoch: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., assignment: _Optional[_Union[GroupPartitions, _Mapping[str, object]]] = ..., session_timeout_ms: _Optional[int] = ...) -> None: ...
 
 class CommittedOffset(_message.Message):
     __slots__ = ("topic", "partition", "offset", "leader_epoch", "note", "topic_id", "commit_ms")

@@ -55,7 +55,8 @@ class Clock(Protocol):
 
     def busy_us(self) -> int:
         """Monotonic microseconds that move while a callback runs, from a start of their own: for
-        how long code keeps the loop, and nothing else. Simulated code takes no time."""
+        how long code keeps the loop, and for what must not count as so for a moment too long, also
+        on threads without a loop. Simulated code takes no time."""
 
 
 class Entropy(Protocol):

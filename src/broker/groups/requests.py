@@ -137,6 +137,7 @@ class ConsumerBeat:
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int
+    session_timeout_ms: int  # a member that is silent for longer is shut out
     assignment: Partitions | None = None  # None: as it was told before
 
 

@@ -151,6 +151,7 @@ class GroupConsumer(Consumer):
     ) -> None:
         self._handed: HandedOn
         self._member: AsyncGroupConsumer
+        self._busy_us: Callable[[], int]
         self._due: deque[_Due] = deque()
         self._turn = Changes()
         self._is_deaf = False  # nobody is there to run callbacks
@@ -179,13 +180,31 @@ class GroupConsumer(Consumer):
         self, *, max_records: int | None = None, timeout_ms: int | None = 1_000
     ) -> list[ConsumerRecord]:
         """Return what is there; see `AsyncGroupConsumer.poll`."""
+        self._look()
         self._handed.is_by_one = False
         return super().poll(max_records=max_records, timeout_ms=timeout_ms)
 
+    def __next__(self) -> ConsumerRecord:
+        """Return the next record."""
+        if self._busy_us() >= self._member.membership.member.holds_until_us:
+            self._look()
+        return super().__next__()
+
     def _next(self, wait_ms: Callable[[], int | None] | None) -> ConsumerRecord | None:
+        self._look()
         if not self._ahead:
             self._handed.is_by_one = True  # of what is polled for it now
         return super()._next(wait_ms)
+
+    def _look(self) -> None:
+        """What waits here may be others' by now: the I/O thread may not have noticed yet, where the
+        whole process was stopped."""
+        if self._busy_us() >= self._member.membership.member.holds_until_us and not self._is_closed:
+
+            async def look(consumer: AsyncConsumer) -> None:
+                self._member.membership.look()
+
+            self._wait(look)
 
     def _read_ahead(self, max_records: int | None, timeout_ms: int | None) -> bool:
 
@@ -379,5 +398,6 @@ class GroupConsumer(Consumer):
         super()._make()
         assert isinstance(self._consumer, AsyncGroupConsumer)
         self._member = self._consumer
+        self._busy_us = self._io.runtime.clock.busy_us
         self._handed = HandedOn(self._ahead, self._member.rewind)
         self._member.membership.handed = self._handed

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from ...clients.consuming.grouping.calls import CommittedOffset
 from ...clients.consuming.grouping.group_consumer import AsyncGroupConsumer
@@ -38,18 +38,10 @@ class _Noted(GroupMember):
         return beat
 
     def answered(
-        self,
-        beat: Beat,
-        *,
-        epoch: int,
-        interval_ms: int,
-        assignment: Collection[Place] | None,
-        now_ms: int,
+        self, beat: Beat, *, epoch: int, assignment: Collection[Place] | None, **said: Any
     ) -> None:
-        """As the client does."""
-        super().answered(
-            beat, epoch=epoch, interval_ms=interval_ms, assignment=assignment, now_ms=now_ms
-        )
+        """As the client does; `said` is of no matter here."""
+        super().answered(beat, epoch=epoch, assignment=assignment, **said)
         if beat.is_leave:
             return
         self.life.told(epoch)

@@ -91,7 +91,9 @@ class GroupCalls:
             asked = read_heartbeat(self._image, request, peer)
             beat = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
             told = pb.GroupHeartbeatResponse(
-                member_epoch=beat.member_epoch, heartbeat_interval_ms=beat.heartbeat_interval_ms
+                member_epoch=beat.member_epoch,
+                heartbeat_interval_ms=beat.heartbeat_interval_ms,
+                session_timeout_ms=beat.session_timeout_ms,
             )
             if beat.assignment is not None:
                 told.assignment.SetInParent()

@@ -106,6 +106,7 @@ def _go_on(
         member_id=member_id,
         member_epoch=after.epoch,
         heartbeat_interval_ms=core.config.consumer_heartbeat_ms,
+        session_timeout_ms=core.config.consumer_session_ms,
         assignment=after.assigned if is_told or request.member_epoch == JOIN_EPOCH else None,
     )
 
@@ -134,6 +135,7 @@ def leave(
         member_id=member.member_id,
         member_epoch=request.member_epoch,
         heartbeat_interval_ms=core.config.consumer_heartbeat_ms,
+        session_timeout_ms=core.config.consumer_session_ms,
     )
 
 

@@ -17,6 +17,7 @@ from ....errors import (
     UnknownTopicOrPartition,
 )
 from ....proto import groups_pb2
+from ....runtime import Clock
 from ....runtime.error_detail import decode_error
 from ....services import GROUPS_COMMIT_OFFSETS, GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
 from ...answers import senseless
@@ -73,42 +74,60 @@ class Joining:
     rebalance_timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BeatAnswer:
     """What the coordinator says to a heartbeat."""
 
     epoch: int
     interval_ms: int
-    assignment: tuple[Place, ...] | None
+    assignment: tuple[Place, ...] | None  # None: as before
+    session_ms: int  # the member is shut out once it is silent for longer; 0: not said
+    sent_ms: int  # when what was answered was sent, at the earliest; on `steady_ms`
+
+
+def steady_ms(clock: Clock) -> int:
+    """Return milliseconds on a monotonic clock that moves while code runs, and for every thread: a
+    loop's may stand still for both."""
+    return clock.busy_us() // 1_000
 
 
 async def heartbeat(connection: Connection, who: Joining, beat: Beat, *, again: Beat) -> BeatAnswer:
     """Send one heartbeat, and `again` in its place once an answer may have been lost: what that
     one told is told again then. Raises what it is refused with, or why nobody answers."""
-    request = _to_heartbeat(who, beat)
+    clock, request = connection.runtime.clock, _to_heartbeat(who, beat)
+    sent_ms = steady_ms(clock)
 
     def is_to_be_repeated(error: BaseException) -> bool:
+        nonlocal sent_ms
+        sent_ms = steady_ms(clock)  # before it is sent again
         request.CopyFrom(_to_heartbeat(who, again))
         return is_retriable(error)
 
     answer = await connection.call_any(
         GROUPS_HEARTBEAT,
         request,
-        deadline_ms=connection.runtime.clock.now_ms() + HEARTBEAT_MS,
+        deadline_ms=clock.now_ms() + HEARTBEAT_MS,
         retry_on=is_to_be_repeated,
         answers_soon=True,
     )
-    if not beat.is_leave and (answer.member_epoch < 1 or answer.heartbeat_interval_ms < 1):
+    numbers = (answer.member_epoch, answer.heartbeat_interval_ms, answer.session_timeout_ms)
+    if not beat.is_leave and (min(numbers[:2]) < 1 or numbers[2] < 0):
         raise senseless(
-            f"answers a heartbeat with epoch {answer.member_epoch} and an interval of "
-            f"{answer.heartbeat_interval_ms} ms"
+            f"answers a heartbeat with epoch {numbers[0]}, an interval of {numbers[1]} ms and a "
+            f"session of {numbers[2]} ms"
         )
     assignment = None
     if answer.HasField("assignment"):
         assignment = tuple(
             (each.topic, each.partition) for each in answer.assignment.partitions if each.topic
         )
-    return BeatAnswer(answer.member_epoch, answer.heartbeat_interval_ms, assignment)
+    return BeatAnswer(
+        epoch=answer.member_epoch,
+        interval_ms=answer.heartbeat_interval_ms,
+        assignment=assignment,
+        session_ms=answer.session_timeout_ms,
+        sent_ms=sent_ms,
+    )
 
 
 def _to_heartbeat(who: Joining, beat: Beat) -> groups_pb2.GroupHeartbeatRequest:

@@ -19,7 +19,7 @@ from ..assignment import Wanted, parse_assignment
 from ..consumer import AsyncConsumer
 from ..record import ConsumerRecord
 from .callbacks import Callbacks
-from .calls import CommittedOffset, to_commit
+from .calls import CommittedOffset, steady_ms, to_commit
 from .member import Subscription, check_group
 from .membership import Membership, Start
 
@@ -95,7 +95,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         self._parts.is_assigned = True  # by and by, by the group
         self.group = group
         self.is_in_error = False  # what the application has, it has not seen to
-        self._turned_ms = self._clock.now_ms()  # when the loop has last turned for others
+        self._turned_ms = steady_ms(self._clock)  # when the loop has last turned for others
         self.membership = Membership(
             connection,
             scope,
@@ -141,7 +141,7 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     async def next(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
         """Return the next record; None after `timeout_ms`."""
-        if self._clock.now_ms() - self._turned_ms >= TURN_MS:
+        if self._is_late(steady_ms(self._clock)):
             await self._turn()
         record = await super().next(timeout_ms=timeout_ms)
         self.membership.handed.out(() if record is None else (record,))
@@ -149,7 +149,7 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     async def __anext__(self) -> ConsumerRecord:
         """Wait for the next record as long as it takes."""
-        if self._clock.now_ms() - self._turned_ms >= TURN_MS:
+        if self._is_late(steady_ms(self._clock)):
             await self._turn()
         reader = self._current
         if reader is not None and reader.records and not reader.is_paused:
@@ -162,10 +162,17 @@ class AsyncGroupConsumer(AsyncConsumer):
             raise StopAsyncIteration
         return found
 
+    def _is_late(self, now_ms: int) -> bool:
+        """Whether something is to be looked at before one more record is handed out."""
+        holds_until_ms = self.membership.member.holds_until_ms
+        return now_ms - self._turned_ms >= TURN_MS or now_ms >= holds_until_ms
+
     async def _turn(self) -> None:
+        """Let others have their turn, and let go of what others may have by now."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        self._turned_ms = self._clock.now_ms()
+        self._turned_ms = steady_ms(self._clock)
+        self.membership.look()
 
     async def _wait(self, ready: Callable[[], T | None], timeout_ms: int | None) -> T | None:
         if self._is_reading:
@@ -178,6 +185,7 @@ class AsyncGroupConsumer(AsyncConsumer):
             self.membership.went()
 
     def _raise_error(self) -> None:
+        self.membership.look()  # before each look at what there is to hand out
         self.membership.raise_error()
         super()._raise_error()
 
@@ -224,7 +232,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         self._parts.check_open()
         deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
         deadline_ms = self._connection.deadline_ms(deadline_ms)
-        await self.membership.commit(self._to_commit(offsets), deadline_ms=deadline_ms)
+        await self.membership.commits.store(self._to_commit(offsets), deadline_ms=deadline_ms)
 
     def commit_nowait(
         self, offsets: Offsets | None = None, *, on_done: OnCommitted | None = None
@@ -232,12 +240,12 @@ class AsyncGroupConsumer(AsyncConsumer):
         """Do as `commit` does, in its turn, and do not wait; a failure is given to `on_done`, or
         logged."""
         self._parts.check_open()
-        self.membership.commit_soon(self._to_commit(offsets), on_done)
+        self.membership.commits.store_soon(self._to_commit(offsets), on_done)
 
     def _to_commit(self, offsets: Offsets | None) -> dict[Place, CommittedOffset]:
         if offsets is None:
             return self.membership.handed_positions()
-        return self.membership.in_topics(to_commit(offsets))
+        return self.membership.commits.in_topics(to_commit(offsets))
 
     async def committed(
         self, partitions: Iterable[Place] | None = None, *, timeout_ms: int | None = None

@@ -7,8 +7,9 @@ others wait for it; what is taken is taken only where the coordinator has said s
 only when nobody else has it any more. What stays is touched by no step.
 
 A member that the coordinator does not know any more has lost everything at once: others may read
-its partitions already. It joins again by itself. So does one that left since nobody polled, at the
-next poll, which is told by `error`.
+its partitions already. It joins again by itself. The same holds for one that was not answered for
+its session (`look`): it cannot know. One that left since nobody polled, or that gave nothing back
+in time, joins again at the next poll, which is told by `error`.
 """
 
 from collections.abc import Callable, Collection
@@ -26,11 +27,11 @@ from ....errors import (
     UnreleasedInstance,
 )
 from ...offsets import Place
+from .lease import FOREVER_MS, Lease
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
-FOREVER_MS: Final = 2**62
 INSTANCE_WAIT_MS: Final = 60_000
 """A static name that another process has is waited for so long: that one may have died a moment
 ago, and its session (45 s) ends within it."""
@@ -88,7 +89,7 @@ class Phase(Enum):
 
 
 class GroupMember:
-    """See the module. `now_ms` is of one monotonic clock."""
+    """See the module. `now_ms` is of one monotonic clock, which also moves while code runs."""
 
     def __init__(
         self,
@@ -106,6 +107,8 @@ class GroupMember:
         self.failure: QuorumlogError | None = None  # of the newest heartbeat, which is repeated
         self.is_polling = False  # a poll waits: nobody can be late with the next one
         self.rebalances = 0  # assignments that differed from the one before
+        self.holds_until_ms = FOREVER_MS  # `look` is to be asked before anything is handed out then
+        self.holds_until_us = FOREVER_MS  # the same, at hand for whoever looks often
         self._subscription = subscription
         self._is_static = is_static
         self._poll_interval_ms = poll_interval_ms
@@ -119,6 +122,7 @@ class GroupMember:
         self._failures = 0  # of heartbeats, in a row
         self._unreleased_ms = FOREVER_MS  # since when another member has the static name
         self._polled_ms = now_ms
+        self._lease = Lease(back_ms=poll_interval_ms)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -129,10 +133,11 @@ class GroupMember:
 
     def beat(self, now_ms: int) -> Beat | None:
         """Return the heartbeat that is to be sent now; its outcome is awaited."""
-        self._look_at_poll(now_ms)
+        self.look(now_ms)
         if self._sent is not None or self.due_ms() > now_ms:
             return None
         self._sent = self._next_beat()
+        self._lease.asks(now_ms)
         return self._sent
 
     def due_ms(self) -> int:
@@ -158,11 +163,11 @@ class GroupMember:
             return Beat(epoch=LEAVE_STATIC_EPOCH if self._is_static else LEAVE_EPOCH)
         if self.phase is Phase.JOINING:
             return Beat(epoch=JOIN_EPOCH, owned=(), subscription=self._subscription, is_first=True)
-        owned = tuple(sorted(self.owned))
+        held = self._held()
         is_whole = self._said_owned is None
         return Beat(
             epoch=self.epoch,
-            owned=owned if is_whole or owned != self._said_owned else None,
+            owned=held if is_whole or held != self._said_owned else None,
             subscription=self._subscription
             if is_whole or self._subscription != self._said_subscription
             else None,
@@ -185,8 +190,16 @@ class GroupMember:
     def _has_news(self) -> bool:
         if self._said_owned is None:
             return False  # it is repeated as a whole, at its time
-        is_owned_new = tuple(sorted(self.owned)) != self._said_owned
-        return is_owned_new or self._subscription != self._said_subscription
+        is_held_new = self._held() != self._said_owned
+        return is_held_new or self._subscription != self._said_subscription
+
+    def _held(self) -> tuple[Place, ...]:
+        """Return what the member has, or may come to have before it is answered: what it does not
+        report the coordinator gives to others at once."""
+        held = self.owned.keys() | set(self._target or ())
+        if self._step is not None:
+            held |= set(self._step.places)
+        return tuple(sorted(held))
 
     def answered(
         self,
@@ -195,9 +208,12 @@ class GroupMember:
         epoch: int,
         interval_ms: int,
         assignment: Collection[Place] | None,
+        session_ms: int,
+        sent_ms: int,
         now_ms: int,
     ) -> None:
-        """The coordinator has taken a heartbeat; `assignment` None: as it was told before."""
+        """The coordinator has taken a heartbeat, sent at `sent_ms` (if repeated, the last time);
+        `assignment` None: as it was told before; `session_ms` 0: it was not said."""
         self._sent = None
         self._failures = 0
         self.failure = None
@@ -218,6 +234,16 @@ class GroupMember:
             target = tuple(sorted(assignment))
             self.rebalances += target != self._target
             self._target = target
+        if self.phase is Phase.JOINED:
+            self._lease.answered(
+                sent_ms=sent_ms,
+                session_ms=session_ms,
+                reported=self._said_owned or (),
+                target=set(self._target or ()),
+            )
+            self.holds_until_ms = min(self._lease.session_end_ms, self._lease.back_end_ms)
+            self.holds_until_us = 1_000 * self.holds_until_ms
+            self.look(now_ms)
 
     def refused(self, beat: Beat, error: QuorumlogError, now_ms: int) -> None:
         """A heartbeat has failed, or was not answered."""
@@ -241,8 +267,24 @@ class GroupMember:
         if self.phase is Phase.LEAVING and self.epoch <= JOIN_EPOCH:
             self.phase = Phase.GONE
 
+    def look(self, now_ms: int) -> None:
+        """Time has passed: others may have the member's partitions by now, or the next poll is too
+        late. Whoever hands out records asks from `holds_until_ms` on."""
+        if self.phase is not Phase.JOINED:
+            return
+        if now_ms >= self._lease.session_end_ms:
+            self._fenced()
+        elif now_ms >= self._lease.back_end_ms:
+            self._late(
+                f"partitions that the group wants back were not given back in time, within "
+                f"{self._poll_interval_ms} ms (max_poll_interval_ms)"
+            )
+        elif now_ms >= self._late_ms():
+            self._late(f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms)")
+
     def _fenced(self) -> None:
-        """The coordinator knows nothing of this member, or of this epoch of it."""
+        """The coordinator knows nothing of this member, or of this epoch of it, or may by now."""
+        self._end_lease()
         self.epoch = JOIN_EPOCH
         self._failures = 0
         self._next_ms = 0
@@ -253,7 +295,12 @@ class GroupMember:
             self.phase = Phase.FENCED
             self._settle()
 
+    def _end_lease(self) -> None:
+        self._lease.end()
+        self.holds_until_ms = self.holds_until_us = FOREVER_MS
+
     def _failed(self, error: QuorumlogError) -> None:
+        self._end_lease()
         self.epoch = JOIN_EPOCH
         self._target = ()
         if self.phase is Phase.LEAVING:
@@ -366,6 +413,7 @@ class GroupMember:
         """Go for good; `beat` says it as soon as there is something to say."""
         if self.phase is Phase.GONE:
             return
+        self._end_lease()
         is_known = self.epoch > 0 or self._sent is not None
         self.phase = Phase.LEAVING if is_known else Phase.GONE
 
@@ -375,18 +423,15 @@ class GroupMember:
             return FOREVER_MS
         return self._polled_ms + self._poll_interval_ms
 
-    def _look_at_poll(self, now_ms: int) -> None:
-        late_ms = self._late_ms()
-        if late_ms > now_ms:
-            return
+    def _late(self, why: str) -> None:
+        self._end_lease()
         self.phase = Phase.AWAY
         self._target = ()
         self._failures = 0
         self.error = PollTooLate(
-            f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms), so that the "
-            "consumer has left its group and others read its partitions; the next poll joins "
-            "again. Give a longer max_poll_interval_ms, or take fewer records a poll "
-            "(poll_records_max)"
+            f"{why}, so that the consumer has left its group and others read its partitions; the "
+            "next poll joins again. Give a longer max_poll_interval_ms, take fewer records a poll "
+            "(poll_records_max), or do less in on_revoked"
         )
 
 

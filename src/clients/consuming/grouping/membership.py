@@ -3,15 +3,15 @@ commits. Each on a task of its own, so that none waits for the application's wor
 
 A partition is given back once the application is done with the records that it has of it: with its
 next reading call, or at once where it has none. Partitions that stay are read on meanwhile. A
-member that has lost its partitions drops them at once, and commits nothing.
+member that has lost its partitions, or must take them for lost since nobody answers, hands out
+nothing more of them from that very moment, and commits nothing.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from ....errors import (
     FencedMemberEpoch,
@@ -32,11 +32,12 @@ from ..fetcher import Fetcher
 from ..partition_reader import PartitionReader
 from . import calls
 from .callbacks import Callbacks, OnPartitions, call
-from .calls import Caller, CommittedOffset, Joining
+from .calls import CommittedOffset, Joining, steady_ms
+from .commits import COMMIT_MS, Commits, positions_of
 from .handed import Handed
 from .member import Act, Beat, GroupMember, Phase, Step, Subscription
 
-COMMIT_MS: Final = 10_000  # for the commits that nobody waits for
+LOST: Final = (Phase.FENCED, Phase.JOINING, Phase.AWAY, Phase.FAILED)
 LEAVE_MS: Final = 3_000  # for saying that the member goes; its session ends without, too
 MEMBER_ID_SIZE: Final = 16
 
@@ -88,18 +89,25 @@ class Membership:
             is_static=bool(instance_id),
             poll_interval_ms=config.max_poll_interval_ms,
             backoff_ms=connection.backoff.wait_ms,
-            now_ms=self._clock.now_ms(),
+            now_ms=steady_ms(runtime.clock),
         )
-        self._committed: dict[Place, int] = {}  # as far as is known, of partitions that it has
-        self._committing = asyncio.Lock()
         self._changes = Changes()
+        self._beats = Changes()  # a heartbeat has ended
         self._work = asyncio.Event()
         self._mark: object = None  # of what the application had at the last look
         self._fresh: dict[Place, None] = {}  # taken since the application was last given records
         self._error: BaseException | None = None  # of a callback, or of a step; not told yet
         self._is_closing = False
         self._is_telling = False  # a callback runs
-        self._commits: dict[asyncio.Task[None], None] = {}  # that nobody waits for
+        self.commits = Commits(
+            connection,
+            scope,
+            self.joining,
+            member=lambda: self.member,
+            fetcher=fetcher,
+            changes=self._changes,
+            on_failure=self._tell_error,
+        )
         self._heart: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -111,6 +119,7 @@ class Membership:
             self._heart = self._scope.spawn(self._beat_on(), name="heartbeats")
             self._tasks = [
                 self._scope.spawn(self._step_on(), name="rebalances"),
+                self._scope.spawn(self._watch_on(), name="session"),
                 self._scope.spawn(
                     calls.tell_absent(self._connection, self.joining.group, self.member.topics),
                     name="absent topics",
@@ -122,17 +131,46 @@ class Membership:
     def came_back(self) -> None:
         """A reading call begins: the application is done with what it had."""
         self.begin()
+        self.look()
         self.handed.over()
         self.member.is_polling = True
-        self.member.come_back(self._clock.now_ms())
+        self.member.come_back(steady_ms(self._clock))
         self._changed()
 
     def went(self) -> None:
         """A reading call ends."""
         self._fresh.clear()
         self.member.is_polling = False
-        self.member.polled(self._clock.now_ms())
+        self.member.polled(steady_ms(self._clock))
         self._work.set()
+
+    def look(self) -> None:
+        """Let go of everything where others may have it by now; to be called before anything is
+        handed out, from `member.holds_until_ms` on."""
+        now_ms, before = steady_ms(self._clock), self.member.phase
+        self._look_at_application(now_ms)
+        self.member.look(now_ms)
+        self._look_at_phase(before)
+
+    def _look_at_phase(self, before: Phase) -> None:
+        """Hand out nothing more of what was just lost: to be dropped and told of in its turn."""
+        phase = self.member.phase
+        if phase is before:
+            return
+        if before is Phase.JOINED and phase in LOST:
+            places = list(self.member.owned)
+            self.handed.recall(places)
+            self._on_recall()
+            for reader in self._readers(places):
+                self._parts.withhold(reader)
+        _log.info(
+            "group.member_moved group=%s member=%s epoch=%d phase=%s",
+            self.joining.group,
+            self.joining.member_id,
+            self.member.epoch,
+            phase.value,
+        )
+        self._changed()
 
     def raise_error(self) -> None:
         """Raise what the application must hear of, once or as long as it is so."""
@@ -194,15 +232,13 @@ class Membership:
         """Send heartbeats until the member is gone."""
         while self.member.phase is not Phase.GONE:
             self._work.clear()
-            now_ms = self._clock.now_ms()
+            now_ms = steady_ms(self._clock)
             self._look_at_application(now_ms)
             phase = self.member.phase
             beat = self.member.beat(now_ms)
+            self._look_at_phase(phase)
             if beat is not None:
                 await self._send(beat)
-                continue
-            if self.member.phase is not phase:
-                self._changed()
                 continue
             wait_ms = self.member.due_ms() - now_ms
             try:
@@ -219,31 +255,38 @@ class Membership:
             self._mark = mark
             self.member.polled(now_ms)
 
+    async def _watch_on(self) -> None:
+        """Look in time whether the partitions are the member's, whatever else is waited for."""
+        while True:
+            self.look()
+            wait_ms = self.member.holds_until_ms - steady_ms(self._clock)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(1, min(wait_ms, 3_600_000)) / 1000):
+                    await self._beats.wait()
+
     async def _send(self, beat: Beat) -> None:
-        member, before = self.member, self.member.phase
+        member = self.member
         try:
             answer = await calls.heartbeat(
                 self._connection, self.joining, beat, again=member.again(beat)
             )
         except QuorumlogError as error:
-            member.refused(beat, error, self._clock.now_ms())
+            before = member.phase
+            member.refused(beat, error, steady_ms(self._clock))
             _log.info("group.heartbeat_failed group=%s error=%s", self.joining.group, error)
         else:
+            before = member.phase
             member.answered(
                 beat,
                 epoch=answer.epoch,
                 interval_ms=answer.interval_ms,
                 assignment=answer.assignment,
-                now_ms=self._clock.now_ms(),
+                session_ms=answer.session_ms,
+                sent_ms=answer.sent_ms,
+                now_ms=steady_ms(self._clock),
             )
-        if member.phase is not before:
-            _log.info(
-                "group.member_moved group=%s member=%s epoch=%d phase=%s",
-                self.joining.group,
-                self.joining.member_id,
-                member.epoch,
-                member.phase.value,
-            )
+        self._look_at_phase(before)
+        self._beats.announce()
         self._changed()
 
     # --- partitions --------------------------------------------------------------------------
@@ -280,7 +323,7 @@ class Membership:
             self.member.done(step, has_failed=True)
             return
         if self.member.wants(step) and self._config.auto_commit:
-            await self._commit_quietly(self._positions(readers, {}))
+            await self.commits.store_news(positions_of(readers, {}))
         if self.member.wants(step):
             await self._tell(self._callbacks.on_revoked, step.places)
             self._drop(readers)
@@ -321,7 +364,7 @@ class Membership:
         for reader in readers:
             place = (reader.topic, reader.partition)
             if self._fetcher.readers.get(place) is reader:
-                self._committed.pop(place, None)
+                self.commits.forget(place)
                 self._parts.drop(reader)
 
     def _readers(self, places: Iterable[Place]) -> list[PartitionReader]:
@@ -331,7 +374,7 @@ class Membership:
     def _reader(self, place: Place, stored: CommittedOffset | None) -> PartitionReader:
         """Return a reader that begins where the group is, or as the rule says."""
         if stored is not None:
-            self._committed[place] = stored.offset
+            self.commits.found(place, stored.offset)
             reader = PartitionReader(place, stored.offset, wants_end=False)
             reader.topic_id = stored.topic_id or None
             reader.position = stored.offset
@@ -357,7 +400,7 @@ class Membership:
                     self._connection,
                     self.joining.group,
                     step.places,
-                    by=self._caller(),
+                    by=self.commits.caller(),
                     deadline_ms=deadline_ms,
                 )
             except QuorumlogError as error:
@@ -394,108 +437,20 @@ class Membership:
         while True:
             await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
             if self.member.phase is Phase.JOINED:
-                await self._commit_quietly(self.done_positions())
+                await self.commits.store_news(self.done_positions())
 
     def handed_positions(self) -> dict[Place, CommittedOffset]:
         """Return the offsets behind what was handed out, by partition."""
-        return self._positions(self._fetcher.readers.values(), self.handed.ahead())
+        return positions_of(self._fetcher.readers.values(), self.handed.ahead())
 
     def done_positions(self) -> dict[Place, CommittedOffset]:
         """Return the offsets behind what the application is done with, by partition."""
         pending = self._pending()  # before the positions: those only grow
-        return self._positions(self._fetcher.readers.values(), pending)
+        return positions_of(self._fetcher.readers.values(), pending)
 
     def _pending(self) -> dict[Place, int]:
         pending = self.handed.pending()
         return {place: offset for place, offset in pending.items() if place not in self._fresh}
-
-    def _positions(
-        self, readers: Iterable[PartitionReader], at_most: Mapping[Place, int]
-    ) -> dict[Place, CommittedOffset]:
-        """Return positions, in the topics that they are in: a name may be another topic's by now,
-        where they would say nothing."""
-        found: dict[Place, CommittedOffset] = {}
-        for reader in readers:
-            if reader.position >= 0 and (reader.target is None or isinstance(reader.target, int)):
-                place = (reader.topic, reader.partition)
-                offset = min(reader.position, at_most.get(place, reader.position))
-                found[place] = CommittedOffset(offset, topic_id=reader.topic_id or b"")
-        return found
-
-    def in_topics(self, offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:
-        """Return offsets in the topics that their partitions are read in."""
-        ids = {place: reader.topic_id for place, reader in self._fetcher.readers.items()}
-        return {
-            place: replace(each, topic_id=each.topic_id or ids.get(place) or b"")
-            for place, each in offsets.items()
-        }
-
-    async def _commit_quietly(self, positions: Mapping[Place, CommittedOffset]) -> None:
-        """Commit what is news; a failure costs that records are read again, and is logged."""
-        news = {
-            place: each
-            for place, each in positions.items()
-            if self._committed.get(place) != each.offset
-        }
-        try:
-            await self.commit(news, deadline_ms=self._clock.now_ms() + COMMIT_MS)
-        except QuorumlogError as error:
-            _log.warning("group.commit_failed group=%s error=%s", self.joining.group, error)
-
-    async def commit(self, offsets: Mapping[Place, CommittedOffset], *, deadline_ms: int) -> None:
-        """Store offsets, one commit after the other."""
-        if not offsets:
-            return
-        async with self._committing:
-            while True:
-                caller = self._caller()
-                try:
-                    await calls.commit(
-                        self._connection,
-                        self.joining.group,
-                        offsets,
-                        by=caller,
-                        deadline_ms=deadline_ms,
-                    )
-                except StaleMemberEpoch:
-                    await self._next_epoch(caller.epoch, deadline_ms)
-                except (UnknownMember, FencedMemberEpoch) as error:
-                    raise self._no_member() from error
-                else:
-                    break
-        for place, offset in offsets.items():
-            if place in self._fetcher.readers:
-                self._committed[place] = offset.offset
-
-    def commit_soon(
-        self,
-        offsets: Mapping[Place, CommittedOffset],
-        on_done: Callable[[QuorumlogError | None], None] | None,
-    ) -> None:
-        """Store offsets without waiting for it; a failure is told, or logged."""
-
-        async def work() -> None:
-            deadline_ms = self._connection.deadline_ms()
-            error: QuorumlogError | None = None
-            try:
-                await self.commit(offsets, deadline_ms=deadline_ms)
-            except QuorumlogError as failure:
-                error = failure
-            if on_done is not None:
-                try:
-                    on_done(error)
-                except Exception as failure:  # the application's own
-                    _log.exception("group.callback_failed group=%s", self.joining.group)
-                    self._tell_error(failure)
-            elif error is not None:
-                _log.warning("group.commit_failed group=%s error=%s", self.joining.group, error)
-
-        self._keep(work())
-
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._scope.spawn(work, name="commit")
-        self._commits[task] = None
-        task.add_done_callback(self._commits.pop)
 
     async def committed(
         self, places: Collection[Place], *, deadline_ms: int
@@ -504,31 +459,6 @@ class Membership:
         return await calls.fetch(
             self._connection, self.joining.group, places, deadline_ms=deadline_ms
         )
-
-    def _caller(self) -> Caller:
-        if self.member.epoch <= 0:
-            raise self._no_member()
-        return Caller(member_id=self.joining.member_id, epoch=self.member.epoch)
-
-    def _no_member(self) -> UnknownMember:
-        return UnknownMember(
-            f"nothing is committed: the consumer is no member of group {self.joining.group} now, "
-            "and others may read its partitions; poll to join again, what was not committed is "
-            "read again"
-        )
-
-    async def _next_epoch(self, epoch: int, deadline_ms: int) -> None:
-        """Wait for the member's next epoch; raises StaleMemberEpoch when none comes in time."""
-        left_ms = deadline_ms - self._clock.now_ms()
-        try:
-            async with asyncio.timeout(max(0, left_ms) / 1000):
-                while self.member.epoch == epoch:
-                    await self._changes.wait()
-        except TimeoutError:
-            raise StaleMemberEpoch(
-                f"nothing is committed: group {self.joining.group} shares its partitions out anew "
-                "and the member's new epoch did not come in time; commit again"
-            ) from None
 
     # --- leaving -----------------------------------------------------------------------------
 
@@ -552,12 +482,11 @@ class Membership:
         for reader in readers:
             self._parts.withhold(reader)
         self._on_recall()
-        if self._commits:
-            await asyncio.gather(*self._commits, return_exceptions=True)
+        await self.commits.ended()
         if readers and self.member.phase is Phase.JOINED:
             places = [(reader.topic, reader.partition) for reader in readers]
             if self._config.auto_commit:  # what was given back meanwhile is others'
-                await self._commit_quietly(
+                await self.commits.store_news(
                     {place: positions[place] for place in places if place in positions}
                 )
             await self._tell(self._callbacks.on_revoked, places)
@@ -584,6 +513,7 @@ class Membership:
             await asyncio.gather(*others, return_exceptions=True)
 
     def _cancel(self) -> None:
-        for task in (*self._tasks, *self._commits, self._heart):
+        for task in (*self._tasks, self._heart):
             if task is not None:
                 task.cancel()
+        self.commits.cancel()

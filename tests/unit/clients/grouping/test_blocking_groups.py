@@ -1,6 +1,7 @@
 """The blocking consumers of a group against a node in a process of its own: real time, real
 deaths, callbacks on the thread that reads."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -31,6 +32,26 @@ with quorumlog.connect(sys.argv[1]) as log:
 """
 
 
+STOPPED = """
+import sys, time
+import quorumlog
+
+def tell(what):
+    return lambda places: print(what, flush=True)
+
+with quorumlog.connect(sys.argv[1]) as log:
+    consumer = log.consumer(
+        sys.argv[2], group=sys.argv[3], on_assigned=tell("assigned"), on_lost=tell("lost")
+    )
+    while True:
+        for record in {iteration}:
+            print(record.offset, flush=True)
+            until = time.monotonic() + 0.3
+            while time.monotonic() < until:
+                pass  # so that no other thread comes first when it goes on
+"""
+
+
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A node whose groups notice a death soon."""
@@ -47,7 +68,7 @@ def log(address: str) -> Iterator[Log]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, log: Log) -> str:
     """A topic of the test's own, with two partitions of 10 records."""
-    name = str(request.node.name)[:200]
+    name = str(request.node.name).strip("]").replace("[", "-")[:200]
     log.admin.create_topic(name, partitions=2)
     with log.producer() as producer:
         for number in range(20):
@@ -67,6 +88,30 @@ def test_who_is_killed_is_taken_over_by_the_other(address: str, log: Log, topic:
         with log.consumer(topic, group="g-killed") as heir:
             got = {(r.partition, r.offset) for r in heir.records(idle_ms=4_000, max_records=20)}
     assert got == {(partition, offset) for partition in range(2) for offset in range(10)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "iteration", ["consumer", "consumer.records(idle_ms=5_000)"], ids=["all", "some"]
+)
+def test_who_was_stopped_for_longer_than_the_session_hands_out_nothing_of_before(
+    address: str, topic: str, iteration: str
+) -> None:
+    """Others may have its partitions: it lets go of them, whatever is read ahead."""
+    program = STOPPED.replace("{iteration}", iteration)
+    command = [sys.executable, "-c", program, address, topic, f"g-{topic}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as member:
+        try:
+            assert member.stdout is not None
+            assert [member.stdout.readline() for _ in range(3)] == ["assigned\n", "0\n", "1\n"]
+            time.sleep(0.1)  # it works on that one
+            member.send_signal(signal.SIGSTOP)
+            time.sleep(3.0)  # twice the session
+            member.send_signal(signal.SIGCONT)
+            assert [member.stdout.readline() for _ in range(2)] == ["lost\n", "assigned\n"]
+            assert member.stdout.readline().strip() in "012"  # where the group is
+        finally:
+            member.kill()
 
 
 @pytest.mark.slow

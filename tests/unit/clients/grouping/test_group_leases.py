@@ -1,0 +1,196 @@
+"""A member that reaches nobody, or was stopped, for longer than its session: others may have its
+partitions by then, so it hands out nothing more of them and commits nothing (KIP-848; librdkafka
+revokes so too, "session timed out ... revoking assignment and rejoining")."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quorumlog.clients import AsyncGroupConsumer, AsyncLog
+from quorumlog.errors import PollTooLate, UnknownMember
+
+from .cut_off_setting import Stage, staged
+from .group_setting import HEARTBEAT_MS, SESSION_MS, Place, Told
+
+ALL: list[Place] = [("t", number) for number in range(4)]
+ROUND_MS = 500
+
+
+class Reader:
+    """Iterates over a group's records, one each `ROUND_MS`."""
+
+    def __init__(self, stage: Stage, name: str, **settings: Any) -> None:
+        self.stage = stage
+        self.told = Told()
+        self.got: list[tuple[int, Place, int]] = []  # when, where, which
+        self.consumer: AsyncGroupConsumer | None = None
+        self.settings = {"auto_commit_interval_ms": 200, **settings}
+        stage.enter(name, self.play)
+
+    async def play(self, log: AsyncLog) -> None:
+        self.consumer = log.consumer("t", group="g", **self.told.callbacks(), **self.settings)
+        while True:
+            await self.read(self.consumer)
+            await asyncio.sleep(ROUND_MS / 1000)
+
+    async def read(self, consumer: AsyncGroupConsumer) -> None:
+        record = await consumer.next(timeout_ms=ROUND_MS)
+        if record is not None:
+            place = (record.topic, record.partition)
+            self.got.append((self.stage.world.now_ms(), place, record.offset))
+
+    def events(self, what: str) -> list[Place]:
+        return sorted(
+            place for kind, places in self.told.events if kind == what for place in places
+        )
+
+
+class Iterating(Reader):
+    """The same by `async for`, which makes no call that waits while records are there."""
+
+    async def read(self, consumer: AsyncGroupConsumer) -> None:
+        async for record in consumer:
+            place = (record.topic, record.partition)
+            self.got.append((self.stage.world.now_ms(), place, record.offset))
+            await asyncio.sleep(ROUND_MS / 1000)
+
+
+@pytest.mark.parametrize("kind", [Reader, Iterating])
+def test_who_reaches_nobody_for_a_session_hands_out_nothing_more(kind: type[Reader]) -> None:
+    with staged(records=100) as stage:
+        reader = kind(stage, "one")
+        stage.until(lambda: len(reader.got) > 5, "it reads")
+        stage.cut("one")
+        cut_ms = stage.world.now_ms()
+        stage.run(3 * SESSION_MS)
+        last_ms = reader.got[-1][0]
+        assert cut_ms + SESSION_MS // 2 < last_ms <= cut_ms + SESSION_MS
+        assert reader.events("lost") == ALL
+        assert reader.consumer is not None
+        assert reader.consumer.positions() == {}
+
+
+def test_the_other_one_gets_all_and_no_record_comes_twice_after_it_was_given_away() -> None:
+    with staged(records=100) as stage:
+        reader = Reader(stage, "one")
+        stage.until(lambda: len(reader.got) > 5, "it reads")
+        stage.cut("one")
+        heir = Reader(stage, "other")
+        stage.until(lambda: heir.events("assigned") == ALL, "the other one has everything")
+        before = len(reader.got)
+        given_ms = stage.world.now_ms()
+        stage.run(SESSION_MS)
+        assert len(reader.got) == before
+        stage.heal("one")
+        stage.until(lambda: len(reader.got) > before, "it reads again")
+        assert reader.got[before][0] > given_ms
+        shared = len(reader.events("assigned")) - len(ALL)
+        assert shared == len(ALL) // 2
+        assert reader.consumer is not None
+        late = {place for when, place, _ in heir.got if when > reader.got[before][0]}
+        assert not late & {place for _, place, _ in reader.got[before:]}
+
+
+def test_it_joins_anew_by_itself_where_the_group_is() -> None:
+    with staged(records=10) as stage:
+        reader = Reader(stage, "one")
+        stage.until(lambda: len(reader.got) > 5, "it reads")
+        stage.cut("one")
+        stage.run(2 * SESSION_MS)
+        stage.heal("one")
+        stage.until(lambda: len({each[1:] for each in reader.got}) == 40, "it has read everything")
+        assert reader.events("assigned") == sorted(ALL + ALL)
+
+
+def test_a_cut_shorter_than_the_session_is_not_noticed() -> None:
+    with staged(records=100) as stage:
+        reader = Reader(stage, "one")
+        stage.until(lambda: len(reader.got) > 5, "it reads")
+        for _ in range(3):
+            stage.cut("one")
+            stage.run(SESSION_MS // 2)
+            stage.heal("one")
+            stage.run(4 * HEARTBEAT_MS)
+        assert reader.events("lost") == []
+        assert reader.events("assigned") == ALL
+
+
+@pytest.mark.parametrize("kind", [Reader, Iterating])
+def test_who_was_stopped_for_longer_than_a_session_hands_out_nothing_before_it_has_heard(
+    kind: type[Reader],
+) -> None:
+    with staged(records=100) as stage:
+        reader = kind(stage, "one")
+        stage.until(lambda: len(reader.got) > 5, "it reads")
+        before = list(reader.got)
+        stage.cut("one")  # so that it hears nothing afterwards, either
+        stage.stop("one", SESSION_MS + HEARTBEAT_MS)
+        stage.run(SESSION_MS)
+        assert reader.got == before
+        assert reader.events("lost") == ALL
+        stage.heal("one")
+        stage.until(lambda: len(reader.got) > len(before), "it reads again")
+
+
+def test_who_was_stopped_commits_nothing_of_what_it_lost() -> None:
+    outcomes: list[str] = []
+
+    async def play(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g", auto_commit=False) as consumer:
+            await consumer.poll(timeout_ms=1_000)
+            is_ready.append(consumer)
+            await go_on.wait()
+            try:
+                await consumer.commit(dict.fromkeys(ALL, 3), timeout_ms=1_000)
+            except UnknownMember as error:
+                outcomes.append(error.message)
+            await asyncio.Event().wait()
+
+    go_on = asyncio.Event()
+    is_ready: list[AsyncGroupConsumer] = []
+    with staged() as stage:
+        stage.enter("one", play)
+        stage.until(lambda: bool(is_ready), "it has read")
+        stage.world.node("one").pause()
+        go_on.set()
+        stage.run(SESSION_MS + HEARTBEAT_MS)
+        stage.world.node("one").resume()
+        stage.until(lambda: bool(outcomes), "the commit has ended")
+        assert "nothing is committed" in outcomes[0]
+
+
+def test_what_must_be_given_back_in_time_and_is_not_takes_the_rest_with_it() -> None:
+    """The coordinator shuts out who does not give back within the rebalance time-out (KIP-848), and
+    what that member keeps others get too: it lets go of everything before."""
+    rebalance_ms = 6_000
+
+    class Stuck(Reader):
+        errors: list[str]
+
+        async def play(self, log: AsyncLog) -> None:
+            self.errors = []
+
+            async def on_revoked(places: list[Place]) -> None:
+                self.told.events.append(("revoked", places))
+                await asyncio.sleep(60)
+
+            callbacks = self.told.callbacks() | {"on_revoked": on_revoked}
+            self.consumer = log.consumer("t", group="g", **callbacks, **self.settings)
+            while True:
+                try:
+                    await self.read(self.consumer)
+                except PollTooLate as error:
+                    self.errors.append(error.message)
+
+    with staged(records=200) as stage:
+        stuck = Stuck(stage, "one", max_poll_interval_ms=rebalance_ms)
+        stage.until(lambda: len(stuck.got) > 5, "it reads")
+        heir = Reader(stage, "other")
+        stage.until(lambda: bool(stuck.events("revoked")), "it is to give back")
+        stage.until(lambda: heir.events("assigned") == ALL, "the other one has everything")
+        has_all_ms = stage.world.now_ms()
+        stage.run(2_000)
+        assert stuck.got[-1][0] < has_all_ms
+        stage.until(lambda: bool(stuck.errors), "it is told")
+        assert "max_poll_interval_ms" in stuck.errors[0]
