@@ -26,6 +26,7 @@ from quorumlog.runtime import Method
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.services import (
+    ADMIN_DESCRIBE_CLUSTER,
     ADMIN_DESCRIBE_LOG_DIRS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
@@ -108,15 +109,25 @@ class Cluster:
     def __init__(self, bootstrap: Sequence[str]) -> None:
         self._bootstrap = tuple(bootstrap)  # "host:port", at least one
 
-    def leaders(self, selection: Selection) -> dict[TopicPartition, Leader]:
+    def cluster_id(self) -> str:
+        """Return which cluster it is."""
+        request = admin_pb2.DescribeClusterRequest()
+        return self.call("describe_cluster", ADMIN_DESCRIBE_CLUSTER, request).cluster_id
+
+    def leaders(
+        self, selection: Selection, *, must_exist: bool = True
+    ) -> dict[TopicPartition, Leader]:
         """Return the partitions of a selection, in order, and each one's leader.
 
-        Raises UnknownTopicOrPartition when a topic, or an assigned partition, does not exist; a
-        pattern may match nothing.
+        Raises UnknownTopicOrPartition when a topic, or an assigned partition, does not exist, if it
+        `must_exist`; a pattern may match nothing.
         """
         match selection:
             case Assigned(places):
-                known = self._described(dict.fromkeys(place.topic for place in places))
+                topics = dict.fromkeys(place.topic for place in places)
+                known = self._described(topics, must_exist=must_exist)
+                if not must_exist:
+                    return {place: known[place] for place in places if place in known}
                 for place in places:
                     if place not in known:
                         raise UnknownTopicOrPartition(
@@ -126,20 +137,25 @@ class Cluster:
                         )
                 return {place: known[place] for place in places}
             case Subscribed(topics):
-                return self._described(topics)
+                return self._described(topics, must_exist=must_exist)
             case SubscribedPattern(pattern):
                 return self._described(self._matching(pattern), must_exist=False)
 
     def leader(self, place: TopicPartition) -> Leader:
         """Return a partition's leader as it is now; raises UnknownTopicOrPartition."""
-        known = self._described((place.topic,))
-        if place not in known:
-            raise UnknownTopicOrPartition(
-                "the topic does not have this partition any more",
-                topic=place.topic,
-                partition=place.partition,
-            )
-        return known[place]
+        return self._leaders_now((place,))[place]
+
+    def _leaders_now(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Leader]:
+        wanted = tuple(places)
+        known = self._described(dict.fromkeys(place.topic for place in wanted))
+        for place in wanted:
+            if place not in known:
+                raise UnknownTopicOrPartition(
+                    "the topic does not have this partition any more",
+                    topic=place.topic,
+                    partition=place.partition,
+                )
+        return {place: known[place] for place in wanted}
 
     def bounds(
         self, leaders: Mapping[TopicPartition, Leader], isolation: Isolation
@@ -177,7 +193,7 @@ class Cluster:
         """
 
         def ask(attempt: int) -> dict[TopicPartition, int | None]:
-            now = leaders if attempt == 0 else {place: self.leader(place) for place in times_ms}
+            now = leaders if attempt == 0 else self._leaders_now(times_ms)
             for place in times_ms:
                 check_same_topic(place, leaders[place].topic_id, now[place].topic_id)
             found: dict[TopicPartition, int | None] = {}

@@ -6,9 +6,11 @@ stream's offsets as text, and another order would look like new data.
 Owns no I/O and knows no Spark type.
 """
 
+import base64
 import json
-from collections.abc import Mapping
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from quorumlog.errors import InvalidConfig
 
@@ -31,8 +33,75 @@ class TopicPartition(NamedTuple):
 Offsets: TypeAlias = dict[TopicPartition, int]
 """The next offset to read of each partition."""
 
-OffsetsJson: TypeAlias = dict[str, dict[str, int]]
-"""What `json.dumps` makes an offset text of: topic -> partition as text -> offset."""
+OffsetsJson: TypeAlias = dict[str, dict[str, Any]]
+"""What `json.dumps` makes an offset text of: topic -> partition as text -> offset; with the text of
+what the offsets are of, see `StreamOffsets`."""
+
+IDS: Final = "#ids"
+CLUSTER: Final = "#cluster"
+"""No names of topics: those have letters, digits, '.', '_' and '-'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOffsets:
+    """Where a stream is, and of what: a topic that was deleted and created anew is another one, and
+    so are those of another cluster. What is not known is empty, or not there.
+
+    In JSON the ids stand beside the topics, under a name that is none:
+    `{"#ids": {"#cluster": "...", "topic": "..."}, "topic": {"0": 23}}`.
+    """
+
+    offsets: Offsets
+    cluster: str = ""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> OffsetsJson:
+        """Return what a checkpoint holds, its keys in sorted order."""
+        topics = sorted({place.topic for place in self.offsets} & self.topic_ids.keys())
+        ids = {CLUSTER: self.cluster} | {topic: self.topic_ids[topic] for topic in topics}
+        return ({IDS: ids} if self.cluster and topics else {}) | to_json(self.offsets)
+
+    @classmethod
+    def from_json(cls, nested: Mapping[str, Mapping[str, Any]]) -> "StreamOffsets":
+        """Return what a checkpoint holds, also one that knows of no ids; raises InvalidConfig for
+        one of a version to come."""
+        ids = dict(nested.get(IDS, {}))
+        cluster = ids.pop(CLUSTER, "")
+        offsets = {topic: ends for topic, ends in nested.items() if topic != IDS}
+        strange = sorted(topic for topic in offsets if topic.startswith("#"))
+        if strange:
+            raise InvalidConfig(
+                f"the checkpoint has {strange[0]!r}, so a newer version of quorumlog has written "
+                "it: run the query with that one"
+            )
+        return cls(offsets=from_json(offsets), cluster=cluster, topic_ids=ids)
+
+    def made_anew(self, later: "StreamOffsets") -> set[str]:
+        """Return the topics that are others in `later`; none of another cluster."""
+        if not self.cluster or self.cluster != later.cluster:
+            return set()
+        return {
+            topic
+            for topic, topic_id in self.topic_ids.items()
+            if later.topic_ids.get(topic, topic_id) != topic_id
+        }
+
+    def id_of(self, topic: str) -> bytes:
+        """Return a topic's id, empty where it is not known."""
+        text = self.topic_ids.get(topic, "")
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+    def without(self, topics: Collection[str]) -> "StreamOffsets":
+        """Return the same without some topics."""
+        if not topics:
+            return self
+        offsets = {place: at for place, at in self.offsets.items() if place.topic not in topics}
+        return replace(self, offsets=offsets)
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Return a topic's id as it is written: 22 characters of base64url."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:

@@ -147,6 +147,7 @@ class ReadOptions:
     limits: Limits  # of streams
     group_id: str | None  # streams only; under it the query is seen
     hold: RetentionHold | None  # only with a group
+    mirror_of: str | None  # streams only; the cluster whose offsets the brokers' topics have too
     include_headers: bool | None  # None: not said
     isolation: Isolation
     poll_timeout_ms: int  # >= 1; how long a task waits for the next bytes before it fails
@@ -203,6 +204,7 @@ _OFFERED: Final[dict[str, _Option]] = {
         _Option("groupId", _STREAMS_ALONE),
         _Option("retentionHold", _STREAMS_ALONE),
         _Option("retentionHoldBytes", _STREAMS_ALONE),
+        _Option("mirrorOf", _STREAMS_ALONE),
         _Option("includeHeaders"),
         _Option("isolationLevel"),
         _Option("pollTimeoutMs"),
@@ -292,6 +294,7 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         limits=_limits(given),
         group_id=group_id,
         hold=_hold(given, group_id),
+        mirror_of=given.text("mirrorOf"),
         include_headers=given.boolean("includeHeaders"),
         isolation=_isolation(given),
         poll_timeout_ms=given.number("pollTimeoutMs", lowest=1) or 120_000,

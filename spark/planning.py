@@ -5,7 +5,7 @@ splitting and of rate limiting are those of Spark's Kafka connector, in whole-nu
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -192,34 +192,44 @@ def _outside(place: TopicPartition, start: int, end: int, bound: Bounds) -> list
 def plan_stream(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-    earliest: Mapping[TopicPartition, int],
+    log_starts: Mapping[TopicPartition, int],
     *,
     fail_on_data_loss: bool,
-    overtaken: Collection[TopicPartition] = (),
+    losses: Sequence[str] = (),
 ) -> Planned:
-    """Return the non-empty ranges of one micro-batch.
+    """Return the non-empty ranges of one micro-batch, within what the logs still hold.
 
-    `earliest` holds the log start of partitions that `ends` has and `starts` has not: they are
-    new and read from there, if that is below their end. A partition that only `starts` has was
-    deleted. A start beyond its end raises OffsetOutOfRange, but for those that are `overtaken`:
-    retention has taken all of them since their end was found. That, a deleted partition, or a new
-    one whose first records are gone, raises it when `fail_on_data_loss`.
+    `log_starts` holds the log start of each partition that exists. A partition that only `ends`
+    has is new and read from there. One that only `starts` has is gone; but one that exists, and of
+    which nothing was read, came after the first micro-batch was planned, and is not. `losses` are
+    those that are known already. A start beyond its end raises OffsetOutOfRange, unless retention
+    has taken all up to it since its end was found. That, whatever else retention has taken, and a
+    partition that is gone, raise it when `fail_on_data_loss`; else they are told as losses.
     """
     ranges: list[Range] = []
-    losses = [
-        f"{place}: the partition is gone, read up to offset {starts[place]}"
-        for place in sorted(set(starts) - set(ends))
-    ]
+    losses = list(losses)
+    for place in sorted(set(starts) - set(ends)):
+        if log_starts.get(place) != starts[place]:
+            losses.append(
+                f"{place}: the partition is gone, or not among what the options read any more; "
+                f"read up to offset {starts[place]}"
+            )
     for place in sorted(ends):
-        start, end = starts.get(place, earliest.get(place, 0)), ends[place]
+        log_start, end = log_starts.get(place, 0), ends[place]
+        start = starts.get(place, log_start)
         if place not in starts and start > 0:
             losses.append(f"{place}: a new partition whose records below offset {start} are gone")
-        if start > end and place in overtaken:
+        elif start > end and log_start >= start:
             losses.append(
-                f"{place}: records below offset {end} are gone, the log starts at {start}"
+                f"{place}: records below offset {end} are gone, the log starts at {log_start}"
             )
-        elif start > end and place in starts:
+        elif start > end:
             raise _beyond(place, start, end, "the end of this micro-batch")
+        elif start < min(log_start, end):
+            losses.append(
+                f"{place}: records from offset {start} are gone, the log starts at {log_start}"
+            )
+        start = max(start, log_start)
         if start < end:
             ranges.append(Range(place=place, start=start, end=end))
     if losses and fail_on_data_loss:

@@ -10,7 +10,8 @@ start beyond its end raises.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,18 +24,24 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from quorumlog.errors import QuorumlogError, UnknownTopicOrPartition
+from quorumlog.errors import (
+    InvalidConfig,
+    OffsetOutOfRange,
+    QuorumlogError,
+    UnknownTopicOrPartition,
+)
 from quorumlog.spark.admission import Admission, Density
-from quorumlog.spark.cluster import Cluster, Leader, check_same_topic
+from quorumlog.spark.cluster import Cluster, Leader
 from quorumlog.spark.offsets import (
     NUMBER_MAX,
     Offsets,
     OffsetsJson,
+    StreamOffsets,
     TopicPartition,
-    from_json,
     to_json,
+    topic_id_text,
 )
-from quorumlog.spark.options import ReadOptions
+from quorumlog.spark.options import Assigned, ReadOptions, Subscribed, SubscribedPattern
 from quorumlog.spark.planning import (
     check_progress,
     plan_batch,
@@ -67,10 +74,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._leaders: dict[TopicPartition, Leader] = {}
         self._leaders_until = 0.0  # on time.monotonic()
-        self._topic_ids: dict[str, bytes] = {}  # of the topics that Spark's newest offsets are of
-        self._asked_ids: dict[str, bytes] = {}  # likewise, of `_latest` or `_target`
+        self._cluster_id = ""  # not asked for yet
+        self._first: StreamOffsets | None = None  # what initialOffset has returned
         self._latest: Offsets | None = None  # as last asked for
-        self._target: Offsets | None = None  # with Trigger.AvailableNow: where the query ends
+        self._target: StreamOffsets | None = None  # with Trigger.AvailableNow: where the query ends
+        self._absent: frozenset[str] = frozenset()  # topics that were read and are away now
         self._admission = Admission(options.limits)
         self._densities: dict[TopicPartition, Density] = {}
         self._densities_until = 0.0  # on time.monotonic()
@@ -93,18 +101,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         failOnDataLoss is set; and what keeps a start from being stored, or retention from being
         held.
         """
-        leaders = self._known_leaders()
-        self._check_topics(leaders)
+        leaders = self._look_up_leaders(must_exist=True)
+        if self._first is not None:  # it was another topic's when it was returned before
+            self._check_made_anew(self._first, self._of(leaders))
         if self._group is not None and self._options.starts_at_end:
             starts = self._group.start(lambda: self._resolved_start(leaders))
         else:
             starts = self._resolved_start(leaders)
-        self._topic_ids = _topic_ids(leaders)
         if self._group is not None:
             self._group.begins(starts, must=self._lease is not None)
         if self._lease is not None:
             self._lease.take(place.topic for place in starts)
-        return as_dict(to_json(starts))
+        self._first = self._of(leaders, starts)
+        return as_dict(self._first.to_json())
 
     def _resolved_start(self, leaders: Mapping[TopicPartition, Leader]) -> Offsets:
         options = self._options
@@ -121,29 +130,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends: `start` while there are too few records for one.
 
-        Spark's `limit` says whether there are any; then all limits of the options count.
-        Raises OffsetOutOfRange when a partition ends before `start`, or when `start` is of a topic
-        that was deleted and created anew since this query knows it.
+        Spark's `limit` says whether there are any; then all limits of the options count. What
+        retention has taken counts for none of them when failOnDataLoss is off. Raises
+        OffsetOutOfRange when a partition ends before `start`, or when `start` is of a topic that
+        was deleted and created anew, if failOnDataLoss is set; InvalidConfig when it is of another
+        cluster.
         """
-        starts = from_json(start)
-        self._check_topics(starts)
+        at = self._decoded(start)
         if self._group is not None and self._options.starts_at_end:
             self._group.plans()
-        self._follow(starts)
-        latest = self._end_of_query(starts) if self._target is not None else self._ask_latest()
-        self._latest = latest
-        check_progress(starts, latest)
-        self._topic_ids = self._asked_ids
+        latest = self._target or self._ask_latest()
+        if self._options.fail_on_data_loss:
+            self._check_made_anew(at, latest)
+        anew = at.made_anew(latest)
+        self._follow(at, anew)
+        at = at.without(anew)
+        if self._target is not None:
+            latest = self._end_of_query(at, self._target)
+        latest = self._with_absent(at, latest)
+        self._latest = latest.offsets
+        check_progress(at.offsets, latest.offsets)
         if isinstance(limit, ReadAllAvailable) or not self._options.limits.has_any:
-            return as_dict(to_json(latest))
+            return as_dict(latest.to_json())
         ends = self._admission.end_of(
-            self._with_new(starts, latest),
-            latest,
+            self._read_from(at.offsets, latest.offsets),
+            latest.offsets,
             self._known_densities(),
             now_ms=time.monotonic_ns() // 1_000_000,
             waits=self._target is None,
         )
-        return as_dict(to_json(starts if ends is None else ends))
+        return start if ends is None else as_dict(replace(latest, offsets=ends).to_json())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return that there is a limit, if one is set: Spark knows none that has bytes, or waits.
@@ -161,16 +177,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """End the query at the offsets that are the latest now."""
         self._target = self._ask_latest()
 
-    def _end_of_query(self, starts: Offsets) -> Offsets:
+    def _end_of_query(self, at: StreamOffsets, target: StreamOffsets) -> StreamOffsets:
         """Return where the query ends with Trigger.AvailableNow. Spark asks for that before it asks
         where a new query starts, which may be further on, and have partitions that are new."""
-        target = self._target
-        assert target is not None, "the query has no end"
-        there = {place: start for place, start in starts.items() if place in self._known_leaders()}
-        if any(start > target.get(place, -1) for place, start in there.items()):
-            check_progress(starts, self._ask_latest())
-            beyond = {place: max(start, target.get(place, start)) for place, start in there.items()}
-            target = self._target = target | beyond
+        ends = target.offsets
+        there = {place: start for place, start in at.offsets.items() if place in self._leaders}
+        if any(start > ends.get(place, -1) for place, start in there.items()):
+            now = self._ask_latest()
+            check_progress(there, now.offsets)
+            beyond = {place: max(start, ends.get(place, start)) for place, start in there.items()}
+            ids = {**now.topic_ids, **target.topic_ids}
+            target = self._target = replace(target, offsets=ends | beyond, topic_ids=ids)
         return target
 
     # --- plans, on the driver ---
@@ -178,25 +195,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of the micro-batch in [start, end); there may be none.
 
-        Raises OffsetOutOfRange for a start beyond its end, for a topic that was created anew since
-        `end` was found, and for lost records when failOnDataLoss is set; InvalidConfig for a first
-        micro-batch whose start at `latest` is not known any more.
+        Raises OffsetOutOfRange for a start beyond its end, and for lost records when failOnDataLoss
+        is set: those that retention has taken, and those of a topic that was deleted and created
+        anew, before `end` was found or since. InvalidConfig for offsets of another cluster, and for
+        a first micro-batch whose start at `latest` is not known any more.
         """
         options = self._options
         if self._group is not None and options.starts_at_end:
             self._group.check_planned()
+        at, to = self._decoded(start), self._decoded(end)
         self._renew_lease()
-        starts, ends = from_json(start), from_json(end)
-        self._check_topics(ends)
-        starts = self._without_unread(starts, ends)
-        with_new = self._with_new(starts, ends)
-        new = {place: offset for place, offset in with_new.items() if place not in starts}
+        if any(place not in self._known_leaders() for place in to.offsets):
+            self._leaders_until = 0.0
+        log_starts = self._asked(self._log_starts({*at.offsets, *to.offsets}))
+        leaders = self._leaders
+        losses = self._losses_by_name(at, to, self._of(leaders))
+        gone = to.made_anew(self._of(leaders))
+        at, to = at.without(gone | at.made_anew(to)), to.without(gone)
         planned = plan_stream(
-            starts,
-            ends,
-            new,
+            at.offsets,
+            to.offsets,
+            log_starts,
             fail_on_data_loss=options.fail_on_data_loss,
-            overtaken=self._overtaken(starts, ends),
+            losses=losses,
         )
         _warn(planned.losses)
         ranges = split(
@@ -204,22 +225,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
         )
-        leaders = self._known_leaders()
-        if any(part.place not in leaders for part in ranges):
-            self._leaders_until = 0.0
-            leaders = self._known_leaders()
         # A partition deleted since is still asked for: its task says so, or skips it.
         anywhere = {
-            part.place: Leader(options.bootstrap[0], self._topic_ids.get(part.place.topic, b""))
-            for part in ranges
+            part.place: Leader(options.bootstrap[0], to.id_of(part.place.topic)) for part in ranges
         }
         return input_partitions(ranges, anywhere | leaders)
+
+    def _losses_by_name(
+        self, at: StreamOffsets, to: StreamOffsets, now: StreamOffsets
+    ) -> list[str]:
+        """Return what a micro-batch loses of topics that have only their name from those before."""
+        gone, losses = to.made_anew(now), []
+        for place, end in to.offsets.items():
+            if place.topic in gone and at.offsets.get(place, 0) != end:
+                losses.append(
+                    f"{place}: records up to offset {end} are gone, the topic was deleted and "
+                    "created anew; what there is now comes with the next micro-batch"
+                )
+        anew = at.made_anew(to) - gone
+        for place, start in at.offsets.items():
+            if place.topic in anew:
+                losses.append(
+                    f"{place}: the topic was deleted and created anew after it was read up to "
+                    f"offset {start}; the new one is read from its first record"
+                )
+        return losses
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tell the query's group how far it has come. The checkpoint holds the progress: nothing
         rests on this, and Spark calls it with the next micro-batch, if there is one."""
         if self._group is not None:
-            self._group.reached(from_json(end), is_end=True)
+            to = self._decoded(end)
+            present = to.without(to.made_anew(self._of(self._leaders)))
+            self._group.reached(present.offsets, is_end=True)
 
     def stop(self) -> None:
         """Do nothing: the process ends with the query, and a lease runs out."""
@@ -232,10 +270,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- the query's group ---
 
-    def _follow(self, starts: Offsets) -> None:
-        """What is below these offsets is in micro-batches that are committed: say so."""
-        if self._group is not None:
-            self._group.reached(starts, is_end=False)
+    def _follow(self, at: StreamOffsets, anew: Collection[str]) -> None:
+        """What is below these offsets is in micro-batches that are committed: say so, unless some
+        are of topics that were created anew, whose offsets are none of the group's any more."""
+        if self._group is not None and not anew:
+            self._group.reached(at.offsets, is_end=False)
         self._renew_lease()
 
     def _renew_lease(self) -> None:
@@ -247,27 +286,111 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cluster(self) -> Cluster:
         return Cluster(self._options.bootstrap)
 
-    def _check_topics(self, places: Iterable[TopicPartition]) -> None:
-        leaders = self._known_leaders()
-        for place in places:
-            before, now = self._topic_ids.get(place.topic), leaders.get(place)
-            if before is not None and now is not None:
-                check_same_topic(place, before, now.topic_id)
+    def _decoded(self, nested: Mapping[str, Mapping[str, Any]]) -> StreamOffsets:
+        """Return offsets of Spark's; raises InvalidConfig where they are of another cluster, unless
+        that is the one which this one mirrors: then nothing is said of which topics they are."""
+        found = StreamOffsets.from_json(nested)
+        if found.cluster and not self._cluster_id:
+            self._cluster_id = self._cluster().cluster_id()
+        if found.cluster in ("", self._cluster_id):
+            return found
+        if found.cluster == self._options.mirror_of:
+            return replace(found, cluster="", topic_ids={})
+        raise InvalidConfig(
+            f"the checkpoint's offsets are of the cluster {found.cluster!r}, and the brokers "
+            f"(option 'bootstrap') are of {self._cluster_id!r}. Where they mirror that cluster, so "
+            f"that their topics have its offsets, set the option 'mirrorOf' to {found.cluster!r}; "
+            "else begin with a new checkpoint"
+        )
+
+    def _of(
+        self, leaders: Mapping[TopicPartition, Leader], offsets: Offsets | None = None
+    ) -> StreamOffsets:
+        """Return offsets of topics as they are now."""
+        if not self._cluster_id:
+            self._cluster_id = self._cluster().cluster_id()
+        ids = {place.topic: topic_id_text(leader.topic_id) for place, leader in leaders.items()}
+        return StreamOffsets(offsets=offsets or {}, cluster=self._cluster_id, topic_ids=ids)
+
+    def _check_made_anew(self, before: StreamOffsets, now: StreamOffsets) -> None:
+        for topic in sorted(before.made_anew(now)):
+            raise OffsetOutOfRange(
+                "the topic was deleted and created anew: the offsets of the read are those of the "
+                "topic before, and nothing of the new one is read. Begin with a new checkpoint; or "
+                "set failOnDataLoss to false, and the new one is read from its first record",
+                topic=topic,
+            )
 
     def _known_leaders(self) -> dict[TopicPartition, Leader]:
         if time.monotonic() >= self._leaders_until:
-            self._leaders = self._cluster().leaders(self._options.selection)
-            self._leaders_until = time.monotonic() + LEADERS_AGE_MAX_S
+            self._look_up_leaders(must_exist=self._options.fail_on_data_loss)
         return self._leaders
 
-    def _ask_latest(self) -> Offsets:
+    def _look_up_leaders(self, *, must_exist: bool) -> dict[TopicPartition, Leader]:
+        selection = self._options.selection
+        self._leaders = self._cluster().leaders(selection, must_exist=must_exist)
+        self._leaders_until = time.monotonic() + LEADERS_AGE_MAX_S
+        return self._leaders
+
+    def _asked(self, ask: Callable[[Mapping[TopicPartition, Leader]], Offsets]) -> Offsets:
+        """Return what is asked of the partitions there are; once more, where one that was there
+        before is gone, or of a topic that was created anew."""
         try:
-            latest = self._cluster().latest(self._known_leaders(), self._options.isolation)
-        except UnknownTopicOrPartition:  # of what a pattern matched before, maybe
+            return ask(self._known_leaders())
+        except (UnknownTopicOrPartition, OffsetOutOfRange):
             self._leaders_until = 0.0
-            latest = self._cluster().latest(self._known_leaders(), self._options.isolation)
-        self._asked_ids = _topic_ids(self._leaders)
-        return latest
+            return ask(self._known_leaders())
+
+    def _ask_latest(self) -> StreamOffsets:
+        latest = self._asked(lambda there: self._cluster().latest(there, self._options.isolation))
+        return self._of(self._leaders, latest)
+
+    def _log_starts(
+        self, places: Collection[TopicPartition]
+    ) -> Callable[[Mapping[TopicPartition, Leader]], Offsets]:
+        """Return what asks where the logs of some partitions start, as far as they exist."""
+
+        def ask(there: Mapping[TopicPartition, Leader]) -> Offsets:
+            asked = {place: leader for place, leader in there.items() if place in places}
+            return self._cluster().earliest(asked, self._options.isolation)
+
+        return ask
+
+    def _with_absent(self, at: StreamOffsets, latest: StreamOffsets) -> StreamOffsets:
+        """Return the latest offsets, with those of partitions which the options name and which are
+        away: so it is known what they were, should they come again."""
+        if isinstance(self._options.selection, SubscribedPattern):
+            return latest
+        names = _names(self._options.selection)
+        away = {
+            place: offset
+            for place, offset in at.offsets.items()
+            if place not in latest.offsets and (place.topic in names or place in names)
+        }
+        absent = frozenset(str(place) for place in away)
+        if absent - self._absent:
+            logger.warning(
+                "spark.data_loss %s: does not exist now, and what was not read of it is lost; "
+                "it is read from its first record when it is created anew",
+                ", ".join(sorted(absent - self._absent)),
+            )
+        self._absent = absent
+        return replace(
+            latest,
+            offsets=latest.offsets | away,
+            topic_ids={**at.topic_ids, **latest.topic_ids},
+        )
+
+    def _read_from(self, starts: Offsets, latest: Offsets) -> Offsets:
+        """Return from where the records up to `latest` are read: partitions that are new from their
+        log start, and those that retention has overtaken too when failOnDataLoss is off."""
+        behind = {
+            place
+            for place, end in latest.items()
+            if place not in starts or (starts[place] < end and not self._options.fail_on_data_loss)
+        }
+        log_starts = self._asked(self._log_starts(behind)) if behind else {}
+        return {place: max(starts.get(place, 0), log_starts.get(place, 0)) for place in latest}
 
     def _known_densities(self) -> dict[TopicPartition, Density]:
         if self._options.limits.bytes_max is None or time.monotonic() < self._densities_until:
@@ -279,47 +402,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._densities_until = time.monotonic() + DENSITIES_AGE_MAX_S
         return self._densities
 
-    def _overtaken(self, starts: Offsets, ends: Offsets) -> set[TopicPartition]:
-        """Return the partitions that start beyond their end because their log does by now."""
-        leaders = self._known_leaders()
-        beyond = {
-            place: leaders[place]
-            for place, end in ends.items()
-            if starts.get(place, end) > end and place in leaders
-        }
-        log_starts = self._cluster().earliest(beyond, self._options.isolation)
-        return {place for place in beyond if log_starts[place] >= starts[place]}
-
-    def _without_unread(
-        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> Offsets:
-        """Return the starts without the partitions that exist, that nothing was read of and that
-        `ends` has not: they were made after a first batch was planned that failed, before Spark
-        asked for the initial offset again. They are not gone, the next batch has them."""
-        leaders = self._known_leaders()
-        absent = [place for place in starts if place not in ends and place in leaders]
-        asked = {place: leaders[place] for place in absent}
-        log_starts = self._cluster().earliest(asked, self._options.isolation)
-        return {place: start for place, start in starts.items() if log_starts.get(place) != start}
-
-    def _with_new(
-        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> Offsets:
-        """Return the starts, with the log start of partitions that only `ends` has; 0 for those
-        that are gone again."""
-        leaders = self._known_leaders()
-        new = {place: leaders[place] for place in ends if place not in starts and place in leaders}
-        found = self._cluster().earliest(new, self._options.isolation)
-        return dict.fromkeys(ends, 0) | dict(starts) | found
-
 
 def as_dict(offsets: OffsetsJson) -> dict[str, Any]:
     """Return the same object under the type that Spark's interface names."""
     return dict(offsets)
 
 
-def _topic_ids(leaders: Mapping[TopicPartition, Leader]) -> dict[str, bytes]:
-    return {place.topic: leader.topic_id for place, leader in leaders.items()}
+def _names(selection: Assigned | Subscribed) -> frozenset[str | TopicPartition]:
+    return frozenset(selection.places if isinstance(selection, Assigned) else selection.topics)
 
 
 def _warn(losses: Sequence[str]) -> None:

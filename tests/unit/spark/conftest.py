@@ -27,6 +27,7 @@ from quorumlog.runtime import CallContext, Handler, Runtime, Stream, real
 from quorumlog.runtime.error_detail import encode_error
 from quorumlog.services import (
     ADMIN_ALTER_CONFIGS,
+    ADMIN_DESCRIBE_CLUSTER,
     ADMIN_DESCRIBE_LOG_DIRS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_LIST_TOPICS,
@@ -53,6 +54,7 @@ class Script:
     "deletion" deletes the topic and says so after its first answer, "recreation" does, and makes it
     anew with other records."""
     topic_id: bytes = b"1" * 16
+    cluster_id: str = "cluster-1"
     subscriptions: list[int] = field(default_factory=list)
     """The offset that each subscription asked for."""
     groups: dict[str, dict[TopicPartition, tuple[int, str]]] = field(default_factory=dict)
@@ -121,6 +123,7 @@ class StandIn:
 
     def handlers(self) -> dict[str, Handler]:
         offered = [
+            Handler(ADMIN_DESCRIBE_CLUSTER, self.describe_cluster),
             Handler(ADMIN_DESCRIBE_TOPICS, self.describe_topics),
             Handler(ADMIN_LIST_TOPICS, self.list_topics),
             Handler(LOG_LIST_OFFSETS, self.list_offsets),
@@ -132,6 +135,11 @@ class StandIn:
             Handler(GROUPS_DELETE, self.delete_groups),
         ]
         return {handler.method.path: handler for handler in offered}
+
+    async def describe_cluster(
+        self, request: admin_pb2.DescribeClusterRequest, context: CallContext
+    ) -> admin_pb2.DescribeClusterResponse:
+        return admin_pb2.DescribeClusterResponse(cluster_id=self._script.cluster_id)
 
     async def list_topics(
         self, request: admin_pb2.ListTopicsRequest, context: CallContext

@@ -1,0 +1,315 @@
+"""What a checkpoint's offsets are of: topics deleted and created anew while a query runs and while
+it is down, topics away for a while, another cluster, checkpoints of other versions."""
+
+import json
+import logging
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.spark.queries import ALL, A, B, committed, positions, reader
+
+from quorumlog.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
+from quorumlog.spark.offsets import IDS, StreamOffsets, TopicPartition
+
+EARLIEST = {"startingOffsets": "earliest"}
+LOSING = EARLIEST | {"failOnDataLoss": "false"}
+
+
+def read(run: Any, start: Any, end: Any) -> list[str]:
+    """The values of a micro-batch."""
+    values: list[str] = []
+    for task in run.partitions(start, end):
+        table = pa.Table.from_batches(list(run.read(task)))
+        values += [value.decode() for value in table["value"].to_pylist()]
+    return values
+
+
+def first_batch(script: Any, **options: str) -> Any:
+    """Where the first micro-batch of a query ends; it is committed."""
+    run = reader(script, **options)
+    end = run.latestOffset(run.initialOffset(), ALL)
+    run.latestOffset(end, ALL)
+    return end
+
+
+def again_soon(run: Any) -> None:
+    """What the run knows of topics is no older than a second, which has passed."""
+    run._leaders_until = 0.0
+
+
+# --- deleted and created anew --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("records", [3, 5, 30])
+def test_a_topic_made_anew_while_a_query_is_down_fails_it(script: Any, records: int) -> None:
+    """Also where the new one has the offsets of the checkpoint, so that nothing else tells."""
+    script.add(A, 5)
+    end = json.loads(json.dumps(first_batch(script, **EARLIEST)))
+    script.make_anew(records)
+    with pytest.raises(OffsetOutOfRange, match=r"t: .*created anew.*failOnDataLoss to false"):
+        reader(script, **EARLIEST).latestOffset(end, ALL)
+    run = reader(script, **EARLIEST)
+    run.prepareForTriggerAvailableNow()
+    with pytest.raises(OffsetOutOfRange, match=r"t: .*created anew"):
+        run.latestOffset(end, ALL)
+
+
+@pytest.mark.parametrize("records", [3, 5, 30])
+@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "1000"}])
+def test_a_topic_made_anew_while_a_query_is_down_is_read_from_its_first_record_if_loss_is_allowed(
+    script: Any, caplog: pytest.LogCaptureFixture, limits: dict[str, str], records: int
+) -> None:
+    script.add(A, 5)
+    start = first_batch(script, **LOSING)
+    script.make_anew(records)
+    run = reader(script, **LOSING, **limits)
+    end = run.latestOffset(start, run.getDefaultReadLimit())
+    with caplog.at_level(logging.WARNING, "quorumlog.spark"):
+        assert read(run, start, end) == [f"t-0@{offset}" for offset in range(records)]
+    assert "t-0: the topic was deleted and created anew after it was read up to offset 5" in (
+        caplog.text
+    )
+    assert run.latestOffset(end, run.getDefaultReadLimit()) == end
+    assert committed(script) == {A: records}, "the group is where the query is, in the new one"
+
+
+@pytest.mark.parametrize("age", ["known", "looked up again"])
+def test_a_topic_made_anew_under_a_running_query_fails_it_or_is_read_from_its_first_record(
+    script: Any, age: str
+) -> None:
+    script.add(A, 10)
+    runs = [reader(script, **options) for options in (EARLIEST, LOSING)]
+    ends = [run.latestOffset(run.initialOffset(), ALL) for run in runs]
+    script.make_anew(30)
+    for run in runs if age == "looked up again" else ():
+        again_soon(run)
+    strict, losing = runs
+    with pytest.raises(OffsetOutOfRange, match="created anew"):
+        strict.latestOffset(ends[0], ALL)
+    end = losing.latestOffset(ends[1], ALL)
+    assert read(losing, ends[1], end) == [f"t-0@{offset}" for offset in range(30)]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_batch_planned_of_a_topic_that_was_made_anew_since_fails_or_is_left_out(
+    script: Any, caplog: pytest.LogCaptureFixture, is_running: bool
+) -> None:
+    script.add(A, 10)
+    run = reader(script, **LOSING)
+    start = run.initialOffset()
+    end = run.latestOffset(start, ALL)
+    script.make_anew(30)
+    with pytest.raises(OffsetOutOfRange, match=r"t-0: records up to offset 10 are gone"):
+        reader(script, **EARLIEST).partitions(start, end)
+    run = run if is_running else reader(script, **LOSING)
+    again_soon(run)
+    with caplog.at_level(logging.WARNING, "quorumlog.spark"):
+        assert run.partitions(start, end) == []
+    assert "what there is now comes with the next micro-batch" in caplog.text
+    following = run.latestOffset(end, ALL)
+    assert len(read(run, end, following)) == 30
+
+
+def test_a_batch_that_goes_over_from_one_topic_to_the_next_is_planned_alike_again(
+    script: Any,
+) -> None:
+    """The query ended behind its plan."""
+    script.add(A, 10)
+    start = first_batch(script, **LOSING)
+    script.make_anew(4)
+    end = reader(script, **LOSING).latestOffset(start, ALL)
+    script.add(A, 4)
+    assert read(reader(script, **LOSING), start, end) == [f"t-0@{offset}" for offset in range(4)]
+    with pytest.raises(OffsetOutOfRange, match="created anew after it was read up to offset 10"):
+        reader(script, **EARLIEST).partitions(start, end)
+
+
+def test_with_fewer_partitions_a_topic_made_anew_is_read_as_it_is(script: Any) -> None:
+    script.add(A, 5)
+    script.add(B, 5)
+    start = first_batch(script, **LOSING)
+    del script.batches[B]
+    script.make_anew(3)
+    run = reader(script, **LOSING)
+    end = run.latestOffset(start, ALL)
+    assert positions(end) == {"t": {"0": 3}}
+    assert len(read(run, start, end)) == 3
+
+
+def test_what_a_first_batch_was_to_start_in_is_not_another_topic_meanwhile(script: Any) -> None:
+    """Spark asks for the initial offset twice in a run."""
+    script.add(A, 5)
+    run = reader(script)
+    run.initialOffset()
+    script.make_anew(9)
+    with pytest.raises(OffsetOutOfRange, match="created anew"):
+        run.initialOffset()
+
+
+# --- away for a while ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("selection", [{}, {"assign": '{"t": [0]}'}])
+def test_a_named_topic_that_is_away_does_not_end_a_query_that_may_lose_records(
+    script: Any, caplog: pytest.LogCaptureFixture, selection: dict[str, str]
+) -> None:
+    script.add(A, 5)
+    run = reader(script, **LOSING, **selection)
+    end = run.latestOffset(run.initialOffset(), ALL)
+    held, script.batches[A] = script.batches[A], []
+    del script.batches[A]
+    with caplog.at_level(logging.WARNING, "quorumlog.spark"):
+        for _ in range(3):
+            again_soon(run)
+            assert run.latestOffset(end, ALL) == end
+    assert caplog.text.count("t-0: does not exist now") == 1
+    script.batches[A] = held
+    script.add(A, 1)
+    again_soon(run)
+    following = run.latestOffset(end, ALL)
+    assert read(run, end, following) == ["t-0@5"], "it was the same: a broker was behind"
+
+
+def test_a_named_topic_that_is_away_and_comes_as_another_is_read_from_its_first_record(
+    script: Any,
+) -> None:
+    script.add(A, 5)
+    end = first_batch(script, **LOSING)
+    script.make_anew(2)
+    held = script.batches.pop(A)
+    run = reader(script, **LOSING)
+    assert run.latestOffset(end, ALL) == end
+    script.batches[A] = held
+    again_soon(run)
+    assert read(run, end, run.latestOffset(end, ALL)) == ["t-0@0", "t-0@1"]
+
+
+@pytest.mark.parametrize("options", [EARLIEST, LOSING])
+def test_a_query_does_not_begin_with_a_topic_that_does_not_exist(
+    script: Any, options: dict[str, str]
+) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match="t: the topic does not exist"):
+        reader(script, **options).initialOffset()
+
+
+def test_a_named_topic_that_is_away_ends_a_query_that_may_lose_nothing(script: Any) -> None:
+    script.add(A, 5)
+    end = first_batch(script, **EARLIEST)
+    script.batches.clear()
+    with pytest.raises(UnknownTopicOrPartition, match="t: the topic does not exist"):
+        reader(script, **EARLIEST).latestOffset(end, ALL)
+
+
+def test_a_topic_that_the_options_do_not_name_any_more_is_said_to_be_that(script: Any) -> None:
+    script.add(A, 5)
+    script.add(TopicPartition("u", 0), 5)
+    start = first_batch(script, subscribe="t,u", **EARLIEST)
+    run = reader(script, **EARLIEST)
+    with pytest.raises(OffsetOutOfRange, match=r"u-0: .*not among what the options read any more"):
+        run.partitions(start, run.latestOffset(start, ALL))
+
+
+# --- other checkpoints ---------------------------------------------------------------------------
+
+
+def test_offsets_have_the_ids_beside_the_topics_in_sorted_order(script: Any) -> None:
+    script.add(A, 5)
+    script.add(B, 5)
+    text = json.dumps(reader(script, **EARLIEST).initialOffset())
+    ids = '"#ids": {"#cluster": "cluster-1", "t": "MTExMTExMTExMTExMTExMQ"}'
+    assert text == "{" + ids + ', "t": {"0": 0, "1": 0}}'
+    assert text == json.dumps(json.loads(text), sort_keys=True)
+    assert StreamOffsets.from_json(json.loads(text)).id_of("t") == script.topic_id
+
+
+def test_a_checkpoint_without_ids_is_gone_on_with_and_has_them_from_then_on(script: Any) -> None:
+    script.add(A, 5)
+    run = reader(script, **EARLIEST)
+    end = run.latestOffset({"t": {"0": 3}}, ALL)
+    assert end == {IDS: {"#cluster": "cluster-1", "t": "MTExMTExMTExMTExMTExMQ"}, "t": {"0": 5}}
+    assert read(run, {"t": {"0": 3}}, end) == ["t-0@3", "t-0@4"]
+    assert read(run, {"t": {"0": 3}}, {"t": {"0": 5}}) == ["t-0@3", "t-0@4"], "planned by it too"
+    script.make_anew(9)
+    with pytest.raises(OffsetOutOfRange, match="created anew"):
+        reader(script, **EARLIEST).latestOffset(end, ALL)
+
+
+def test_a_checkpoint_of_another_cluster_is_refused_unless_this_one_mirrors_it(script: Any) -> None:
+    script.add(A, 5)
+    start = first_batch(script, **EARLIEST)
+    script.cluster_id, script.topic_id = "cluster-2", b"9" * 16
+    script.add(A, 2)
+    refusal = r"of the cluster 'cluster-1'.*'mirrorOf' to"
+    for options in (EARLIEST, LOSING, EARLIEST | {"mirrorOf": "cluster-3"}):
+        with pytest.raises(InvalidConfig, match=refusal):
+            reader(script, **options).latestOffset(start, ALL)
+        with pytest.raises(InvalidConfig, match=refusal):
+            reader(script, **options).partitions(start, start)
+    run = reader(script, **EARLIEST, mirrorOf="cluster-1")
+    end = run.latestOffset(start, ALL)
+    assert end[IDS]["#cluster"] == "cluster-2"
+    assert read(run, start, end) == ["t-0@5", "t-0@6"]
+    assert read(run, start, first_batch(script, **EARLIEST)) == ["t-0@5", "t-0@6"]
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused_by_that(script: Any) -> None:
+    script.add(A, 5)
+    with pytest.raises(InvalidConfig, match="'#more', so a newer version"):
+        reader(script, **EARLIEST).latestOffset({"#more": {}, "t": {"0": 3}}, ALL)
+
+
+# --- what retention has taken --------------------------------------------------------------------
+
+
+def test_a_gap_that_retention_left_is_passed_at_once_whatever_the_limits(
+    script: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    script.add(A, *[1_000] * 11)
+    script.add(B, 10)
+    script.log_starts[A] = 10_000
+    run = reader(script, **LOSING, maxOffsetsPerTrigger="10")
+    start = {"t": {"0": 5, "1": 0}}
+    end = run.latestOffset(start, run.getDefaultReadLimit())
+    assert positions(end) == {"t": {"0": 10_009, "1": 1}}
+    with caplog.at_level(logging.WARNING, "quorumlog.spark"):
+        assert len(read(run, start, end)) == 10
+    assert "t-0: records from offset 5 are gone, the log starts at 10000" in caplog.text
+
+
+def test_a_gap_counts_for_no_task_and_no_wait(script: Any) -> None:
+    script.add(A, *[1_000] * 11)
+    script.log_starts[A] = 10_995
+    run = reader(
+        script, **LOSING, minOffsetsPerTrigger="6", maxRecordsPerPartition="2", groupId="n"
+    )
+    limit = run.getDefaultReadLimit()
+    run.latestOffset({"t": {"0": 5}}, limit)
+    assert run.latestOffset({"t": {"0": 5}}, limit) == {"t": {"0": 5}}, "five wait for a sixth"
+    assert [task.value.range.size for task in run.partitions({"t": {"0": 5}}, {"t": {"0": 11_000}})]
+    script.add(A, 1)
+    end = run.latestOffset({"t": {"0": 5}}, limit)
+    sizes = [task.value.range.size for task in run.partitions({"t": {"0": 5}}, end)]
+    assert sizes == [2, 2, 2]
+
+
+def test_records_that_retention_took_fail_the_plan_and_not_its_tasks(script: Any) -> None:
+    script.add(A, 10)
+    run = reader(script, **EARLIEST)
+    script.log_starts[A] = 4
+    with pytest.raises(OffsetOutOfRange, match=r"t-0: records from offset 1 are gone, .* at 4"):
+        run.partitions({"t": {"0": 1}}, {"t": {"0": 10}})
+
+
+def test_an_end_that_retention_has_passed_is_no_dead_end(script: Any) -> None:
+    """With Trigger.AvailableNow."""
+    script.add(A, 10)
+    run = reader(script, **LOSING, maxOffsetsPerTrigger="2")
+    run.prepareForTriggerAvailableNow()
+    script.add(A, 10)
+    script.log_starts[A] = 15
+    start: dict[str, Any] = {"t": {"0": 1}}
+    end = run.latestOffset(start, run.getDefaultReadLimit())
+    assert positions(end) == {"t": {"0": 10}}
+    assert run.partitions(start, end) == []
+    assert run.latestOffset(end, run.getDefaultReadLimit()) == end
