@@ -8,6 +8,8 @@ Apache Kafka 4.3 settles the behaviour. Where this differs, and why:
 - A change of the group's assignor raises the group's epoch.
 - A static member may come again into a full group: it takes its own place.
 - A pattern matches none of the cluster's own topics.
+- Whose static name another one has taken is told so when it commits, too: told that it is no
+  member, a program of the classic protocol would join again, and shut the other one out in turn.
 - When the last member of KIP-848 makes way for a classic static one, the group becomes classic
   first and that one joins it, as any does.
 """
@@ -127,10 +129,12 @@ class ConsumerGroupMachine:
         return self._answer(ticket, lambda: classic_face.leave(self._core, request, image, now_ms))
 
     def check_commit(self, request: CommitOffsets) -> None:
-        """Raises what speaks against a commit: UnknownMember, StaleMemberEpoch (of a member of the
-        classic protocol: IllegalGeneration)."""
+        """Raises what speaks against a commit: UnknownMember, FencedInstance, StaleMemberEpoch (of
+        a member of the classic protocol: IllegalGeneration)."""
         if request.generation < 0 and self.is_empty:
             return  # an administrator, or a consumer without a group
+        if request.member_id not in self.state.members and request.instance_id is not None:
+            heartbeating.find_member(self.state, request.member_id, request.instance_id)
         self._check_epoch(request.member_id, request.generation)
 
     def check_fetch(self, request: FetchOffsets) -> None:

@@ -256,8 +256,12 @@ class Play:
     def state_name(self) -> str:
         return self.machine.describe(self.image).state
 
-    def commit_error(self, member_id: str, epoch: int) -> QuorumlogError | None:
-        request = CommitOffsets(group="g", member_id=member_id, generation=epoch, offsets=())
+    def commit_error(
+        self, member_id: str, epoch: int, *, instance_id: str | None = None
+    ) -> QuorumlogError | None:
+        request = CommitOffsets(
+            group="g", member_id=member_id, instance_id=instance_id, generation=epoch, offsets=()
+        )
         try:
             self.machine.check_commit(request)
         except QuorumlogError as error:

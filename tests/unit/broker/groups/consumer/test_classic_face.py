@@ -219,6 +219,19 @@ def test_a_static_member_changes_its_protocol_and_keeps_what_it_has() -> None:
     assert list(play.machine.state.members) == ["b"]
 
 
+def test_whose_static_name_another_one_has_taken_is_told_to_end_when_it_commits_too() -> None:
+    """Told that it is no member, it would join again, and shut the other one out in turn."""
+    play = Play()
+    play.join("a")
+    old = play.classic_join("", instance_id="s")
+    young = play.classic_join("", instance_id="s")
+    error = play.commit_error(old.member_id, old.generation, instance_id="s")
+    assert isinstance(error, FencedInstance)
+    assert play.commit_error(young.member_id, young.generation, instance_id="s") is None
+    gone = play.commit_error("nobody", young.generation, instance_id="t")
+    assert isinstance(gone, UnknownMember)
+
+
 # --- upgrade --------------------------------------------------------------------------------------
 
 
