@@ -1,10 +1,12 @@
 """Writes docs/benchmarks.md from what the benchmarks stored in benchmarks/results.
 
 Run: python -m benchmarks.page (after the others; `make bench` does). A benchmark that has not run
-on this machine keeps its place, with the command that fills it.
+on this machine keeps what the page says of it, each part of which names its machine; where that is
+nothing, its place has the command that fills it.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -556,23 +558,28 @@ SECTIONS = (
 )
 
 
-def page(results: dict[str, Result]) -> str:
-    """Return the page for the results that there are, by benchmark."""
+def page(results: dict[str, Result], before: str = "") -> str:
+    """Return the page for the results that there are, by benchmark; of others as it was before."""
+    kept = {text.partition("\n")[0]: text for text in re.split(r"^(?=## )", before, flags=re.M)}
     parts = [HEAD]
     for section in SECTIONS:
-        command = f"`{section.command}`"
+        title = f"## {section.title}"
         result = results.get(section.name)
+        if result is None and title in kept:
+            parts.append(kept[title].rstrip("\n") + "\n")
+            continue
+        command = f"`{section.command}`"
         rows = [f"*Not measured here yet: {command} does.*"]
         if result is not None:
             rows = [*section.rows(result), "", f"Measured by {command}."]
-        parts.append("\n".join([f"## {section.title}", "", section.about, "", *rows, ""]))
+        parts.append("\n".join([title, "", section.about, "", *rows, ""]))
     return "\n".join(parts)
 
 
 def main() -> None:
     """Write the page."""
     results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    PAGE.write_text(page(results))
+    PAGE.write_text(page(results, PAGE.read_text()))
     print(f"wrote {PAGE.name} from {len(results)} results")
 
 
