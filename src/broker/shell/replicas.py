@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -74,7 +75,7 @@ from .replication.fetcher import DEFAULT_REPLICATION, ReplicationConfig
 from .replication.follow_session import FollowSession, LeaderStream
 from .replication.replication import ControllerLink, Replication
 from .sizes import log_sizes
-from .topic_settings import TopicSettings, follower_state, leader_state
+from .topic_settings import TopicSettings, follower_state, leader_state, may_be_unclean
 
 _LOG = logging.getLogger("quorumlog.broker")
 
@@ -349,7 +350,10 @@ class ReplicaManager:
 
     def may_be_replaced(self, replica: Replica, *, behind_ms: int, lease_ms: int) -> bool:
         """See `Replication.may_be_replaced`."""
-        return self._replication.may_be_replaced(replica, behind_ms=behind_ms, lease_ms=lease_ms)
+        unclean = partial(may_be_unclean, self._image, replica.topic_id)
+        return self._replication.may_be_replaced(
+            replica, unclean, behind_ms=behind_ms, lease_ms=lease_ms
+        )
 
     def replica_of_id(self, topic_id: TopicId, partition: int) -> Replica:
         """Return the replica held here by its topic's id; raises UnknownTopicId."""

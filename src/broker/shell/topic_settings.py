@@ -1,7 +1,14 @@
 """What the image says of a topic's partitions, read once for all of them that are alike."""
 
 from ...ids import TopicId
-from ...metadata import PartitionImage, TopicImage, effective_configs, effective_min_isr
+from ...metadata import (
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    effective_configs,
+    effective_min_isr,
+)
+from ...metadata.cluster_configs import may_elect_unclean
 from ...storage import FlushPolicy, LogConfig
 from ..partition import FollowerState, LeaderState
 
@@ -28,6 +35,12 @@ class TopicSettings:
             found = (min_isr, LogConfig.from_topic_configs(configs))
             self._read[topic.id, replicas] = found
         return found
+
+
+def may_be_unclean(image: MetadataImage, topic_id: TopicId) -> bool:
+    """Return whether a replica that is not in sync may lead a partition of the topic unasked."""
+    topic = image.topic_of_id(topic_id)
+    return topic is None or may_elect_unclean(topic.configs, image.cluster_configs)
 
 
 def leader_state(state: PartitionImage, min_isr: int, config: LogConfig) -> LeaderState:

@@ -7,7 +7,7 @@ controllers.
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from ....errors import QuorumlogError, Stopping
@@ -98,11 +98,19 @@ class Replication:
         """Whether another node may lead what this one does, for all that it has heard."""
         return self._link is not None and self._link.is_lapsed()
 
-    def may_be_replaced(self, replica: Replica, *, behind_ms: int, lease_ms: int) -> bool:
+    def may_be_replaced(
+        self,
+        replica: Replica,
+        may_be_unclean: Callable[[], bool],
+        *,
+        behind_ms: int,
+        lease_ms: int,
+    ) -> bool:
         """Whether another node may lead a partition by now that this one leads. It may not while
         the controllers are heard and what they had committed `behind_ms` ago is known, nor while
         everybody whom they could elect has followed this node for certain within `lease_ms`: so
-        replicas that have lost the controllers together go on."""
+        replicas that have lost the controllers together go on. `may_be_unclean`: they could elect
+        any replica. Not looked at are unclean elections that somebody asks for by hand."""
         leadership = replica.partition.leadership
         if leadership is None:
             return True
@@ -110,7 +118,10 @@ class Replication:
         if link is not None and not link.is_lapsed() and not link.is_behind(for_ms=behind_ms):
             return False
         since_ms = self._runtime.clock.now_ms() - lease_ms
-        for node in leadership.maximal_isr():
+        electable = leadership.maximal_isr()
+        if may_be_unclean():
+            electable = (*electable, *leadership.state.replicas)
+        for node in electable:
             if node == leadership.node_id:
                 continue
             session = self._sessions.get(node)

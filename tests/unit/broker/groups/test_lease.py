@@ -14,7 +14,7 @@ from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator
 from quorumlog.metadata import ImageDelta
 
 from ..whole_nodes import Cluster
-from .coordinated import GROUP, asked, cluster, made, make_topic, tried
+from .coordinated import GROUP, asked, cluster, image, made, make_topic, tried
 
 JOIN = ConsumerHeartbeat(
     group=GROUP,
@@ -29,9 +29,9 @@ REFUSED = (CoordinatorNotAvailable, NotCoordinator)
 
 
 @contextmanager
-def coordinated(**settings: Any) -> Iterator[tuple[Cluster, int, ConsumerHeartbeat]]:
-    """Three nodes, the one that coordinates, and the next heartbeat of its only member."""
-    with cluster(**settings) as nodes:
+def coordinated(*numbers: int, **settings: Any) -> Iterator[tuple[Cluster, int, ConsumerHeartbeat]]:
+    """Nodes, three if nothing is said, the one that coordinates, and the next heartbeat of its only member."""
+    with cluster(*numbers, **settings) as nodes:
         nodes.start()
         make_topic(nodes)
         old = made(nodes)
@@ -78,6 +78,29 @@ def test_who_is_behind_the_metadata_lets_nobody_believe_it_for_long() -> None:
         new = move(nodes, old)
         tried(nodes, new, beat)
         nodes.world.run_for(5_000)
+        assert nodes.replica(old, OFFSETS_TOPIC).partition.is_leader
+        with pytest.raises(REFUSED):
+            asked(nodes, old, beat)
+
+
+@pytest.mark.slow
+def test_where_anybody_may_be_elected_everybody_has_to_follow() -> None:
+    """By unclean elections others replace in-sync replicas that are cut off together."""
+    with coordinated(1, 2, 3, 4, 5) as (nodes, old, beat):
+        unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        nodes.run(lambda log: log.admin.alter_configs(OFFSETS_TOPIC, unclean))
+        topic = image(nodes, old).topic(OFFSETS_TOPIC)
+        assert topic is not None
+        replicas = topic.partitions[0].replicas
+        near, far = [number for number in replicas if number != old]
+        barrier = nodes.separate(old, far)
+        nodes.until(lambda: nodes.isr(OFFSETS_TOPIC) == {old, near}, 60_000)
+        for one in (old, near):
+            for other in nodes.numbers:
+                if other not in (old, near):
+                    barrier += nodes.separate(one, other)
+        nodes.until(lambda: nodes.replica(far, OFFSETS_TOPIC).partition.is_leader, 60_000)
+        tried(nodes, far, replace(JOIN, member_id="n"))
         assert nodes.replica(old, OFFSETS_TOPIC).partition.is_leader
         with pytest.raises(REFUSED):
             asked(nodes, old, beat)
