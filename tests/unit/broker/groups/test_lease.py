@@ -30,7 +30,7 @@ REFUSED = (CoordinatorNotAvailable, NotCoordinator)
 
 @contextmanager
 def coordinated(*numbers: int, **settings: Any) -> Iterator[tuple[Cluster, int, ConsumerHeartbeat]]:
-    """Nodes, three if nothing is said, the one that coordinates, and the next heartbeat of its only member."""
+    """Nodes, which of them coordinates, and the next heartbeat of its only member."""
     with cluster(*numbers, **settings) as nodes:
         nodes.start()
         make_topic(nodes)
