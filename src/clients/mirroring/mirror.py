@@ -19,7 +19,7 @@ from ...errors import (
     QuorumlogError,
     TopicAlreadyExists,
 )
-from ...runtime import Runtime, Scope
+from ...runtime import Buffer, Runtime, Scope
 from ..administration.descriptions import Topic
 from ..offsets import Place
 from .batches import Parting, Prepared, meet, parting, prepared
@@ -416,7 +416,8 @@ class Mirror:
     ) -> Parting | None:
         """Return where the copy's last batch and its source's are not one. Where compaction has
         taken that of the source, look further back for one that both have."""
-        newest, distance = b"", 0
+        newest: Buffer = b""
+        distance = 0
         while True:
             offset = max(first, last - distance)
             wants = [Want(course.place, offset, epoch, 1, course.source)]

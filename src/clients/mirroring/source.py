@@ -7,12 +7,13 @@ from typing import Final, Protocol
 
 from ...errors import InvalidRequest, QuorumlogError
 from ...proto import log_pb2
+from ...runtime import Buffer
 from ...runtime.error_detail import decode_error
-from ...services import LOG_FETCH
 from ..administration.admin import AsyncAdmin
 from ..answers import senseless
 from ..connection import Connection
 from ..offsets import Place, look_up
+from .envelopes import FETCH, FetchedBatches
 
 FETCH_BYTES_MAX: Final = 8 << 20  # of one answer, for all partitions
 PARTITION_BYTES_MAX: Final = 4 << 20
@@ -45,7 +46,7 @@ class Piece:
     """What a source answers for one partition."""
 
     place: Place
-    records: bytes = b""  # whole batches; the first may begin below the offset asked for
+    records: Buffer = b""  # whole batches; the first may begin below the offset asked for
     start: int = -1  # first offset, -1: unknown
     end: int = -1  # committed end, -1: unknown
     error: QuorumlogError | None = None
@@ -125,10 +126,13 @@ class QuorumlogSource:
                 topic_id=topic_id,
             )
         channel = self._connection.channel(address)
-        answer = await channel.call(LOG_FETCH, request, timeout_ms=max_wait_ms + ANSWER_MS)
-        if [(each.topic, each.partition) for each in answer.results] != [w.place for w in wants]:
+        answer: FetchedBatches = await channel.call(
+            FETCH, request, timeout_ms=max_wait_ms + ANSWER_MS
+        )
+        found = answer.results
+        if [(each.topic, each.partition) for each, _ in found] != [w.place for w in wants]:
             raise senseless("answers other partitions than it was asked for")
-        return [_piece(each) for each in answer.results]
+        return [_piece(result, records) for result, records in found]
 
     async def bounds(self, place: Place) -> tuple[int, int]:
         """See `Source`."""
@@ -163,13 +167,13 @@ def topic_id_of(source: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-def _piece(result: log_pb2.FetchResult) -> Piece:
+def _piece(result: log_pb2.FetchResult, records: Buffer) -> Piece:
     place = (result.topic, result.partition)
     if result.HasField("error"):
         return Piece(place=place, error=decode_error(result.error))
     return Piece(
         place=place,
-        records=result.records,
+        records=records,
         start=result.log_start_offset,
         end=result.high_watermark,
     )

@@ -8,13 +8,13 @@ from ...errors import InvalidConfig, QuorumlogError
 from ...proto import mirror_pb2 as pb
 from ...runtime import Buffer
 from ...runtime.error_detail import decode_error
-from ...services import MIRROR_APPEND
 from ...settings.query_groups import RETENTION_HOLDS
 from ..administration.admin import AsyncAdmin
 from ..administration.descriptions import Topic
 from ..answers import senseless
 from ..connection import Connection
 from ..offsets import Place
+from .envelopes import APPEND, encode_append
 from .source import Piece, QuorumlogSource, SourceTopic, Want
 
 SOURCE: Final = "mirror.source"
@@ -107,20 +107,21 @@ class Target:
     async def append(self, address: str, chunks: Sequence[Chunk]) -> list[Copied]:
         """Append to copies that are led there, and say how far each is; raises only what concerns
         all of them."""
-        request = pb.MirrorAppendRequest(timeout_ms=APPEND_MS)
+        partitions = []
         for chunk in chunks:
             topic, partition = chunk.place
             leader = self._connection.topology.leader(topic, partition)
-            request.partitions.add(
+            part = pb.MirrorPartition(
                 topic=topic,
                 partition=partition,
                 topic_id=b"" if leader is None else leader.topic_id,
                 source=chunk.source,
                 log_end_offset=chunk.copy_end,
-                records=b"".join(chunk.parts),
             )
+            partitions.append((part, chunk.parts))
+        request = encode_append(APPEND_MS, partitions)
         channel = self._connection.channel(address)
-        answer = await channel.call(MIRROR_APPEND, request, timeout_ms=APPEND_MS + 5_000)
+        answer = await channel.call(APPEND, request, timeout_ms=APPEND_MS + 5_000)
         if [(each.topic, each.partition) for each in answer.results] != [c.place for c in chunks]:
             raise senseless("answers other partitions than it was sent")
         return [_copied(each) for each in answer.results]

@@ -19,9 +19,10 @@ from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...runtime import CallContext, Handler, Method, Runtime
+from ...runtime.protobuf_fields import Encoded
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from . import validation as check
-from .envelopes import Encoded, ProduceBatches, encode_fetch
+from .envelopes import ProduceBatches, encode_fetch
 from .pipeline import Pipeline
 from .publishing import Share, Spread, failure_of
 from .subscription import SubscribeStream, Subscription, read_request

@@ -16,8 +16,9 @@ from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...records import iterate_batches
 from ...runtime import Runtime
+from ...runtime.protobuf_fields import Encoded
 from . import validation as check
-from .envelopes import Encoded, encode_batches
+from .envelopes import encode_batches
 from .pipeline import Pipeline
 from .translation import decoded_responses
 

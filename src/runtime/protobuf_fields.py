@@ -1,0 +1,153 @@
+"""Protobuf's encoding by hand, for messages whose batches are not to be copied into an object.
+
+A message object copies every `bytes` field on its way in, on access, on assignment and on its way
+out. Here such a field is a view of the bytes that arrived, or a part that is joined once with all
+others when a message leaves. Groups, which nobody sends, are refused. Pure.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from .ports import Buffer
+
+M = TypeVar("M")
+
+VARINT: Final = 0
+FIXED64: Final = 1
+LENGTH: Final = 2
+FIXED32: Final = 5
+INT32: Final = 1 << 32
+INT64: Final = 1 << 64
+
+
+def number_of(message: Any, field: str) -> int:
+    """Return a field's number as the .proto has it."""
+    number: int = message.DESCRIPTOR.fields_by_name[field].number
+    return number
+
+
+# --- in ------------------------------------------------------------------------------------------
+
+
+def take_out(raw: bytes, field: int, at: int, end: int) -> tuple[bytes, list[tuple[int, int]]]:
+    """Return what a message of [at, end) is without the length-delimited fields of this number, and
+    where the values of these lie; raises DecodeError."""
+    rest: list[bytes] = []
+    found: list[tuple[int, int]] = []
+    while at < end:
+        begin = at
+        number, kind, value, at = field_at(raw, at, end)
+        if number == field and kind == LENGTH:
+            found.append((value, at))
+        else:
+            rest.append(raw[begin:at])
+    return b"".join(rest), found
+
+
+class Parts(Generic[M]):
+    """The elements of a message's one repeated field, each with a `bytes` field that stays where it
+    arrived."""
+
+    __slots__ = ("_batches", "_element", "_elements")
+
+    def __init__(self, message: type[Message], elements: str, element: type[M], batches: str):
+        self._element: Any = element
+        self._elements = number_of(message, elements)
+        self._batches = number_of(element, batches)
+
+    def split(self, raw: bytes) -> tuple[bytes, list[tuple[M, memoryview]]]:
+        """Return the message without its elements, and each of these without its batches, beside a
+        view of them. Raises DecodeError as the message would."""
+        view = memoryview(raw)
+        rest, places = take_out(raw, self._elements, 0, len(raw))
+        found = []
+        for at, end in places:
+            head, batches = take_out(raw, self._batches, at, end)
+            begin, behind = batches[-1] if batches else (0, 0)
+            found.append((self._element.FromString(head), view[begin:behind]))
+        return rest, found
+
+
+def field_at(raw: bytes, at: int, end: int) -> tuple[int, int, int, int]:
+    """Return (field number, wire type, value, position behind it).
+
+    The value of a varint is its unsigned number, of anything else the position of its first byte.
+    """
+    tag, at = varint_at(raw, at, end)
+    field, kind = tag >> 3, tag & 7
+    if not 1 <= field < 1 << 29:
+        raise DecodeError(f"field number {field}")
+    if kind == VARINT:
+        value, behind = varint_at(raw, at, end)
+        return field, kind, value, behind
+    if kind == LENGTH:
+        size, at = varint_at(raw, at, end)
+    elif kind == FIXED64:
+        size = 8
+    elif kind == FIXED32:
+        size = 4
+    else:
+        raise DecodeError(f"wire type {kind} of field {field}")
+    if size > end - at:
+        raise DecodeError(f"field {field} runs off the end")
+    return field, kind, at, at + size
+
+
+def varint_at(raw: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return an unsigned number, and the position behind it; raises DecodeError."""
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value % INT64, at
+        shift += 7
+    raise DecodeError("a varint does not end")
+
+
+def signed(value: int, modulus: int) -> int:
+    """Return a varint as a field of this many values, INT32 or INT64, has it."""
+    value %= modulus
+    return value - modulus if value >= modulus >> 1 else value
+
+
+def text_of(raw: bytes) -> str:
+    """Return a string's bytes as one; raises DecodeError."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"a text is not UTF-8: {error}") from None
+
+
+# --- out -----------------------------------------------------------------------------------------
+
+
+class Encoded(Generic[M]):
+    """A message of class M as the parts of its encoding; joined once, when it leaves."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        self._parts = parts
+
+    def SerializeToString(self, *, deterministic: bool = False) -> bytes:
+        """Return the message's bytes; they are the same either way."""
+        return b"".join(self._parts)
+
+
+def prefix(field: int, size: int) -> bytes:
+    """Return the tag and length in front of `size` bytes of a field."""
+    return encode_varint(field << 3 | LENGTH) + encode_varint(size)
+
+
+def encode_varint(value: int) -> bytes:
+    """Return an unsigned number as it travels."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
