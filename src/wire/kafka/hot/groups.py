@@ -23,7 +23,6 @@ from typing import Final, NamedTuple
 from ....errors import InvalidRequest
 from .primitives import (
     I32,
-    check_entries,
     count_of,
     cut_short,
     read_count,
@@ -38,6 +37,8 @@ FLEXIBLE: Final = 4
 COMMIT_LOW: Final = 6
 COMMIT_FLEXIBLE: Final = 8
 COMMIT_HIGH: Final = 9
+COMMIT_ENTRIES_MAX: Final = 1_000
+"""Topics and partitions of a commit; more are read beside the loop, and their memory counts."""
 _COMMIT_NAMES_STATIC: Final = 7  # members, from this version on
 _NAMES_STATIC: Final = 3  # members, from this version on
 _SAYS_THROTTLE: Final = 1  # from this version on
@@ -140,8 +141,8 @@ def read_plain_beat(version: int, body: memoryview) -> PlainBeat | None:
 
 
 def read_commit(version: int, body: memoryview) -> Commit | None:
-    """Read a commit; None: its version is another one. Raises InvalidRequest. What lies behind it
-    is not looked at."""
+    """Read a commit; None: its version is another one, or it is large. Raises InvalidRequest. What
+    lies behind it is not looked at."""
     if not COMMIT_LOW <= version <= COMMIT_HIGH:
         return None
     flexible = version >= COMMIT_FLEXIBLE
@@ -157,23 +158,29 @@ def read_commit(version: int, body: memoryview) -> Commit | None:
         name, at = _text(body, at, flexible=flexible)
         size, at = read_count(body, at, flexible=flexible, size_min=_PART.size + 1)
         entries += size
-        check_entries(entries)
+        if entries > COMMIT_ENTRIES_MAX:
+            return None
         parts = []
         for _ in range(size):
-            try:
-                index, offset, leader_epoch = _PART.unpack_from(body, at)
-            except StructError:
-                raise cut_short() from None
-            note, at = read_string(body, at + _PART.size, flexible=flexible)
-            if flexible:
-                at = skip_tags(body, at)
-            parts.append(CommittedPart(index, offset, leader_epoch, note))
+            part, at = _read_part(body, at, flexible=flexible)
+            parts.append(part)
         if flexible:
             at = skip_tags(body, at)
         topics.append(CommittedTopic(name, parts))
     if flexible:
         skip_tags(body, at)
     return Commit(group, generation, member_id, instance_id, topics)
+
+
+def _read_part(body: memoryview, at: int, *, flexible: bool) -> tuple[CommittedPart, int]:
+    try:
+        index, offset, leader_epoch = _PART.unpack_from(body, at)
+    except StructError:
+        raise cut_short() from None
+    note, at = read_string(body, at + _PART.size, flexible=flexible)
+    if flexible:
+        at = skip_tags(body, at)
+    return CommittedPart(index, offset, leader_epoch, note), at
 
 
 def _text(body: memoryview, at: int, *, flexible: bool) -> tuple[str, int]:

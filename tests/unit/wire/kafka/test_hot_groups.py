@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from quorumlog.errors import InvalidRequest
 from quorumlog.wire.kafka.hot.groups import (
+    COMMIT_ENTRIES_MAX,
     Beat,
     Commit,
     CommittedPart,
@@ -190,6 +191,15 @@ def test_a_commit_is_read_as_its_schema_writes_it(version: int, commit: Commit) 
 @pytest.mark.parametrize("version", [2, 5, 10])
 def test_commits_of_other_versions_are_left_to_the_schema(version: int) -> None:
     assert read_commit(version, memoryview(b"")) is None
+
+
+@pytest.mark.parametrize("version", range(6, 10))
+@pytest.mark.parametrize("topics", [1, 10, COMMIT_ENTRIES_MAX + 1])
+def test_a_commit_of_very_many_partitions_is_left_to_the_schema(version: int, topics: int) -> None:
+    """It holds the loop up, and what is made of it counts for the memory that all requests have."""
+    parts = [CommittedPart(each, 7, -1, "") for each in range(COMMIT_ENTRIES_MAX // topics)]
+    large = COMMIT._replace(topics=[CommittedTopic(f"t{each}", parts) for each in range(topics)])
+    assert read_commit(version, memoryview(commit_bytes(version, large))) is None
 
 
 @pytest.mark.parametrize("version", range(6, 10))
