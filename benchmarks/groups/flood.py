@@ -16,6 +16,8 @@ from benchmarks.kafka_wire.wire import frame_of
 from benchmarks.raft.processes import Refused, cpu_s
 
 SIZE: Final = 4  # bytes in front of a frame that say how long it is
+PATIENCE_S: Final = 60.0  # until something is answered, on whatever machine
+LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class _Asking(asyncio.Protocol):
 async def flood(
     subject: Subject, port: int, asked: Sequence[Repeated], *, warm_s: float, seconds: float
 ) -> Flooded:
-    """Ask for so long; raises OSError and Refused."""
+    """Ask for so long, and for longer while nothing is answered; raises OSError and Refused."""
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
     asking = [_Asking(each, failed) for each in asked]
@@ -103,9 +105,14 @@ async def flood(
         broker_s, client_s = cpu_s(subject.system.pids), time.process_time()
         began_s = time.perf_counter()
         await _unless(failed, seconds)
+        while (
+            not (requests := sum(each.answered for each in asking) - before)
+            and time.perf_counter() - began_s < PATIENCE_S
+        ):
+            await _unless(failed, LOOK_S)
         took_s = time.perf_counter() - began_s
         return Flooded(
-            requests=sum(each.answered for each in asking) - before,
+            requests=requests,
             seconds=took_s,
             broker_cpu_s=cpu_s(subject.system.pids) - broker_s,
             client_cpu_s=time.process_time() - client_s,

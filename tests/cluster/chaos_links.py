@@ -71,7 +71,7 @@ def is_permitted() -> bool:
     )
     try:
         tried = subprocess.run(
-            [*SANDBOX, "sh", "-c", script], capture_output=True, timeout=30, check=False
+            [*SANDBOX, "sh", "-c", script], capture_output=True, timeout=120, check=False
         )
     except OSError:
         return False

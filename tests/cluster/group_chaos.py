@@ -35,8 +35,8 @@ from .group_member import BEAT_MS, GROUP, REBALANCE_MS, SESSION_MS, TOPIC
 ROOT: Final = Path(__file__).resolve().parents[2]
 MEMBERS: Final = 5
 PARTITIONS: Final = 20
-SETTLE_S: Final = 120.0
-END_S: Final = 60.0  # of a member that was told to leave
+SETTLE_S: Final = 300.0
+END_S: Final = 180.0  # of a member that was told to leave
 SETTINGS: Final[dict[str, object]] = {
     "group.consumer.session.timeout.ms": SESSION_MS,
     "group.consumer.heartbeat.interval.ms": BEAT_MS,

@@ -35,6 +35,7 @@ KEYS = 50
 GROUP = "readers"
 BATCH = 50  # records that are sent at once
 TRY_S = 300.0  # for the last mirror
+VICTIMS = ("source", "target", "mirror")
 Place = tuple[str, int]
 Row = tuple[bytes | None, bytes | None, int, Any]
 
@@ -103,11 +104,12 @@ def soak(
         writer.start()
         group = threading.Thread(target=_read, args=(source.address, stop_group, seen), daemon=True)
         group.start()
-        end = time.monotonic() + seconds
+        end, start_s = time.monotonic() + seconds, 0.0
         try:
-            while time.monotonic() < end:
-                time.sleep(rng.uniform(0.5, 1.5) * pause_s)
-                victim = rng.choice(("source", "target", "mirror"))
+            # A slow machine goes on until there is something to judge, with longer lives.
+            while time.monotonic() < end or len(seen.kills) < len(VICTIMS) or not seen.read:
+                time.sleep(max(rng.uniform(0.5, 1.5) * pause_s, start_s))
+                victim = rng.choice(VICTIMS)
                 seen.kills[victim] = seen.kills.get(victim, 0) + 1
                 processes: dict[str, NodeProcess | MirrorProcess] = {
                     "source": source,
@@ -117,16 +119,18 @@ def soak(
                 process = processes[victim]
                 process.kill()
                 time.sleep(rng.uniform(0, 0.5) * pause_s)
+                begun = time.monotonic()
                 process.start()
+                start_s = max(start_s, time.monotonic() - begun)
                 mirror.revive()
         finally:
             stop_group.set()
-            group.join(60)
+            group.join(TRY_S)
             written = len(seen.acknowledged)
             while len(seen.acknowledged) < written + 2 * BATCH and writer.is_alive():
                 time.sleep(0.01)  # records that the group has not read
             stop.set()
-            writer.join(60)
+            writer.join(TRY_S)
             mirror.kill()
         last = mirror.catch_up()
         if last["stopped"] or last["lag"]:
@@ -279,7 +283,7 @@ def _promote(target: str, seen: Soak) -> None:
             with log.producer() as producer:
                 for partition in range(partitions):
                     delivery = producer.send(topic, b"mine", key=b"k", partition=partition)
-                    where = delivery.result(timeout=30)
+                    where = delivery.result(timeout=TRY_S)
                     if where.offset != ends[partition]:
                         seen.problems.append(f"{topic}-{partition} went on at {where.offset}")
 

@@ -13,8 +13,8 @@ from types import TracebackType
 from quorumlog.server.main import format_storage, load_config
 from quorumlog.testing.ports import Ports
 
-READY_S = 60.0
-STOP_S = 60.0
+READY_S = 120.0
+STOP_S = 120.0
 
 SERVE = """
 import sys

@@ -37,10 +37,12 @@ from .node_process import free_port
 from .voter_process import DESCRIBE, Account, Spec, VoterProcess
 
 CLIENTS: Final = 4
-SETTLE_S: Final = 60.0
+SETTLE_S: Final = 240.0
 CALM_SHARE: Final = 0.25  # of the time without a new fault
 DONE_A_SECOND_MIN: Final = 2.0
-"""Operations done, on average: a run that is all faults and no work proves nothing."""
+CALM_PART_MIN: Final = 0.02
+"""Operations done, on average, and as a part of what this machine does without faults; one of the
+two is enough. A run that is all faults and no work proves nothing."""
 
 HABITS: Final = Habits(
     keys=20,
@@ -103,6 +105,8 @@ class Chaos:
                     with_stream=number % 2 == 0,
                 )
                 scope.spawn(client.run(), name=client.name)
+            await self._wait_progress(0)
+            calm_s, calm = time.monotonic() - began_s, self.notes.history.completed_count
             await self._rage()
             elapsed_s = time.monotonic() - began_s
             self._check_up()
@@ -114,7 +118,8 @@ class Chaos:
             assert await asyncio.to_thread(voter.stop) == 0, voter.complaints()
         self._judge(accounts)
         done_a_second = done / elapsed_s
-        assert done_a_second >= DONE_A_SECOND_MIN, f"only {done_a_second:.1f} done a second"
+        enough = min(DONE_A_SECOND_MIN, CALM_PART_MIN * calm / calm_s)
+        assert done_a_second >= enough, f"only {done_a_second:.2f} done a second"
         return {
             "seconds": round(elapsed_s, 1),
             "faults": dict(self.happened),
@@ -199,7 +204,7 @@ class Chaos:
             accounts: list[Account] = []
             with suppress(QuorumlogError):
                 for channel in channels:
-                    answer = await channel.call(DESCRIBE, BytesValue(), timeout_ms=2_000)
+                    answer = await channel.call(DESCRIBE, BytesValue(), timeout_ms=10_000)
                     accounts.append(Account(**json.loads(answer.value)))
                 one = accounts[0]
                 if all(

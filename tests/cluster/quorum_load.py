@@ -18,9 +18,9 @@ from quorumlog.proto import controller_pb2
 from quorumlog.runtime import Channel, Runtime, real
 from quorumlog.services import CONTROLLER_RELAY
 
-CALL_MS = 1_000
+CALL_MS = 3_000
 PAUSE_S = 0.01
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

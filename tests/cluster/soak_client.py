@@ -35,6 +35,7 @@ BURST_S = 0.02
 SAMPLE_S = 1.0
 PADDING = b"." * 80
 CODE_SPAN = 10**12
+CONNECT_MS = 120_000  # the node may be down just then, and take its time to start
 CODES = {  # the first codes of the two producers of a face
     "asyncio": (1 * CODE_SPAN, 2 * CODE_SPAN),
     "blocking": (3 * CODE_SPAN, 4 * CODE_SPAN),
@@ -150,7 +151,9 @@ class AsyncWork:
         """Produce and consume until it is over, then close everything."""
         self.tally.expected.clear()
         async with (
-            quorumlog.aio.AsyncLog.open(self.runtime, self.address) as log,
+            quorumlog.aio.AsyncLog.open(
+                self.runtime, self.address, connect_timeout_ms=CONNECT_MS
+            ) as log,
             self.runtime.tasks.scope("soak") as scope,
         ):
             for work in (self._send_singles, self._send_tables, self._follow, self._watch):
@@ -221,7 +224,7 @@ class BlockingWork:
     def run(self, is_over: threading.Event) -> None:
         """Produce and consume until it is over, then close everything."""
         self.tally.expected.clear()
-        with quorumlog.connect(self.address) as log:
+        with quorumlog.connect(self.address, connect_timeout_ms=CONNECT_MS) as log:
             threads = [
                 threading.Thread(target=self._guarded, args=(work, log, is_over))
                 for work in (self._send_singles, self._send_tables, self._follow)

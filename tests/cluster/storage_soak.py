@@ -98,6 +98,7 @@ class Storage:
 
     directory: Directory
     ends_s: float
+    more_s: float = 0.0  # so much longer it goes on, until all has happened that should
     draw: random.Random = field(default_factory=lambda: random.Random(1))
     did: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -108,8 +109,9 @@ class Storage:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is time left."""
-        return time.monotonic() < self.ends_s
+        """Whether there is time left, or what should happen has not happened on a slow machine."""
+        over_s = time.monotonic() - self.ends_s
+        return over_s < 0 or (over_s < self.more_s and not all(self.did[what] for what in HAPPEN))
 
 
 class Journal(logging.Handler):
@@ -256,8 +258,11 @@ async def watch(storage: Storage) -> None:
         await asyncio.sleep(SAMPLE_S)
 
 
-async def soak(runtime: Runtime, path: str, seconds: float) -> dict[str, Any]:
-    """Soak for so long and return the report; `problems` of it is empty when all held."""
+async def soak(
+    runtime: Runtime, path: str, seconds: float, *, more_s: float = 0.0
+) -> dict[str, Any]:
+    """Soak for so long and return the report; `problems` of it is empty when all held. Up to
+    `more_s` seconds more are for what must happen and has not yet."""
     await Directory.format(runtime, path, cluster_id=ClusterId("soak"), node_id=NodeId(1))
     did = Counter[str]()
     journal, logger = Journal(did), logging.getLogger("quorumlog.storage")
@@ -270,7 +275,7 @@ async def soak(runtime: Runtime, path: str, seconds: float) -> dict[str, Any]:
             async with runtime.tasks.scope("soak") as scope:
                 directory = await Directory.open(runtime, scope, path, config=CONFIG)
                 if storage is None:
-                    storage = Storage(directory, ends_s=0, did=did)
+                    storage = Storage(directory, ends_s=0, more_s=more_s, did=did)
                 storage.directory = directory
                 storage.ends_s = time.monotonic() + seconds / 2
                 await live(runtime, storage)

@@ -17,7 +17,7 @@ import quorumlog
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "quorumlog.cli"]
-WAIT_S = 40.0
+WAIT_S = 120.0
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 class Operator:

@@ -35,7 +35,7 @@ def held(report: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1_200)
 def test_a_cluster_loses_nothing_while_it_is_hurt(tmp_path: Path) -> None:
     report = storm(tmp_path, "--minutes", "2", "--seed", "1")
     held(report)
@@ -43,7 +43,6 @@ def test_a_cluster_loses_nothing_while_it_is_hurt(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_clients_notice_nothing_of_a_rolling_restart(tmp_path: Path) -> None:
     report = run_chaos(tmp_path, seconds=5, seed=1, kinds=(Kind.ROLL,))
     held(report)

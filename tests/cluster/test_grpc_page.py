@@ -21,7 +21,7 @@ from quorumlog.wire.grpc import validation
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "grpc.md").read_text()
 ADDRESS = "127.0.0.1:9094"  # as the page and the README write it
-WAIT_S = 60
+WAIT_S = 240
 DESCRIPTORS = descriptor_pool.Default()
 COMMAND = re.compile(rf"^grpcurl -plaintext -d '(.+)' {re.escape(ADDRESS)} (\S+)$", re.MULTILINE)
 ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (-?\d+) \| ([A-Z_]+) \| (yes|no) \|", re.MULTILINE)

@@ -23,7 +23,7 @@ def ran(part: str, tmp_path: Path, *arguments: str) -> list[str]:
         cwd=TOP,
         capture_output=True,
         text=True,
-        timeout=115,
+        timeout=500,
         check=False,
     )
     assert process.returncode == 0, process.stdout + process.stderr

@@ -28,7 +28,7 @@ RECORDS = 100_000
 RECORDS_A_BATCH = 50
 KILLS = 10
 INFLIGHT = 8
-WAIT_MS = 60_000
+WAIT_MS = 600_000
 TOPICS = ("synced", "replicated")  # by flush.policy; requests alternate between them
 
 SERVER = """

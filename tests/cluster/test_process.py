@@ -22,8 +22,8 @@ from quorumlog.runtime import Channel, Runtime, real
 from quorumlog.server.main import format_storage, load_config
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
 
-WAIT_MS = 20_000
-DEADLINE_S = 30.0
+WAIT_MS = 60_000
+DEADLINE_S = 120.0
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
 DEV = """

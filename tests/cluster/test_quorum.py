@@ -26,7 +26,7 @@ from quorumlog.clients import Quorum
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage.inspection.directory import check as check_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 WAIT_S = 120.0
 LOOK_S = 0.01

@@ -19,7 +19,7 @@ def ran(module: str, *arguments: str) -> list[str]:
         cwd=TOP,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
     assert process.returncode == 0, process.stdout + process.stderr

@@ -20,10 +20,11 @@ from .storage_soak import HAPPEN, ILL, LOGS_A_KIND, TOPICS, Storage
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_quarter_of_a_minute_of_everything_loses_nothing_and_grows_nowhere(
     tmp_path: Path,
 ) -> None:
-    report = real.run(lambda runtime: storage_soak.soak(runtime, str(tmp_path), 15.0))
+    report = real.run(lambda runtime: storage_soak.soak(runtime, str(tmp_path), 15.0, more_s=300.0))
     print(json.dumps(report, indent=2))
     lasting = [
         each

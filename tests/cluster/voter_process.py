@@ -28,8 +28,8 @@ from quorumlog.storage.shell.directory import Directory
 CLUSTER_ID: Final = ClusterId("chaos-of-three-voters-")
 DESCRIBE: Final = Method("/quorumlog.tests.Voter/Describe", BytesValue, BytesValue)
 """JSON of an `Account`."""
-READY_S: Final = 60.0
-STOP_S: Final = 30.0
+READY_S: Final = 120.0
+STOP_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,11 @@ import quorumlog
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 900
-HELP_CPU_S_MAX = 0.6  # a bound for a busy machine; benchmarks/startup.py holds the goal of 0.15
-IMPORT_CPU_S_MAX = 0.1  # likewise; the goal is 0.03
+# As many starts of a bare Python: bounds for a busy machine, and for a slow one. The goals are held
+# by benchmarks/startup.py: 0.15 s and 0.03 s, where Python takes PYTHON_CPU_S.
+PYTHON_CPU_S = 0.015
+HELP_STARTS_MAX = 0.6 / PYTHON_CPU_S
+IMPORT_STARTS_MAX = 0.1 / PYTHON_CPU_S
 ROUNDS = 5
 ENTRANCES = {"pyspark_quorumlog.py", "pytest_quorumlog.py"}  # by which Spark and pytest find us
 
@@ -321,6 +324,7 @@ def cpu_s(*command: str | Path) -> float:
 
 
 def test_the_command_and_the_import_start_at_once(installed: Environment) -> None:
-    assert cpu_s(installed.command, "--help") < HELP_CPU_S_MAX
     bare = cpu_s(installed.python, "-c", "")
-    assert cpu_s(installed.python, "-c", "import quorumlog") - bare < IMPORT_CPU_S_MAX
+    start = max(bare, PYTHON_CPU_S)
+    assert cpu_s(installed.command, "--help") < HELP_STARTS_MAX * start
+    assert cpu_s(installed.python, "-c", "import quorumlog") - bare < IMPORT_STARTS_MAX * start
