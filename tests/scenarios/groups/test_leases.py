@@ -1,10 +1,11 @@
 """A coordinator without controllers goes on while all in-sync replicas follow it, and no longer."""
 
 import pytest
-from tests.scenarios.groups.setting import at_work
+from tests.scenarios.groups.setting import at_work, started
 
 from quorumlog.simulation.barriers import apart
 from quorumlog.simulation.cluster.machines import ClusterNode
+from quorumlog.simulation.cluster.stage import CLIENT
 from quorumlog.simulation.groups.plan import OFFSETS_TOPIC, Kind
 from quorumlog.simulation.groups.scene import SESSION_MS, Scene
 
@@ -83,3 +84,33 @@ def test_a_coordinator_without_controllers_serves_no_longer_than_it_is_followed(
         scene.run(LAPSED_MS)
         assert taken_ms(scene) <= silent_ms + SESSION_MS
         scene.finish()
+
+
+def test_a_coordinator_that_is_in_sync_alone_tells_nothing_once_another_one_may_be_elected() -> (
+    None
+):
+    """Who fell out of sync below min.insync.replicas has all that is committed, and may be elected
+    (KIP-966): that nobody else is in sync proves nothing."""
+    with started(Kind.EAGER, is_combined=False) as scene:
+        before, place = scene.coordinator(), scene.places[0]
+        others = [node for node in scene.stage.cluster.brokers if node is not before]
+        for other in others:
+            scene.stage.take_down(other)
+        scene.until(
+            lambda: scene.stage.partition(OFFSETS).isr == (before.node_id,), "it is in sync alone"
+        )
+        assert scene.stage.partition(OFFSETS).elr, "one of the others may be elected"
+        for other in others:
+            scene.stage.cut(before, other)
+            scene.stage.bring_up(other)
+        lose_the_controllers(scene, before)
+        assert scene.ask(lambda calls: calls.commit("", "", -1, {place: (1, "")})) == {place: 0}
+        assert scene.coordinator() is not before
+        names = [other.name for other in others]
+        scene.world.fabric.barriers.close(apart([CLIENT], names))
+        looking = scene.begin_to_ask(lambda calls: calls.fetch([place]))
+        scene.run(LAPSED_MS)
+        assert not looking.done(), f"{looking.result()} is what it has not forgotten"
+        scene.stage.mend()
+        scene.until(looking.done, "the next one tells")
+        assert looking.result()[1][place].offset == 1

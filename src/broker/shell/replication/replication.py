@@ -110,7 +110,9 @@ class Replication:
         the controllers are heard and what they had committed `behind_ms` ago is known, nor while
         everybody whom they could elect has followed this node for certain within `lease_ms`: so
         replicas that have lost the controllers together go on. `may_be_unclean`: they could elect
-        any replica. Not looked at are unclean elections that somebody asks for by hand."""
+        any replica; so could they, or nearly, while too few are in sync: who fell out of that last
+        has all that is committed (KIP-966). Not looked at are unclean elections that somebody asks
+        for by hand."""
         leadership = replica.partition.leadership
         if leadership is None:
             return True
@@ -119,7 +121,7 @@ class Replication:
             return False
         since_ms = self._runtime.clock.now_ms() - lease_ms
         electable = leadership.maximal_isr()
-        if may_be_unclean():
+        if leadership.is_under_min_isr or may_be_unclean():
             electable = (*electable, *leadership.state.replicas)
         for node in electable:
             if node == leadership.node_id:
