@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -31,14 +31,21 @@ from quorumlog.raftlog.formats.wire import Introduction, encode_introduction
 from quorumlog.raftlog.shell.peers.streams import FrameStream, open_stream
 from quorumlog.raftlog.shell.peers.transport import Transport, TransportConfig
 from quorumlog.records import Record, encode_batch
-from quorumlog.runtime import Listener, Runtime, Scope, real
+from quorumlog.runtime import Listener, Runtime, Scope
 from quorumlog.services import RAFT_ENDPOINT
+
+from ...patience import AMPLE_MS, AMPLE_S, run_patiently
 
 M = TypeVar("M")
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 
 CLUSTER = ClusterId("the-cluster-of-a-test0")
-PATIENT = TransportConfig(silence_ms_max=5_000, call_ms_max=5_000)  # a busy machine breaks nothing
+PATIENT = TransportConfig(  # a busy machine breaks nothing
+    connect_ms_max=AMPLE_MS,
+    silence_ms_max=AMPLE_MS,
+    idle_ms_max=2 * AMPLE_MS,
+    call_ms_max=AMPLE_MS,
+)
 QUICK = TransportConfig(silence_ms_max=200, idle_ms_max=1_000, call_ms_max=500)
 
 
@@ -95,12 +102,21 @@ class Member:
     def of(self, kind: type[M]) -> list[M]:
         return [message for message in self.received if isinstance(message, kind)]
 
-    async def until(self, condition: Callable[[], bool], within_ms: int = 5_000) -> None:
+    async def until(self, condition: Callable[[], bool], within_ms: int = AMPLE_MS) -> None:
         """Return when the condition holds; something arriving or being lost makes it so."""
         async with asyncio.timeout(within_ms / 1000):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
+
+    async def insist(self, send: Callable[[], None], condition: Callable[[], bool]) -> None:
+        """Send again and again until the condition holds: what waits for a link that is given up,
+        as it is where the machine is slow, is lost with it."""
+        async with asyncio.timeout(AMPLE_S):
+            while not condition():
+                send()
+                with suppress(TimeoutError):
+                    await self.until(condition, within_ms=1_000)
 
     def heartbeat(self, peer: "Member | Voter", round_: int, *, epoch: int = 1) -> None:
         self.transport.send(
@@ -253,7 +269,7 @@ async def endpoint(runtime: Runtime, member: Member, introduction: pb.Introducti
     """Where the member takes streams."""
     channel = runtime.network.channel(member.address)
     call = pb.EndpointCall(introduction=introduction)
-    answer = await channel.call(RAFT_ENDPOINT, call, timeout_ms=5_000)
+    answer = await channel.call(RAFT_ENDPOINT, call, timeout_ms=AMPLE_MS)
     await channel.close()
     return f"{member.address.rpartition(':')[0]}:{answer.port}"
 
@@ -305,4 +321,4 @@ async def members(
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest) -> Callable[[Main], None]:
     """What runs a main on one network after the other."""
-    return real.run if request.param == "real" else simulation.run
+    return run_patiently if request.param == "real" else simulation.run
