@@ -1,5 +1,6 @@
 """`python -m quorumlog.simulation`: what it prints, and when it fails."""
 
+import json
 import subprocess
 import sys
 
@@ -62,6 +63,26 @@ def test_every_seed_has_a_player_and_the_first_have_both() -> None:
 def test_a_whole_node_survives_a_few_seeds() -> None:
     finished = play("--level", "broker", "--seeds", "2")
     assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [
+        ("CPU_S_MAX", "took over 0.01 s of processor time"),
+        ("WALL_S_MAX", "took over 0.01 s, and what it waits for is not the processor"),
+    ],
+)
+def test_a_seed_that_does_not_end_is_told(bound: str, said: str) -> None:
+    code = (
+        "import sys\n"
+        "from quorumlog.simulation import __main__ as command\n"
+        f"command.{bound} = 0.01\n"
+        "sys.exit(command.main())\n"
+    )
+    worker = ("--worker", "0", "--level", "broker", "--first", "1", "--seeds", "1", "--twice", "1")
+    told = subprocess.check_output([sys.executable, "-c", code, *worker], text=True)
+    assert json.loads(told)["failure"] == said
 
 
 OUTCOME = {
