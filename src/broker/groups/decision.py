@@ -11,7 +11,7 @@ Ticket = NewType("Ticket", int)
 answer, maybe much later (a join waits for the other members)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)  # as `Decision`
 class Answered:
     """The answer of a request, an instance of its `GroupRequest`'s type argument."""
 
@@ -30,7 +30,7 @@ class Failed:
 Reply: TypeAlias = Answered | Failed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)  # not frozen: every request makes one, and an answer
 class Decision:
     """Records to append in this order, all or none, and what to answer then. Of very many offsets
     in front of the others a beginning may be stored alone: each is a fact by itself.

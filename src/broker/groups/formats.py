@@ -9,12 +9,14 @@ The schemas are those of Kafka's group coordinator.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
 from typing import Final, TypeAlias
 
 from ...errors import CorruptionError
 from ...ids import TopicId
 from .config import OFFSETS_TOPIC
-from .fields import INT64, Malformed, Reader, Writer
+from .fields import INT32, INT64, Malformed, Reader, Writer
 from .records import (
     NO_TIME_MS,
     ClassicFace,
@@ -72,6 +74,12 @@ TOPIC_ID_TAG: Final = 0
 HASH_TAG: Final = 0
 CLASSIC_FACE_TAG: Final = 0
 NO_TOPIC: Final = bytes(16)
+
+KNOWN_LENGTH_MAX: Final = 256
+"""The beginning of keys with shorter names is kept: a group commits the same topics for long."""
+_PLAIN_OFFSET: Final = Struct(">hqibq")
+"""An offset without a note, in version 4, up to its tagged fields."""
+_TOPIC_ID_FOLLOWS: Final = bytes((1, TOPIC_ID_TAG, len(NO_TOPIC)))
 
 
 def encode(record: GroupRecord) -> Encoded:
@@ -156,14 +164,26 @@ def _key(kind: int, *texts: str) -> bytes:
 
 
 def _offset_key(group: str, topic: str, partition: int) -> bytes:
-    writer = Writer(OFFSET, flexible=False)
-    writer.text(group)
-    writer.text(topic)
-    writer.int32(partition)
-    return bytes(writer.out)
+    is_short = len(group) <= KNOWN_LENGTH_MAX
+    names = _known_names(group, topic) if is_short else _key(OFFSET, group, topic)
+    return names + INT32.pack(partition)
+
+
+@lru_cache(maxsize=4_096)
+def _known_names(group: str, topic: str) -> bytes:
+    return _key(OFFSET, group, topic)
 
 
 def _encode_offset(record: OffsetCommitted) -> Encoded:
+    key = _offset_key(record.group, record.topic, record.partition)
+    topic_id = record.topic_id
+    if topic_id is not None and record.expire_ms == NO_TIME_MS and not record.note:
+        fields = _PLAIN_OFFSET.pack(4, record.offset, record.leader_epoch, 1, record.commit_ms)
+        return key, fields + _TOPIC_ID_FOLLOWS + topic_id
+    return key, _any_offset(record)
+
+
+def _any_offset(record: OffsetCommitted) -> bytes:
     version = 3
     if record.expire_ms != NO_TIME_MS:
         version = 1
@@ -178,7 +198,7 @@ def _encode_offset(record: OffsetCommitted) -> Encoded:
     if version == 1:
         writer.int64(record.expire_ms)
     writer.end([] if record.topic_id is None else [(TOPIC_ID_TAG, record.topic_id)])
-    return _offset_key(record.group, record.topic, record.partition), bytes(writer.out)
+    return bytes(writer.out)
 
 
 def _encode_offset_forgotten(record: OffsetForgotten) -> Encoded:

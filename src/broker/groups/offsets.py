@@ -16,7 +16,7 @@ from ...errors import (
     UnknownTopicOrPartition,
 )
 from ...ids import TopicId
-from ...metadata.image import MetadataImage
+from ...metadata.image import MetadataImage, TopicImage
 from .config import GroupConfig
 from .records import NO_TIME_MS, OffsetCommitted, OffsetForgotten
 from .requests import CommitOffsets, FetchOffsets, OffsetToCommit, StoredOffset
@@ -68,9 +68,12 @@ class Offsets:
         expire_ms = now_ms + request.retention_ms if request.retention_ms >= 0 else NO_TIME_MS
         records: list[OffsetCommitted] = []
         errors: list[QuorumlogError | None] = []
+        name, topic = "", None
         for each in request.offsets:
+            if each.topic != name:
+                name, topic = each.topic, image.topic(each.topic)
             try:
-                topic_id = self._check(each, image)
+                topic_id = self._check(each, topic)
             except QuorumlogError as error:
                 errors.append(error)
                 continue
@@ -90,7 +93,8 @@ class Offsets:
             errors.append(None)
         return records, tuple(errors)
 
-    def _check(self, each: OffsetToCommit, image: MetadataImage) -> TopicId:
+    def _check(self, each: OffsetToCommit, topic: TopicImage | None) -> TopicId:
+        """Raise why this is not taken; returns the id of its topic as it is now."""
         note_bytes = len(each.note.encode())
         if note_bytes > self._config.note_bytes_max:
             raise OffsetNoteTooLarge(
@@ -106,7 +110,6 @@ class Offsets:
                 topic=each.topic,
                 partition=each.partition,
             )
-        topic = image.topic(each.topic)
         if topic is None or each.partition not in topic.partitions:
             raise UnknownTopicOrPartition(
                 "there is no such partition to commit an offset of; refresh the metadata",

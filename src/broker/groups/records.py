@@ -21,9 +21,11 @@ Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
 # --- offsets --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class OffsetCommitted:
-    """Key type 0/1 (written as 1): how far a group has read a partition."""
+    """Key type 0/1 (written as 1): how far a group has read a partition. Changed by nobody; it is
+    not frozen, since each partition of each commit makes one, and freezing takes twice the time.
+    """
 
     group: str
     topic: str

@@ -24,7 +24,7 @@ LEAVE_STATIC_EPOCH: Final = -2
 """A member's epoch with which a static member leaves for a while; its partitions stay its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class GroupRequest(Generic[R]):
     """A request to one group. `R` is what it is answered with."""
 
@@ -57,7 +57,7 @@ class Joined:
     is_member_id_required: bool = False  # nothing else is said: join again with `member_id`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class JoinGroup(GroupRequest[Joined]):
     """A member comes to a classic group, or comes again for its next generation."""
 
@@ -83,7 +83,7 @@ class Synced:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class SyncGroup(GroupRequest[Synced]):
     """A member asks for its part; the leader brings everybody's."""
 
@@ -95,7 +95,7 @@ class SyncGroup(GroupRequest[Synced]):
     assignments: Mapping[str, bytes] = field(default_factory=dict)  # by member id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class ClassicHeartbeat(GroupRequest[None]):
     """A member of a classic group lives."""
 
@@ -120,7 +120,7 @@ class Left:
     errors: tuple[QuorumlogError | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class LeaveGroup(GroupRequest[Left]):
     """Members leave."""
 
@@ -130,7 +130,7 @@ class LeaveGroup(GroupRequest[Left]):
 # --- groups of KIP-848 ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class ConsumerBeat:
     """The answer to a heartbeat."""
 
@@ -141,7 +141,7 @@ class ConsumerBeat:
     assignment: Partitions | None = None  # None: as it was told before
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class ConsumerHeartbeat(GroupRequest[ConsumerBeat]):
     """A member joins (epoch 0), stays, or leaves (-1, static -2); None: as it said before."""
 
@@ -161,7 +161,7 @@ class ConsumerHeartbeat(GroupRequest[ConsumerBeat]):
 # --- offsets --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class OffsetToCommit:
     """How far a partition was read."""
 
@@ -173,14 +173,14 @@ class OffsetToCommit:
     topic_id: TopicId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class Committed:
     """The answer to a commit: an error, or None, for each in the order of the request."""
 
     errors: tuple[QuorumlogError | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class CommitOffsets(GroupRequest[Committed]):
     """A member stores how far it has read; without a member, a program outside of the group."""
 
@@ -204,7 +204,7 @@ class StoredOffset:
     error: QuorumlogError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class FetchOffsets(GroupRequest[tuple[StoredOffset, ...]]):
     """Ask what is stored. Raises UnknownMember and StaleMemberEpoch for a member that is not."""
 
@@ -214,7 +214,7 @@ class FetchOffsets(GroupRequest[tuple[StoredOffset, ...]]):
     require_stable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class DeleteOffsets(GroupRequest[Committed]):
     """Forget what is stored of partitions that no member reads."""
 
@@ -260,12 +260,12 @@ class GroupDescription:
     members: tuple[MemberDescription, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class DescribeGroup(GroupRequest[GroupDescription]):
     """Ask for a group; raises GroupNotFound."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class DeleteGroup(GroupRequest[None]):
     """Forget a group and its offsets; raises NonEmptyGroup and GroupNotFound."""
 

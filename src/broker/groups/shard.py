@@ -293,16 +293,16 @@ class GroupShard:
     # --- time, and the cluster --------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
-        """When `expire` is to be called next; None: never."""
+        """When `expire` is to be called next, never too late; None: never."""
         heap = self._deadlines
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         if self._to_check:
             return 0
-        times = [
-            time for time in (self._check_ms, heap[0][0] if heap else None) if time is not None
-        ]
-        return min(times, default=None)
+        if not heap:
+            return self._check_ms
+        due_ms = heap[0][0]
+        return due_ms if self._check_ms is None else min(due_ms, self._check_ms)
 
     def expire(self, now_ms: int, image: MetadataImage) -> Decision:
         """Do what is due; called again at once where `deadline_ms` has passed already."""
@@ -338,7 +338,8 @@ class GroupShard:
 
     def _touched(self, group: str) -> None:
         """A group may have changed: take its other face, forget it where nothing is left of it, and
-        note when it has something to do."""
+        note when it has something to do. What has moved into the future, as with every sign of
+        life, is noted when the earlier time has come."""
         machine = self._groups.get(group)
         if isinstance(machine, ConsumerGroupMachine) and machine.downgraded is not None:
             self._groups[group] = machine = machine.downgraded
@@ -350,7 +351,7 @@ class GroupShard:
         due_ms = None if machine is None else machine.deadline_ms()
         if due_ms is None:
             self._due.pop(group, None)
-        elif self._due.get(group) != due_ms:
+        elif (known_ms := self._due.get(group)) is None or due_ms < known_ms:
             self._due[group] = due_ms
             heappush(self._deadlines, (due_ms, group))
             if len(self._deadlines) > 2 * len(self._due) + 1_000:

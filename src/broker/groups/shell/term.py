@@ -1,9 +1,10 @@
 """One leadership of one partition of `__consumer_offsets`, as its groups' coordinator.
 
 It loads what is stored, and then decides. Requests of one turn of the loop are decided one after
-another, and what they store goes into the log as one batch; the next turn's waits for that to be
-written, so nothing stands in the log behind a batch that failed. Answers go when all they rest on
-is committed.
+another, and what they store goes into the log as one batch when that turn is over; the next batch
+waits for that to be written, so nothing stands in the log behind one that failed. Answers go when
+all they rest on is committed. No task takes part in that: one that is woken for each batch costs as
+much as the batch.
 
 Where an append fails nobody knows what of the state is stored: it is thrown away, who waits is told
 to ask again, and everything is read anew.
@@ -29,6 +30,7 @@ from ....metadata.image import MetadataImage, TopicImage
 from ....records import Record, encode_batch
 from ....runtime import Clock, Entropy
 from ....storage import Origin
+from ....storage.shell.channel import Appended
 from ....storage.shell.directory import Directory
 from ...partition import Acks
 from ...shell.replica import Replica
@@ -96,8 +98,11 @@ class Term:
         self._ended: QuorumlogError | None = None
         self._wake = asyncio.Event()
         self._sleeps_until_ms: int | None = None  # by members' time; None: until something comes
-        self._turns: deque[_Turn] = deque()
-        self._is_writing = False
+        self._turns: deque[_Turn] = deque()  # what is decided, in order
+        self._is_write_due = False  # at the end of this turn of the loop
+        self._writing: _Turn | None = None  # that the log has, and has not answered
+        self._wakes_when_written = False  # `_serve` waits for one of them
+        self._failed: QuorumlogError | None = None  # why nothing could be stored; for `_serve`
         self._was_deaf = False  # requests were refused since nothing could be stored
         self._uncommitted: deque[tuple[int, list[Reply]]] = deque()  # end offset, answers
         self._waiting: dict[Ticket, Tell] = {}
@@ -215,7 +220,7 @@ class Term:
         if not decision.records and not decision.replies:
             self._wake_earlier()
             return
-        if not decision.records and not self._turns and not self._is_writing:
+        if not decision.records and not self._turns and self._writing is None:
             if self._uncommitted:
                 self._uncommitted[-1][1].extend(decision.replies)
             else:
@@ -224,22 +229,24 @@ class Term:
             return
         if not self._turns or self._turns[-1].size >= BATCH_BYTES:
             self._turns.append(_Turn())
-        turn = self._turns[-1]
-        now_ms = self._now_ms()
+        turn, now_ms = self._turns[-1], self._now_ms()
+        commits = generations = 0
         for record in decision.records:
-            if turn.size >= BATCH_BYTES and isinstance(record, OffsetCommitted | OffsetForgotten):
+            kind = type(record)
+            if kind is OffsetCommitted:
+                commits += 1
+            elif kind is ClassicGroup or kind is ConsumerGroup:
+                generations += 1
+            if turn.size >= BATCH_BYTES and (kind is OffsetCommitted or kind is OffsetForgotten):
                 turn = _Turn()
                 self._turns.append(turn)
             key, value = encode(record)
             turn.records.append(Record(0, now_ms, key, value))
             turn.size += len(key) + (0 if value is None else len(value))
         turn.replies += decision.replies
-        kinds = [type(record) for record in decision.records]
-        self._around.figures.decided(
-            commits=kinds.count(OffsetCommitted),
-            generations=kinds.count(ClassicGroup) + kinds.count(ConsumerGroup),
-        )
-        self._wake.set()
+        self._around.figures.decided(commits=commits, generations=generations)
+        self._write_soon()
+        self._wake_earlier()
 
     def _wake_earlier(self) -> None:
         """Have what is due done in time, where a deadline has come nearer: signs of life move them
@@ -299,6 +306,7 @@ class Term:
 
     def _fail(self, error: QuorumlogError) -> None:
         self._turns.clear()
+        self._writing = None
         self._uncommitted.clear()
         waiting, self._waiting = self._waiting, {}
         for tell in waiting.values():
@@ -364,19 +372,25 @@ class Term:
         self._replica.partition.check_leader(self.leader_epoch)
 
     async def _serve(self) -> None:
-        """Write what is decided, and do what is due; until the state is thrown away."""
+        """Do what is due, until the state is thrown away; raises why, where it could not be stored.
+
+        What that decides is written before more of it is done.
+        """
         while self._ended is None:
             if self._shard is None:
-                return  # it was thrown away
-            if self._turns:
-                await self._write(self._turns.popleft())
-                continue
+                failed, self._failed = self._failed, None
+                if failed is not None:
+                    raise failed.with_traceback(None)
+                return
             due_ms = self._sleeps_until_ms = self._shard.deadline_ms()
             now_ms = self._now_ms()
             if due_ms is None:
                 await self._woken(None)
             elif due_ms > now_ms:
                 await self._woken((due_ms - now_ms) / 1000)
+            elif self._turns or self._writing is not None:
+                self._wakes_when_written = True
+                await self._woken(None)
             else:
                 await self._expire(now_ms)
 
@@ -411,28 +425,70 @@ class Term:
         finally:
             self._wake.clear()
 
-    async def _write(self, turn: _Turn) -> None:
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _write_soon(self) -> None:
+        """Have what this turn of the loop decides written when it is over."""
+        if not self._is_write_due and self._writing is None:
+            self._is_write_due = True
+            asyncio.get_running_loop().call_soon(self._write_out)
+
+    def _write_out(self) -> None:
+        """Write what is decided, until the log has to be waited for."""
+        self._is_write_due = False
+        while self._turns and self._writing is None:
+            turn = self._turns.popleft()
+            try:
+                self._write(turn)
+            except QuorumlogError as error:
+                self._not_written(error)
+
+    def _write(self, turn: _Turn) -> None:
         """Store one turn's records as one batch, and have its answers wait for the commit."""
         replica = self._replica
         assert replica is not None, "it is open"
-        end_offset = replica.log.log_end_offset
-        if turn.records:
-            self._admit()
-            self._is_writing = True
-            try:
-                appended = await self._around.directory.append_nowait(
-                    replica.log,
-                    encode_batch(turn.records),
-                    leader_epoch=self.leader_epoch,
-                    origin=Origin.INTERNAL,
-                    flush=replica.flushes,
-                )
-            finally:
-                self._is_writing = False
+        if not turn.records:
+            self._written(turn, replica.log.log_end_offset)
+            return
+        self._admit()
+        appending = self._around.directory.append_nowait(
+            replica.log,
+            encode_batch(turn.records),
+            leader_epoch=self.leader_epoch,
+            origin=Origin.INTERNAL,
+            flush=replica.flushes,
+        )
+        if appending.done():
+            self._written(turn, appending.result().next_offset)
+        else:
+            self._writing = turn
+            appending.add_done_callback(partial(self._appended, turn))
+
+    def _appended(self, turn: _Turn, appending: "asyncio.Future[Appended]") -> None:
+        """The log has answered; nobody cares for a turn that was thrown away meanwhile."""
+        failed = appending.exception()
+        if self._writing is not turn:
+            return
+        self._writing = None
+        try:
+            if failed is not None:
+                raise failed
             self._check_leading()
-            end_offset = appended.next_offset
+            self._written(turn, appending.result().next_offset)
+        except QuorumlogError as error:
+            self._not_written(error)
+        self._write_out()
+
+    def _written(self, turn: _Turn, end_offset: int) -> None:
         self._uncommitted.append((end_offset, turn.replies))
         self.committed()
+        if self._wakes_when_written:
+            self._wakes_when_written = False
+            self._wake.set()
+
+    def _not_written(self, error: QuorumlogError) -> None:
+        self._failed = error
+        self._throw_away(error)
 
     # --- the replica ------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def host_of(call: Call) -> str:
 # --- topics --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: every commit makes some
 class NamedTopic:
     """A topic as one part of a request names it."""
 

@@ -7,7 +7,6 @@ what those are refused with is told in older words.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any, Final
 
 from .....broker.groups.requests import CommitOffsets, Committed, OffsetToCommit
@@ -73,13 +72,32 @@ class CommitAnswer(Prepared):
 
 
 def begin(door: Door, call: Call, done: Done) -> bool:
-    """Commit what names a partition that there is, where that is done in one step."""
-    if sum(len(topic.partitions) for topic in call.body.topics) > BEGUN_MAX:
+    """Commit, where that is done in one step: all partitions that are named are there."""
+    body: Commit = call.body
+    if sum([len(topic.partitions) for topic in body.topics]) > BEGUN_MAX:
         return False
-    found = _sorted(door, call)
-    if not found.wanted:
+    image, wanted = door.image, []
+    for name, parts in body.topics:
+        topic = image.topic(name)
+        if topic is None:
+            return False
+        known, topic_id = topic.partitions, topic.id
+        for index, offset, leader_epoch, note in parts:
+            if index not in known:
+                return False
+            wanted.append(
+                OffsetToCommit(
+                    topic=name,
+                    partition=index,
+                    offset=offset,
+                    leader_epoch=leader_epoch,
+                    note=note or "",
+                    topic_id=topic_id,
+                )
+            )
+    if not wanted:
         return False
-    return begun(door, call, _request(call, found.wanted), partial(_answer, found), done)
+    return begun(door, call, _request(call, wanted), _answer, done)
 
 
 async def handle(door: Door, call: Call) -> Answer:
@@ -126,9 +144,10 @@ def _request(call: Call, offsets: Sequence[OffsetToCommit]) -> CommitOffsets:
     )
 
 
-def _answer(found: _Sorted, call: Call, outcome: Committed | QuorumlogError) -> CommitAnswer:
-    found.take(_codes(call, outcome, len(found.wanted)))
-    return CommitAnswer(call.version, call.body, found.codes)
+def _answer(call: Call, outcome: Committed | QuorumlogError) -> CommitAnswer:
+    body: Commit = call.body
+    count = sum([len(topic.partitions) for topic in body.topics])
+    return CommitAnswer(call.version, body, _codes(call, outcome, count))
 
 
 def _codes(call: Call, outcome: Committed | QuorumlogError, count: int) -> list[int]:
