@@ -88,6 +88,8 @@ class Call:
     client: Client
     size: int = 0  # bytes of its frame, header included, for quotas and figures
     began_ms: int  # Clock.now_ms() when it had arrived
+    abandon: Callable[[], None] | None = None  # of `Api.begin`, while it has not called `Done`: is
+    # called when the connection has ended, and nobody waits any longer
 
     @property
     def context(self) -> CallContext:

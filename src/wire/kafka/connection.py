@@ -536,6 +536,8 @@ class KafkaConnection:
                 _release(request.answer)
             elif request.task is not None:
                 request.task.cancel()
+            elif request.abandon is not None:
+                request.abandon()
             self._leave(request, None)
         self._under_way.clear()
         self._waiting.clear()

@@ -39,6 +39,7 @@ class Request(Call):
         self.client = client
         self.size = self.held = len(frame)  # `held`: bytes of the server's memory
         self.began_ms = now_ms
+        self.abandon = None
         self.frame = frame
         self.begin = begin  # of the body
         self.is_unreadable = False  # it is answered all the same, with how requests are to be

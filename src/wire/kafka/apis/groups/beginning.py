@@ -61,20 +61,30 @@ class _Waiting:
             clock = self._door.runtime.clock
             deadline_ms = self._call.began_ms + ANSWER_MS_MAX
             self._step = self._door.deadlines.add(self._expire, deadline_ms, clock)
+            self._call.abandon = self._abandon
 
     def _tell(self, outcome: Any) -> None:
         """Take the answer. The loop passes it on, not who brings it: he is in the middle of his own
         affairs, and the next request of this connection begins with it."""
         self._outcome = outcome
         if self._forget is not None:
+            self._call.abandon = None
             self._door.deadlines.remove(self._expire, self._step)
             asyncio.get_running_loop().call_soon(self._answer)
 
     def _expire(self) -> None:
         assert self._forget is not None, "it waits"
         self._forget()
+        self._call.abandon = None
         self._outcome = not_in_time(self._request)
         self._answer()
+
+    def _abandon(self) -> None:
+        """Nobody waits: as where a task is cancelled, its place is free at once."""
+        assert self._forget is not None, "it waits"
+        self._forget()
+        self._call.abandon = None
+        self._door.deadlines.remove(self._expire, self._step)
 
     def _answer(self) -> None:
         self._done(self._answer_of(self._call, self._outcome))
