@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.runtime import Runtime, real
+from quorumlog.runtime import Runtime
 
+from ..patience import run_patiently
 from .cluster import Cluster
 
 
@@ -24,5 +25,5 @@ Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Main], Any]:
     """Run `main(runtime, data_dir)` on either runtime."""
     if request.param == "real":
-        return lambda main: real.run(lambda runtime: main(runtime, str(tmp_path / "data")))
+        return lambda main: run_patiently(lambda runtime: main(runtime, str(tmp_path / "data")))
     return lambda main: simulation.run(lambda runtime: main(runtime, "/data"))

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.runtime import Runtime, real
+from quorumlog.runtime import Runtime
+
+from ..patience import run_patiently
 
 
 @dataclass
@@ -53,5 +55,5 @@ def listener() -> Remembers:
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Main], Any]:
     """Run `main(runtime, data_dir)` on either runtime; one run a test keeps its files."""
     if request.param == "real":
-        return lambda main: real.run(lambda runtime: main(runtime, str(tmp_path / "data")))
+        return lambda main: run_patiently(lambda runtime: main(runtime, str(tmp_path / "data")))
     return lambda main: simulation.run(lambda runtime: main(runtime, "/data"))

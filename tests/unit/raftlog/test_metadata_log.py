@@ -10,10 +10,11 @@ from quorumlog.raftlog.core.log_view import LogEnd
 from quorumlog.raftlog.core.ready import HardState
 from quorumlog.raftlog.core.voters import Voter
 from quorumlog.raftlog.shell.disk.metadata_log import MetadataLog
-from quorumlog.runtime import Runtime, real
+from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage.shell.directory import Directory
 
+from ..patience import run_patiently
 from .durable import (
     ALONE,
     DATA,
@@ -250,7 +251,7 @@ def test_a_real_file_system_keeps_it_all_too(tmp_path: Path) -> None:
             assert (log.view.start, log.snapshots) == (two.log_end, (two,))
             assert (log.hard_state, log.voters.latest) == (SEVEN, PAIR)
 
-    real.run(main)
+    run_patiently(main)
 
 
 def test_epoch_and_vote_never_go_back() -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from quorumlog import simulation
 from quorumlog.ids import ClusterId, NodeId
 from quorumlog.metadata.shell import (
     BrokerSession,
@@ -23,11 +24,21 @@ from quorumlog.runtime import Listener, Runtime, Scope, Stream
 from quorumlog.services import CONTROLLER_BROKER_SESSION
 from quorumlog.storage.shell.directory import Directory
 
+from ...patience import AMPLE_MS, AMPLE_S
+
 ONE = NodeId(1)
 CLUSTER = ClusterId("c" * 22)
-CALL_MS = 10_000
+CALL_MS = AMPLE_MS
+PATIENT = ControllerShellConfig(session_timeout_ms=AMPLE_MS)  # a busy machine fences nobody
 QUICK = ControllerShellConfig(session_timeout_ms=300, session_tick_ms=50, applied_wait_ms=100)
-Run = Callable[[Callable[[Runtime, str], Coroutine[Any, Any, Any]]], Any]
+Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
+Run = Callable[[Main], Any]
+
+
+def run_simulated(main: Main) -> None:
+    """In virtual time alone: a session that ends after 0.3 s ends whenever a real machine is
+    busy."""
+    simulation.run(lambda runtime: main(runtime, "/data"))
 
 
 SessionStream = Stream[pb.BrokerSessionRequest, pb.BrokerSessionResponse]
@@ -58,6 +69,7 @@ class Stack:
             "directory_id": self.directory.meta.directory_id,
             "grpc_address": "127.0.0.1:1",
             "heartbeat_interval_ms": 50,
+            "session_timeout_ms": AMPLE_MS,
         }
         return BrokerSessionConfig(**{**fields, **changes})
 
@@ -95,7 +107,7 @@ class Stack:
 
     async def begun(self) -> None:
         """Wait until a transaction has begun and is not over."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(AMPLE_S):
             while self.publisher.open_transaction is None:  # noqa: ASYNC110 (nobody tells)
                 await asyncio.sleep(0.001)
 
@@ -103,7 +115,7 @@ class Stack:
         """Wait for the image to say so."""
         moved = asyncio.Event()
         self.publisher.on_applied(lambda _: moved.set())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(AMPLE_S):
             while not condition():
                 moved.clear()
                 await moved.wait()
@@ -130,7 +142,7 @@ async def started(
             runtime,
             cluster_id=CLUSTER,
             publisher=publisher,
-            config=config or ControllerShellConfig(),
+            config=config or PATIENT,
         )
         raft = await RaftNode.open(
             runtime,

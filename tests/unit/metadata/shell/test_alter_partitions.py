@@ -3,9 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
-from tests.unit.metadata.shell.stack import CALL_MS, ONE, Run, SessionStream, Stack, create, started
+from tests.unit.metadata.shell.stack import (
+    CALL_MS,
+    ONE,
+    PATIENT,
+    Run,
+    SessionStream,
+    Stack,
+    create,
+    started,
+)
 
 from quorumlog.errors import (
     InconsistentClusterId,
@@ -18,7 +28,7 @@ from quorumlog.errors import (
     UnknownTopicId,
 )
 from quorumlog.ids import NodeId, Offset
-from quorumlog.metadata.shell import BrokerSession, Controllers, ControllerShellConfig
+from quorumlog.metadata.shell import BrokerSession, Controllers
 from quorumlog.proto import controller_pb2 as pb
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.error_detail import decode_error
@@ -46,7 +56,7 @@ def change(stack: Stack, partition: int, *isr: int, epoch_off: int = 0) -> pb.Al
 @asynccontextmanager
 async def two_brokers(runtime: Runtime, path: str) -> AsyncIterator[tuple[Stack, BrokerSession]]:
     """Broker 1 with a session, broker 2 by hand, and topic "t" on both, led by broker 1."""
-    config = ControllerShellConfig(applied_wait_ms=10)
+    config = replace(PATIENT, applied_wait_ms=10)
     async with started(runtime, path, config) as stack, stack.session() as session:
         stream = await with_second_broker(stack, session)
         yield stack, session
@@ -135,7 +145,7 @@ def test_who_has_no_controller_hears_so_at_once_and_is_not_made_to_wait(run: Run
         async with started(runtime, path) as stack, stack.session() as session:
             await stack.raft.close()
             with pytest.raises(NotController):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(CALL_MS / 2 / 1000):
                     await session.alter_partitions([], timeout_ms=CALL_MS)
 
     run(main)

@@ -34,6 +34,8 @@ from quorumlog.metadata.shell.deciding import RECORDS_AT_ONCE, Deciding
 from quorumlog.proto import metadata_records_pb2 as records_pb
 from quorumlog.runtime import Runtime
 
+from ...patience import AMPLE_S
+
 MANY = 4 * RECORDS_AT_ONCE
 SMALL_BYTES = 64 << 10  # two steps fill it: a long decision has to wait for commits
 Records = tuple[records_pb.MetadataRecord, ...]
@@ -141,7 +143,7 @@ def test_commands_that_come_meanwhile_are_decided_after_it_in_their_order(run: R
     async def main(runtime: Runtime, path: str) -> None:
         decider = Decider(long=slices_of(MANY, MANY))
         async with deciding_on(runtime, path, decider) as (_, deciding):
-            async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(AMPLE_S), asyncio.TaskGroup() as group:
                 group.create_task(deciding.submit(DeleteTopic(name="long")))
                 await asyncio.sleep(0)
                 for number in range(1, 20):
@@ -369,7 +371,7 @@ def test_a_large_topic_is_created_in_steps_and_seen_as_a_whole(run: Run) -> None
                 sizes.extend(len(t.partitions) for t in delta.after.topics_by_id.values())
 
             stack.publisher.subscribe(note)
-            async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(AMPLE_S), asyncio.TaskGroup() as group:
                 large = group.create_task(
                     session.create_topic(create("large", partitions=5000), timeout_ms=CALL_MS)
                 )

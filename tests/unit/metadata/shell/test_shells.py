@@ -1,16 +1,19 @@
 """Controller, publisher and broker session over a real log and the network, on both runtimes."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.unit.metadata.shell.stack import (
     CALL_MS,
     CLUSTER,
     ONE,
+    PATIENT,
     QUICK,
     Run,
     answer_on,
     create,
+    run_simulated,
     started,
 )
 
@@ -39,6 +42,8 @@ from quorumlog.runtime import Runtime
 from quorumlog.services import CONTROLLER_RELAY
 from quorumlog.simulation import CrashPoint, Faults, SimWorld
 from quorumlog.simulation.entropy import SimEntropy
+
+from ...patience import AMPLE_S
 
 
 def test_broker_registers_and_is_unfenced(run: Run) -> None:
@@ -148,7 +153,8 @@ def test_restarted_node_has_the_same_metadata_and_a_new_registration(run: Run) -
 
 def test_answer_says_when_a_broker_has_not_applied_in_time(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        async with started(runtime, path, QUICK) as stack, stack.session() as session:
+        config = replace(PATIENT, applied_wait_ms=100)
+        async with started(runtime, path, config) as stack, stack.session() as session:
             slow = asyncio.Event()
 
             async def wait(delta: ImageDelta) -> None:
@@ -165,7 +171,7 @@ def test_answer_says_when_a_broker_has_not_applied_in_time(run: Run) -> None:
     run(main)
 
 
-def test_silent_broker_is_fenced_and_leads_nothing(run: Run) -> None:
+def test_silent_broker_is_fenced_and_leads_nothing() -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path, QUICK) as stack:
             stream = await stack.stream(2, b"a")
@@ -187,10 +193,10 @@ def test_silent_broker_is_fenced_and_leads_nothing(run: Run) -> None:
             with pytest.raises(StaleBrokerEpoch):
                 await stream.receive()
 
-    run(main)
+    run_simulated(main)
 
 
-def test_heartbeats_alone_keep_a_broker_unfenced(run: Run) -> None:
+def test_heartbeats_alone_keep_a_broker_unfenced() -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path, QUICK) as stack, stack.session() as session:
             epoch = session.broker_epoch
@@ -203,12 +209,10 @@ def test_heartbeats_alone_keep_a_broker_unfenced(run: Run) -> None:
             assert session.unfenced.is_set()
             assert session.broker_epoch == epoch
 
-    run(main)
+    run_simulated(main)
 
 
-def test_a_broker_that_is_unfenced_when_its_session_is_over_is_fenced_all_the_same(
-    run: Run,
-) -> None:
+def test_a_broker_that_is_unfenced_when_its_session_is_over_is_fenced_all_the_same() -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path, QUICK) as stack:
             stream = await stack.stream(2, b"a")
@@ -221,7 +225,7 @@ def test_a_broker_that_is_unfenced_when_its_session_is_over_is_fenced_all_the_sa
             await stack.until(lambda: not stack.is_fenced(2))
             await stack.until(lambda: stack.is_fenced(2))
 
-    run(main)
+    run_simulated(main)
 
 
 def test_a_broker_is_unfenced_only_once_it_knows_that_it_was_fenced(run: Run) -> None:
@@ -262,14 +266,14 @@ def test_a_broker_that_is_told_that_it_is_fenced_has_lapsed(run: Run) -> None:
             stack.publisher.subscribe(wait)
             fence = FenceBroker(broker_id=ONE, broker_epoch=session.broker_epoch)
             await stack.controller.submit(fence)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(AMPLE_S):
                 while not session.is_lapsed():  # noqa: ASYNC110 (nobody tells)
                     await asyncio.sleep(0.01)
             assert not stack.is_fenced(1), "the node itself does not know yet"
             hold.set()
             await session.unfenced.wait()
             await stack.until(lambda: not stack.is_fenced(1))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(AMPLE_S):
                 while session.is_lapsed():  # noqa: ASYNC110 (nobody tells)
                     await asyncio.sleep(0.01)
 
