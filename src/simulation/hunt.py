@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from .violation import Violation
@@ -48,23 +49,17 @@ def _partitions(seed: int) -> Run:
     return ReplicationRun(seed)
 
 
-def _node(seed: int) -> Run:
-    from .cluster.level import NodeRun
+def _world(level: str, seed: int) -> Run:
+    from .runs import WorldRun
 
-    return NodeRun(seed)
-
-
-def _groups(seed: int) -> Run:
-    from .groups.level import GroupsSeed
-
-    return GroupsSeed(seed)
+    return WorldRun(level, seed)
 
 
 RUNS: Final[Mapping[str, Callable[[int], Run]]] = {
     "core": _core,
     "partitions": _partitions,
-    "node": _node,
-    "groups": _groups,
+    "node": partial(_world, "node"),
+    "groups": partial(_world, "groups"),
 }
 
 

@@ -17,7 +17,6 @@ from ...clients.config import ProducerConfig
 from ...runtime import Runtime
 from ..checkers import AnomalyKind, Place, Stored, check, describe
 from ..entropy import SimEntropy
-from ..faults import Faults
 from ..violation import Violation
 from ..world import NotReached, SimWorld
 from .application import Application, Notes
@@ -172,27 +171,6 @@ def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
     stored = settle(run)
     judge(run, stored)
     return facts_of(run) | {"served": served}
-
-
-@dataclass(slots=True)
-class NodeRun:
-    """One seed, for who hunts planted bugs."""
-
-    seed: int
-    event_count: int = 0
-
-    def play(self) -> None:
-        """All of it; raises Violation with what does not hold, or what broke."""
-        faults = Faults.draw(SimEntropy(f"faults/node/{self.seed}"))
-        with SimWorld(self.seed, faults=faults) as world:
-            try:
-                play(world)
-            except NotReached as error:
-                raise Violation("Liveness", str(error)) from error
-            finally:
-                self.event_count = world.events.count
-            if world.loop.complaints:
-                raise Violation("NobodyAwaited", world.loop.complaints[0])
 
 
 def serve_with_core(run: Run, entropy: SimEntropy) -> int:

@@ -32,6 +32,7 @@ VERSIONS: Final = {
     DELETE_GROUPS: (0, 2),
     CONSUMER_HEARTBEAT: (1, 1),
 }
+WITH_RETENTION: Final = (2, 4)  # versions of OffsetCommit that say for how long
 OF_MANY_GROUPS: Final = 8  # from this version on OffsetFetch names the group in a list
 
 # Codes of answers.
@@ -173,8 +174,11 @@ class GroupCalls:
         instance_id: str,
         epoch: int,
         offsets: Mapping[Place, tuple[int, str]],
+        *,
+        retention_ms: int | None = None,
     ) -> dict[Place, int]:
-        """Store offsets with their notes; returns each one's code."""
+        """Store offsets with their notes, for so long where versions of before 5 are spoken;
+        returns each one's code."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, index), (offset, note) in offsets.items():
             part = {
@@ -190,6 +194,9 @@ class GroupCalls:
             "member_id": member_id,
             "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()],
         }
+        if retention_ms is not None:
+            assert self.versions[OFFSET_COMMIT] <= WITH_RETENTION[1], "this version knows no time"
+            fields["retention_time"] = retention_ms
         answer = await self._ask(OFFSET_COMMIT, fields, instance_id)
         return {
             (topic.name, part.partition_index): _code(part)

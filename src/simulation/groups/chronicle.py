@@ -71,6 +71,7 @@ class Life:
     is_coming: bool = False  # it asked for its static name, and was not told an id yet
     is_doubtful: bool = False  # another one asked for its static name since: it may be shut out
     _replaced_ns: int = -1  # from then on another one has its static name for sure
+    _replaced_by: "Life | None" = None
     _alive_ns: int = -1  # it asked then, and was told that it is a member
     _settled_ns: int = -1  # the same, and nothing was asked of it
     _kept_ns: int = -1  # no coordinator may say before that it is no member
@@ -78,15 +79,10 @@ class Life:
     def answered(self, asked_ns: int, *, is_settled: bool, is_stored: bool = True) -> None:
         """It asked at some time, and was taken for a member; `is_settled`: it was not asked to join
         again or to give anything back; `is_stored`: the next coordinator knows of that, too."""
-        if 0 <= self._replaced_ns < asked_ns:
-            self.chronicle.found.append(
-                f"TwinServed: {self.name} of {self.group} asks at {asked_ns / 1e6:.3f} ms and is "
-                f"taken for {self.instance_id!r}, which another one is since "
-                f"{self._replaced_ns / 1e6:.3f}"
-            )
+        self.served(asked_ns)
         if is_stored and self.replaces:
             for life in self.replaces:
-                life._replaced_ns = self.chronicle.now_ns()
+                life._replaced_ns, life._replaced_by = self.chronicle.now_ns(), self
             self.replaces = []
         self._alive_ns = max(self._alive_ns, asked_ns)
         if is_settled:
@@ -96,10 +92,28 @@ class Life:
         for claim in self.claims.values():
             self._prove(claim)
 
-    def shut_out(self) -> None:
+    def served(self, asked_ns: int) -> None:
+        """It asked at some time, and that was taken from it: not so once another one has its static
+        name."""
+        if 0 <= self._replaced_ns < asked_ns:
+            self.chronicle.found.append(
+                f"TwinServed: {self.name} of {self.group} asks at {asked_ns / 1e6:.3f} ms and is "
+                f"taken for {self.instance_id!r}, which another one is since "
+                f"{self._replaced_ns / 1e6:.3f}"
+            )
+
+    def shut_out(self, asked_ns: int = -1) -> None:
         """It is told that it is no member: that may be only once it was silent for its session, or
-        did not do in time what it was asked."""
+        did not do in time what it was asked. `asked_ns`: when it asked what is answered so; whose
+        static name another one has by then, who is a member still, is told that instead."""
         now_ns = self.chronicle.now_ns()
+        younger = self._replaced_by
+        if younger is not None and self._replaced_ns < asked_ns and now_ns < younger._kept_ns:
+            self.chronicle.found.append(
+                f"Unfenced: {self.name} of {self.group} asks at {asked_ns / 1e6:.3f} ms and is "
+                f"told that it is no member; {younger.name} has its name {self.instance_id!r} "
+                f"since {self._replaced_ns / 1e6:.3f}, and it is to end"
+            )
         if now_ns < self._kept_ns:
             self.chronicle.found.append(
                 f"ShutOut: {self.name} of {self.group} is told at {now_ns / 1e6:.3f} ms that it is "
@@ -229,7 +243,8 @@ class Chronicle:
         on, without hearing of it."""
         now_ns = self.now_ns()
         newcomer.replaces = []
-        newcomer.is_coming, newcomer.is_doubtful, newcomer._replaced_ns = True, False, -1
+        newcomer.is_coming, newcomer.is_doubtful = True, False
+        newcomer._replaced_ns, newcomer._replaced_by = -1, None
         for life in self.lives:
             if life is newcomer or (life.group, life.instance_id) != (group, instance_id):
                 continue

@@ -88,7 +88,7 @@ class ClassicMember:
             self._member_id = joined.member_id
             return
         if code:
-            await self._refused(code)
+            await self._refused(code, asked_ns)
             return
         before, self._generation = self._generation, int(joined.generation_id)
         if life.instance_id and 0 <= before < self._generation - 1:
@@ -121,7 +121,7 @@ class ClassicMember:
             return
         code = int(synced.error_code)
         if code:
-            await self._refused(code)
+            await self._refused(code, asked_ns)
             return
         life.answered(asked_ns, is_settled=True)
         await self._assigned(decode_assignment(synced.assignment))
@@ -193,10 +193,11 @@ class ClassicMember:
         await reading.work()
         if reading.now_ns() >= self._commit_ns:
             pause_ms = reading.entropy.uniform(*self._setting.behaviour.commit_ms)
-            self._commit_ns = reading.now_ns() + int(pause_ms * 1e6)
+            asked_ns = reading.now_ns()
+            self._commit_ns = asked_ns + int(pause_ms * 1e6)
             code = await reading.commit(self._generation)
             if code in (calls.UNKNOWN_MEMBER, calls.ILLEGAL_GENERATION, calls.FENCED_INSTANCE):
-                await self._refused(code)
+                await self._refused(code, asked_ns)
 
     async def _beat(self) -> None:
         reading, life = self._reading, self._life
@@ -217,10 +218,10 @@ class ClassicMember:
             # Who was to give something back may have come again without it: share out once more.
             self._is_in = not code and not (self._left_out and self._passes(0.2))
         else:
-            await self._refused(code)
+            await self._refused(code, asked_ns)
 
-    async def _refused(self, code: int) -> None:
-        """Go on after what a request was refused with."""
+    async def _refused(self, code: int, asked_ns: int) -> None:
+        """Go on after what a request was refused with that was sent then."""
         reading = self._reading
         reading.note(code)
         if code == calls.FENCED_INSTANCE:
@@ -233,7 +234,7 @@ class ClassicMember:
             old, generation = self._member_id, self._generation
             self._is_in, self._generation = False, -1
             if code == calls.UNKNOWN_MEMBER:
-                self._life.shut_out()
+                self._life.shut_out(asked_ns)
                 self._member_id = ""
                 if old and generation >= 0 and reading.is_late():
                     await reading.commit_late(old, generation)

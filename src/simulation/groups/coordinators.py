@@ -14,8 +14,11 @@ ACTS: Final = ("crashed", "power", "stopped", "elected", "late", "cut off", "lat
 ACTS_ALONE: Final = 3  # the first of them need no other node
 LATE_MS: Final = (20, 800)  # what is said between a coordinator and the others
 LAST_MS: Final = (20, 2_000)  # that it lives on then
-CUT_OFF_MS: Final = (3_000, 12_000)  # the others elect another one meanwhile
+CUT_OFF_MS: Final = 3_000  # at least: the others elect another one meanwhile
+SESSIONS: Final = 2  # of members, that it is cut off for at most besides: others get what they had
 HEARS_IT_ALONE: Final = 0.5  # how often a client hears of the brokers only the one that is cut off
+CONTROLLERS_ONLY: Final = 0.3  # how often brokers that are no controllers hear it still
+ONE_WAY: Final = 0.3  # how often one direction stays open: it hears nobody, or nobody hears it
 
 
 class CoordinatorNemesis(Nemesis):
@@ -29,10 +32,13 @@ class CoordinatorNemesis(Nemesis):
         clients: list[str],
         *,
         coordinators_ms: tuple[int, int] | None,
+        session_ms: int,
     ) -> None:
-        """`coordinators_ms`: between two things that happen to coordinators; None: nothing."""
+        """`coordinators_ms`: between two things that happen to coordinators; None: nothing.
+        `session_ms`: of members."""
         super().__init__(cluster, storm, entropy, clients)
         self._coordinators_ms = coordinators_ms
+        self._cut_off_ms = (CUT_OFF_MS, 2 * CUT_OFF_MS + SESSIONS * session_ms)
         self._drawn = entropy.stream("coordinators")
         self._act_ms = 0
 
@@ -76,12 +82,22 @@ class CoordinatorNemesis(Nemesis):
                 self._later(lambda: barriers.clog(directions, 0))
                 self._condemned.append((now_ms + drawn.spread(*LAST_MS), node))
             case _:
-                alone = [name for name in self._clients if drawn.chance(HEARS_IT_ALONE)]
-                barriers, directions = (
-                    self._world.fabric.barriers,
-                    apart([node.name, *alone], others),
-                )
-                barriers.close(directions)
-                until_ms = now_ms + drawn.spread(*CUT_OFF_MS)
-                self._undo_at(until_ms, lambda: barriers.open(directions))
+                self._cut_off(node, now_ms)
         return f"coordinator {act}"
+
+    def _cut_off(self, node: ClusterNode, now_ms: int) -> None:
+        """Have it and the others not hear each other, while some clients hear only it."""
+        cluster, drawn, barriers = self._cluster, self._drawn, self._world.fabric.barriers
+        others = [one.name for one in cluster.nodes if one is not node]
+        alone = [name for name in self._clients if drawn.chance(HEARS_IT_ALONE)]
+        lost = others
+        if drawn.chance(CONTROLLERS_ONLY):
+            lost = [one.name for one in cluster.controllers if one is not node]
+        directions = apart([node.name], lost)
+        if drawn.chance(ONE_WAY):
+            one_way = between([node.name], lost), between(lost, [node.name])
+            directions = one_way[drawn.below(2)]
+        directions += apart(alone, others)
+        barriers.close(directions)
+        until_ms = now_ms + drawn.spread(*self._cut_off_ms)
+        self._undo_at(until_ms, lambda: barriers.open(directions))

@@ -19,13 +19,13 @@ from ..cluster.liveness import CONVERGE_MS, is_whole
 from ..cluster.machines import Cluster
 from ..cluster.nemesis import Fault, Storm, draw_storm
 from ..entropy import SimEntropy
-from ..faults import Faults
 from ..kafka.client import KafkaClient
 from ..violation import Violation
 from ..world import NotReached, SimWorld
 from .calls import FoundOffset, GroupCalls
 from .chronicle import Chronicle
 from .coordinators import CoordinatorNemesis
+from .fading import Fader
 from .judging import check_found, check_offsets, check_owners, check_work, unserved
 from .keeping import Keeper
 from .machines import Machines
@@ -57,6 +57,7 @@ class GroupsRun:
     machines: Machines
     passer: Passer
     keeper: Keeper
+    fader: Fader
     _configure_at_ms: int = 0
 
     @classmethod
@@ -97,10 +98,18 @@ class GroupsRun:
             entropy.stream("nemesis"),
             names,
             coordinators_ms=plan.behaviour.coordinators_ms,
+            session_ms=plan.groups[0].session_ms,
         )
         bootstrap = run.cluster.kafka_bootstrap
         keeper = Keeper(chronicle, bootstrap, (topics[0], 0), plan.behaviour.keep_ms)
-        made = cls(run, plan, chronicle, machines, Passer(keeper, bootstrap), keeper)
+        fader = Fader(
+            chronicle,
+            bootstrap,
+            (topics[0], 0),
+            plan.groups[0].session_ms,
+            clocks_jumped=lambda: bool(run.nemesis.happened[Fault.CLOCK]),
+        )
+        made = cls(run, plan, chronicle, machines, Passer(keeper, bootstrap), keeper, fader)
         run.look = made.look
         return made
 
@@ -129,6 +138,7 @@ class GroupsRun:
             world.node(CLIENTS[-1]).attach(self.passer.run, name="passing"),
             world.node(CLIENTS[0]).attach(self.keeper.put, name="keeping"),
             world.node(CLIENTS[-1]).attach(self.keeper.look, name="looking"),
+            world.node(CLIENTS[0]).attach(self.fader.run, name="fading"),
         ]
         end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
         while world.now_ms() < end_ms:
@@ -137,7 +147,7 @@ class GroupsRun:
         served = serve_with_core(run, entropy)
         run.nemesis.calm(run.cluster.nodes)
         self.machines.calm()
-        self.passer.is_over = self.keeper.is_over = True
+        self.passer.is_over = self.keeper.is_over = self.fader.is_over = True
         run.wait(lambda: is_whole(run.cluster), CONVERGE_MS, "every replica is in sync")
         stored = settle(run)
         ends = {place: found[-1][0] + 1 for place, found in stored.items() if found}
@@ -262,24 +272,3 @@ def play(
     """Run a seed; raises AssertionError with what went wrong."""
     entropy = world.entropy.stream("scenario")
     return GroupsRun.of(world, entropy, plan=plan, storm=storm).play(entropy)
-
-
-@dataclass(slots=True)
-class GroupsSeed:
-    """One seed, for who hunts planted bugs."""
-
-    seed: int
-    event_count: int = 0
-
-    def play(self) -> None:
-        """All of it; raises Violation with what does not hold, or what broke."""
-        faults = Faults.draw(SimEntropy(f"faults/groups/{self.seed}"))
-        with SimWorld(self.seed, faults=faults) as world:
-            try:
-                play(world)
-            except NotReached as error:
-                raise Violation("Liveness", str(error)) from error
-            finally:
-                self.event_count = world.events.count
-            if world.loop.complaints:
-                raise Violation("NobodyAwaited", world.loop.complaints[0])

@@ -37,6 +37,12 @@ class MemberPlan:
     instance_id: str = ""  # of a static member
     is_twin: bool = False  # another one has the same static name: it goes when the faults do
 
+    @property
+    def is_classic(self) -> bool:
+        """It speaks the classic protocol, in which the younger of two of one name shuts the elder
+        out."""
+        return self.kind in (Kind.EAGER, Kind.COOPERATIVE)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
@@ -94,8 +100,12 @@ CASTS: Final = (
     (Kind.OWN, Kind.BEATING),
     (Kind.OWN, Kind.COOPERATIVE),
     (Kind.BEATING, Kind.EAGER),
+    (Kind.EAGER, Kind.BEATING),  # a static one and its twin are the first of the cast, mostly
+    (Kind.COOPERATIVE, Kind.OWN),
 )
 """What the members of one group speak."""
+TWINS: Final = 0.8  # how often a static member of the classic protocol has one
+RARE_TWINS: Final = 0.4  # and one of KIP-848: the younger one waits for ever
 
 
 def draw_cluster(
@@ -152,6 +162,7 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
         "group_consumer_session_ms": session_ms,
         "group_consumer_heartbeat_ms": beat_ms,
         "retention_check_interval_ms": (700, 3_000)[entropy.below(2)],
+        "offsets_check_ms": (300, 2_000)[entropy.below(2)],
     }
     is_compacted = entropy.chance(0.5)
     groups, machines = [], 0
@@ -159,7 +170,7 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
         drawn = entropy.stream(f"group/{number}")
         name = f"g{number}"
         kinds = CASTS[drawn.below(len(CASTS))]
-        statics = drawn.chance(0.4)
+        statics = drawn.chance(0.5)
         members = []
         for index in range(2 + drawn.below(4)):
             machines += 1
@@ -172,10 +183,10 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
                     instance_id=f"static-{index}" if is_static else "",
                 )
             )
-        if statics and drawn.chance(0.4):
+        static = next((one for one in members if one.instance_id), None)
+        if static is not None and drawn.chance(TWINS if static.is_classic else RARE_TWINS):
             machines += 1
-            static = next((one for one in members if one.instance_id), members[0])
-            members.append(replace(static, name=f"m{machines}", is_twin=bool(static.instance_id)))
+            members.append(replace(static, name=f"m{machines}", is_twin=True))
         wanted = topics if drawn.chance(0.7) else topics[:1]
         groups.append(
             GroupPlan(

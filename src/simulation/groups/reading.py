@@ -205,6 +205,7 @@ class Reading:
             )
             numbers[place] = number
             noted[place] = (offset, note)
+        asked_ns = self.now_ns()
         try:
             codes = await self.calls.commit(
                 member_id or life.member_id, life.instance_id, epoch, noted
@@ -212,6 +213,8 @@ class Reading:
         except QuorumlogError as error:
             self.note(error)
             return {}
+        if is_honest and calls.NONE in codes.values():
+            life.served(asked_ns)
         for place, code in codes.items():
             if not code:
                 chronicle.committed(numbers[place])

@@ -211,6 +211,40 @@ def test_of_two_that_ask_for_a_static_name_at_once_either_may_have_it() -> None:
     assert told.found() == [], "nobody knows who of the two came last"
 
 
+def replaced(told: Told) -> tuple[Life, Life]:
+    """An elder and, for sure, the younger one that has its static name."""
+    old = told.member("m1", instance_id="one")
+    young = told.member("m2", instance_id="one")
+    told.chronicle.comes_again("g", "one", young)
+    told.now_ms = 10
+    told.beat(young)
+    told.now_ms = 20
+    return old, young
+
+
+def test_who_is_replaced_is_told_to_end_and_not_to_join_again() -> None:
+    told = Told()
+    old, _ = replaced(told)
+    told.now_ms = 30
+    old.shut_out(20 * NS_PER_MS)
+    assert told.found() == ["Unfenced"]
+
+
+def test_who_asked_before_it_was_replaced_may_have_been_shut_out() -> None:
+    told = Told()
+    old, _ = replaced(told)
+    old.shut_out(5 * NS_PER_MS)
+    assert told.found() == []
+
+
+def test_nobody_is_to_end_for_one_who_may_be_gone_itself() -> None:
+    told = Told()
+    old, _ = replaced(told)
+    told.now_ms = 10 + SESSION_MS
+    old.shut_out(20 * NS_PER_MS)
+    assert told.found() == []
+
+
 # --- members --------------------------------------------------------------------------------------
 
 

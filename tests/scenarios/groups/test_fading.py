@@ -1,0 +1,61 @@
+"""What is committed for a while only stays for that long, and for as long as a member reads the
+topic; then it goes."""
+
+import pytest
+from tests.scenarios.groups.setting import started
+
+from quorumlog.simulation.checkers import Place
+from quorumlog.simulation.groups.calls import OFFSET_COMMIT, GroupCalls
+from quorumlog.simulation.groups.fading import Fader
+from quorumlog.simulation.groups.level import loads_of
+from quorumlog.simulation.groups.plan import Kind
+from quorumlog.simulation.groups.scene import SESSION_MS, Scene
+
+pytestmark = pytest.mark.slow
+
+CHECK_MS = 300
+FADES_MS = 90_000
+
+
+def at_it(scene: Scene) -> Fader:
+    """A program that looks after what it commits, at work."""
+    cluster = scene.stage.cluster
+    scene.chronicle.loads = lambda: loads_of(cluster)
+    fader = Fader(
+        scene.chronicle,
+        cluster.kafka_bootstrap,
+        scene.places[0],
+        SESSION_MS,
+        clocks_jumped=lambda: False,
+    )
+    scene.stage.begin(fader.run)
+    return fader
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_what_is_committed_for_a_while_stays_for_that_long_whoever_coordinates(moves: bool) -> None:
+    with started(Kind.EAGER, offsets_check_ms=CHECK_MS) as scene:
+        fader = at_it(scene)
+        for _ in range(4):
+            scene.run(FADES_MS // 4)
+            if moves:
+                assert scene.stage.cluster.stop_in_order(scene.coordinator())
+        scene.judge()
+        assert not fader.is_over
+        assert scene.chronicle.counts["fading looks"] > 50
+        assert scene.chronicle.counts["faders"] > 1, "some groups have a member"
+
+
+def test_what_was_committed_for_a_while_goes() -> None:
+    with started(Kind.EAGER, offsets_check_ms=CHECK_MS) as scene:
+        place = scene.places[0]
+
+        async def commit(calls: GroupCalls) -> dict[Place, int]:
+            calls.versions[OFFSET_COMMIT] = 3
+            return await calls.commit("", "", -1, {place: (7, "n")}, retention_ms=2_000)
+
+        assert scene.ask(commit) == {place: 0}
+        scene.run(1_500)
+        assert scene.offsets()[place] == 7
+        scene.run(500 + 2 * CHECK_MS)
+        assert scene.offsets()[place] == -1
