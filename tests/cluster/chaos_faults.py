@@ -19,7 +19,7 @@ from quorumlog.simulation.checkers import Place
 from .chaos_links import CLIENTS, Cut
 from .chaos_nodes import ChaosNodes, eventually
 
-MOVE_S: Final = 120.0  # until a move of all partitions is over
+MOVE_S: Final = 300.0  # until a move of all partitions is over
 SPANS_S: Final = (1.0, 6.0)  # how long a fault lasts at least
 
 
