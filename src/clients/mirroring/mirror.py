@@ -1,8 +1,9 @@
 """The mirror: follows topics of a source, and keeps their copies in a target up to it.
 
 One look at all topics every few seconds; for the partitions of each source broker one read at a
-time and, beside the next read, one append of what the read before brought: so memory is bounded by
-two answers a source broker. Nothing that either side does ends it: what fails is looked at again.
+time and, beside the next read, the appends of what some reads before it brought, which wait for
+each other where they are of one partition: so memory is bounded by APPENDS_MAX + 1 answers a source
+broker. Nothing that either side does ends it: what fails is looked at again.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from .target import SOURCE, Chunk, Copied, Target
 
 WAIT_MS: Final = 500  # of a read for records
 TURN_MS: Final = 200  # between two looks at what is to be done, where nothing happens
+APPENDS_MAX: Final = 3  # under way at once, of what one source broker sent: disks take their time
 LOOKS_MAX: Final = 16  # partitions looked at at once
 STEP_BACK: Final = 8  # times farther, where a look finds that compaction has left nothing
 
@@ -98,7 +100,8 @@ class Mirror:
         self._wake = asyncio.Event()
         self._is_stopping = False
         self._turns: dict[str, None] = {}  # addresses of the source that are being read
-        self._appending: dict[str, asyncio.Task[None]] = {}  # by the same
+        self._rooms: dict[str, asyncio.Semaphore] = {}  # for appends of what they sent
+        self._newest: dict[Place, asyncio.Task[None]] = {}  # append of a partition
         self._looks = 0
         self._reads = 0
         self._at_groups = asyncio.Lock()
@@ -460,13 +463,10 @@ class Mirror:
                 if course.turn == turn:
                     course.served = self._reads if piece.records else course.served
                     sending += self._take(course, piece)
-            before = self._appending.get(address)
-            if before is not None:
-                await asyncio.gather(before)
             if sending:
-                self._appending[address] = scope.spawn(
-                    self._ended(self._append(sending)), name="mirror append"
-                )
+                room = self._rooms.setdefault(address, asyncio.Semaphore(APPENDS_MAX))
+                await room.acquire()
+                self._begin_append(scope, sending).add_done_callback(lambda _: room.release())
         finally:
             del self._turns[address]
 
@@ -491,8 +491,24 @@ class Mirror:
         course.sent(next_offset=what.next_offset, end_offset=what.end_offset)
         return [_Sending(course, course.turn, chunk, what)]
 
-    async def _append(self, sending: list[_Sending]) -> None:
+    def _begin_append(self, scope: Scope, sending: list[_Sending]) -> asyncio.Task[None]:
+        """Have chunks appended behind those of the same partitions."""
+        places = [each.chunk.place for each in sending]
+        before = [self._newest[place] for place in places if place in self._newest]
+        task = scope.spawn(self._ended(self._append(sending, before)), name="mirror append")
+
+        def end(_: asyncio.Task[None]) -> None:
+            for place in places:
+                if self._newest.get(place) is task:
+                    del self._newest[place]
+
+        self._newest.update(dict.fromkeys(places, task))
+        task.add_done_callback(end)
+        return task
+
+    async def _append(self, sending: list[_Sending], before: list[asyncio.Task[None]]) -> None:
         """Append chunks to their copies, and return once each is committed or failed."""
+        await asyncio.gather(*before)
         groups: defaultdict[str, list[_Sending]] = defaultdict(list)
         for each in sending:
             if each.course.turn != each.turn:

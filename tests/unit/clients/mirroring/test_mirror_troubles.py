@@ -1,7 +1,9 @@
 """What goes wrong for one topic, partition or group is named, and keeps no other out."""
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
@@ -53,10 +55,42 @@ def test_partitions_with_much_to_read_keep_none_with_little_waiting(clusters: Cl
     assert len(clusters.same("t", 0)) == 12
 
 
+class Slow(Target):
+    """Its disk takes its time; notes which partitions' appends are under way at once."""
+
+    under_way: ClassVar[list[int]] = []
+    together: ClassVar[set[tuple[int, ...]]] = set()
+
+    async def append(self, address: str, chunks: Sequence[Chunk]) -> list[Copied]:
+        mine = [each.place[1] for each in chunks if each.parts]
+        self.under_way.extend(mine)
+        self.together.add(tuple(sorted(self.under_way)))
+        if mine:
+            await asyncio.sleep(0.5)
+        found = await super().append(address, chunks)
+        for each in mine:
+            self.under_way.remove(each)
+        return found
+
+
+def test_appends_of_several_partitions_go_on_at_once_and_of_one_in_turn(clusters: Clusters) -> None:
+    clusters.create("t", partitions=2)
+    for number in range(6):
+        clusters.send("t", b"%d" % number, partition=0)
+        clusters.send("t", b"%d" % number, partition=1)
+    Slow.together.clear()
+    clusters.target_type = Slow
+    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    report = clusters.once()
+    assert (report.records, report.problems) == (12, ())
+    assert [len(clusters.same("t", partition)) for partition in range(2)] == [6, 6]
+    assert Slow.together == {(), (0,), (1,), (0, 1)}
+
+
 class Full(Target):
     """Has no room for the partitions of `a`."""
 
-    async def append(self, address: str, chunks: list[Chunk]) -> list[Copied]:  # type: ignore[override]
+    async def append(self, address: str, chunks: Sequence[Chunk]) -> list[Copied]:
         taken = [each for each in chunks if not _is_refused(each)]
         found = await super().append(address, taken) if taken else []
         full = DiskFull("no space is left")
