@@ -14,6 +14,10 @@ from quorumlog.spark.planning import limit_rows
 RECORD_BYTES: int = 1_000
 """What a record is taken for where nothing is known of its partition."""
 
+PAUSE_MS_MIN: int = 2
+PAUSE_MS_MAX: int = 50
+"""The first rest between looks in vain, and the longest; each is twice the one before."""
+
 
 class Density(NamedTuple):
     """What a log takes on disk: so many bytes for so many offsets."""
@@ -76,6 +80,25 @@ class Admission:
         if self._waiting_since_ms is None:
             self._waiting_since_ms = now_ms
         return now_ms - self._waiting_since_ms < self._limits.delay_ms_max
+
+
+class Pace:
+    """How long a query rests between looks for new records that found none: Spark alone would look
+    a hundred times a second, which costs driver and brokers a tenth of a core for an idle query."""
+
+    def __init__(self) -> None:
+        self._looked_ms = 0
+        self._pause_ms = 0
+
+    def rest_ms(self, now_ms: int) -> int:
+        """Return how long to wait before the next look; `now_ms` is monotonic."""
+        return max(self._looked_ms + self._pause_ms - now_ms, 0)
+
+    def looked(self, now_ms: int, *, found: bool) -> None:
+        """The look is over. The first one in vain is followed by the next at once."""
+        self._looked_ms = now_ms
+        longer_ms = min(max(2 * self._pause_ms, PAUSE_MS_MIN), PAUSE_MS_MAX)
+        self._pause_ms = 0 if found else longer_ms
 
 
 def limit_bytes(

@@ -4,6 +4,7 @@ Spark's Python processes have no event loop. They are forked and reused, so chan
 process: a module-level pool, made anew after a fork, since a channel does not survive one.
 """
 
+import itertools
 import logging
 import os
 import re
@@ -69,9 +70,10 @@ PAUSE_MS_MAX: Final = 2_000
 
 logger = logging.getLogger(__name__)
 
-# The one module-level state of this room: Spark hands a worker process from task to task and from
-# job to job, and nothing else in it lives that long.
+# The module-level state of this room: Spark hands a worker process from task to task and from job
+# to job, and nothing else in it lives that long.
 _channels: dict[tuple[int, str], SyncChannel] = {}
+_answered: set[tuple[int, tuple[str, ...]]] = set()
 
 
 def channel_to(address: str) -> SyncChannel:
@@ -82,32 +84,67 @@ def channel_to(address: str) -> SyncChannel:
     return _channels[key]
 
 
-def repeat(what: str, job: Callable[[int], T], *, attempts_max: int = ATTEMPTS_MAX) -> T:
+def repeat(
+    what: str,
+    job: Callable[[int], T],
+    *,
+    attempts_max: int = ATTEMPTS_MAX,
+    patience_ms: int = 0,
+) -> T:
     """Return what `job(attempt)` returns, repeating it while it fails with a retriable error.
 
-    Attempts count from 0, with doubling pauses between; the last error stands.
+    Attempts count from 0, with doubling pauses between. There are `attempts_max`, and more until
+    `patience_ms` have passed; the last error stands. Who is to wait for long is told once, in the
+    log.
     """
-    for attempt in range(attempts_max - 1):
+    until_s = time.monotonic() + patience_ms / 1000
+    for attempt in itertools.count():
         try:
             return job(attempt)
         except QuorumlogError as error:
             if not error.retriable:
                 raise
+            if attempt + 1 >= attempts_max and time.monotonic() >= until_s:
+                raise
+            if attempt + 1 == attempts_max:
+                logger.warning(
+                    "spark.waits what=%s: it is tried on for %.0f s: %s",
+                    what,
+                    until_s - time.monotonic(),
+                    error,
+                )
             logger.info("spark.repeat what=%s attempt=%d error=%s", what, attempt, error)
         pause(attempt)
-    return job(attempts_max - 1)
+    raise AssertionError("a count has no end")
 
 
 def pause(attempt: int) -> None:
     """Wait after an attempt that failed; they count from 0."""
-    time.sleep(min(PAUSE_MS * 2**attempt, PAUSE_MS_MAX) / 1000)
+    time.sleep(min(PAUSE_MS * 2 ** min(attempt, 16), PAUSE_MS_MAX) / 1000)
 
 
 class Cluster:
     """The brokers behind some bootstrap addresses. Cheap to make; the channels are pooled."""
 
-    def __init__(self, bootstrap: Sequence[str]) -> None:
+    def __init__(self, bootstrap: Sequence[str], *, patience_ms: int = 0) -> None:
+        """`patience_ms`: for how long, at least, it asks again while no broker answers. Only once
+        one has, in this process: who was told a wrong address is to hear of it soon."""
         self._bootstrap = tuple(bootstrap)  # "host:port", at least one
+        self._patience_ms = patience_ms
+
+    @property
+    def patience_ms(self) -> int:
+        """For how long it is asked again now."""
+        return self._patience_ms if (os.getpid(), self._bootstrap) in _answered else 0
+
+    def has_answered(self) -> None:
+        """Remember that there are brokers."""
+        _answered.add((os.getpid(), self._bootstrap))
+
+    def _repeat(self, what: str, job: Callable[[int], T], *, attempts_max: int = ATTEMPTS_MAX) -> T:
+        found = repeat(what, job, attempts_max=attempts_max, patience_ms=self.patience_ms)
+        self.has_answered()
+        return found
 
     def cluster_id(self) -> str:
         """Return which cluster it is."""
@@ -142,12 +179,14 @@ class Cluster:
                 return self._described(self._matching(pattern), must_exist=False)
 
     def leader(self, place: TopicPartition) -> Leader:
-        """Return a partition's leader as it is now; raises UnknownTopicOrPartition."""
-        return self._leaders_now((place,))[place]
+        """Return a partition's leader as it is now, asking once; raises UnknownTopicOrPartition."""
+        return self._leaders_now((place,), 0)[place]
 
-    def _leaders_now(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Leader]:
+    def _leaders_now(
+        self, places: Iterable[TopicPartition], attempt: int
+    ) -> dict[TopicPartition, Leader]:
         wanted = tuple(places)
-        known = self._described(dict.fromkeys(place.topic for place in wanted))
+        known, _ = self._describe(list(dict.fromkeys(place.topic for place in wanted)), attempt)
         for place in wanted:
             if place not in known:
                 raise UnknownTopicOrPartition(
@@ -193,7 +232,7 @@ class Cluster:
         """
 
         def ask(attempt: int) -> dict[TopicPartition, int | None]:
-            now = leaders if attempt == 0 else self._leaders_now(times_ms)
+            now = leaders if attempt == 0 else self._leaders_now(times_ms, attempt)
             for place in times_ms:
                 check_same_topic(place, leaders[place].topic_id, now[place].topic_id)
             found: dict[TopicPartition, int | None] = {}
@@ -206,7 +245,7 @@ class Cluster:
                 found |= _list_offsets(address, mine, isolation)
             return {place: found[place] for place in times_ms}
 
-        return repeat("list_offsets", ask) if times_ms else {}
+        return self._repeat("list_offsets", ask) if times_ms else {}
 
     def densities(self, leaders: Mapping[TopicPartition, Leader]) -> dict[TopicPartition, Density]:
         """Return what each partition takes on its leader's disk, as far as the leaders say it."""
@@ -247,7 +286,7 @@ class Cluster:
         def ask(attempt: int) -> R:
             return self._call(method, request, attempt, timeout_ms)
 
-        return repeat(what, ask, attempts_max=attempts_max)
+        return self._repeat(what, ask, attempts_max=attempts_max)
 
     def _described(
         self, topics: Iterable[str], *, must_exist: bool = True
@@ -257,10 +296,9 @@ class Cluster:
             return {}
 
         def ask(attempt: int) -> tuple[dict[TopicPartition, Leader], list[str]]:
-            request = admin_pb2.DescribeTopicsRequest(names=names)
-            return _leaders_of(self._call(ADMIN_DESCRIBE_TOPICS, request, attempt))
+            return self._describe(names, attempt)
 
-        leaders, missing = repeat("describe_topics", ask)
+        leaders, missing = self._repeat("describe_topics", ask)
         if (
             missing and must_exist
         ):  # not repeated: a created topic is usable everywhere before its creator knows
@@ -270,12 +308,18 @@ class Cluster:
             )
         return dict(sorted(leaders.items()))
 
+    def _describe(
+        self, names: Sequence[str], attempt: int
+    ) -> tuple[dict[TopicPartition, Leader], list[str]]:
+        request = admin_pb2.DescribeTopicsRequest(names=names)
+        return _leaders_of(self._call(ADMIN_DESCRIBE_TOPICS, request, attempt))
+
     def _matching(self, pattern: str) -> list[str]:
         def ask(attempt: int) -> list[str]:
             response = self._call(ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(), attempt)
             return [topic.name for topic in response.topics if re.fullmatch(pattern, topic.name)]
 
-        return repeat("list_topics", ask)
+        return self._repeat("list_topics", ask)
 
     def _call(
         self, method: Method[Q, R], request: Q, attempt: int, timeout_ms: int = CALL_TIMEOUT_MS

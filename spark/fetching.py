@@ -7,6 +7,7 @@ next item of any iterator while the one before is used.
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
@@ -62,6 +63,7 @@ class Fetching:
         self._fail_on_data_loss = fail_on_data_loss
         self._position = part.start  # next offset to read
         self._failures = 0  # since the last answer
+        self._failing_since_s = 0.0  # on time.monotonic(): when the first of them was
         self._stream: SyncStream[log_pb2.SubscribeResponse] | None = None
         self._is_cancelled = False
 
@@ -70,10 +72,10 @@ class Fetching:
         end; the first and the last batch may reach beyond the range.
 
         A retriable fault is repaired by asking again where it stopped, ATTEMPTS_MAX times without
-        an answer between. With `fail_on_data_loss` raises OffsetOutOfRange when retention has
-        removed what was asked for, and UnknownTopicOrPartition when the topic is deleted, also if
-        there is another one of its name; else it says so in the log and goes on where the log
-        starts, or ends.
+        an answer between, and for as long as the cluster has patience. With `fail_on_data_loss`
+        raises OffsetOutOfRange when retention has removed what was asked for, and
+        UnknownTopicOrPartition when the topic is deleted, also if there is another one of its name;
+        else it says so in the log and goes on where the log starts, or ends.
         """
         while self._position < self._range.end and not self._is_cancelled:
             try:
@@ -106,6 +108,7 @@ class Fetching:
             for response in self._stream:
                 start, self._position = self._position, response.next_offset
                 self._failures = 0
+                self._cluster.has_answered()
                 if response.batches:
                     yield response.batches, start
                 if self._position >= self._range.end:
@@ -123,17 +126,28 @@ class Fetching:
         """Prepare another attempt, or raise the error."""
         if self._is_cancelled:
             return
+        now_s = time.monotonic()
+        self._failing_since_s = self._failing_since_s if self._failures else now_s
         self._failures += 1
-        if not error.retriable or self._failures >= ATTEMPTS_MAX:
+        until_s = self._failing_since_s + self._cluster.patience_ms / 1000
+        if not error.retriable or (self._failures >= ATTEMPTS_MAX and now_s >= until_s):
             raise error
-        logger.info(
-            "spark.resume place=%s offset=%d error=%s", self._range.place, self._position, error
+        logger.log(
+            logging.WARNING if self._failures == ATTEMPTS_MAX else logging.INFO,
+            "spark.resume place=%s offset=%d error=%s",
+            self._range.place,
+            self._position,
+            error,
         )
         pause(self._failures - 1)
         try:
             leader = self._cluster.leader(self._range.place)
         except UnknownTopicOrPartition as gone:
             self._end_without_topic(gone)
+            return
+        except QuorumlogError as failure:  # to be asked again, where the next attempt fails too
+            if not failure.retriable:
+                raise
             return
         if leader.topic_id != self._leader.topic_id:  # deleted, and created anew
             self._end_without_topic(error)

@@ -30,7 +30,7 @@ from quorumlog.errors import (
     QuorumlogError,
     UnknownTopicOrPartition,
 )
-from quorumlog.spark.admission import Admission, Density
+from quorumlog.spark.admission import Admission, Density, Pace
 from quorumlog.spark.cluster import Cluster, Leader
 from quorumlog.spark.offsets import (
     NUMBER_MAX,
@@ -74,21 +74,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._leaders: dict[TopicPartition, Leader] = {}
         self._leaders_until = 0.0  # on time.monotonic()
+        self._cluster = Cluster(options.bootstrap, patience_ms=options.poll_timeout_ms)
         self._cluster_id = ""  # not asked for yet
         self._first: StreamOffsets | None = None  # what initialOffset has returned
         self._latest: Offsets | None = None  # as last asked for
         self._target: StreamOffsets | None = None  # with Trigger.AvailableNow: where the query ends
         self._absent: frozenset[str] = frozenset()  # topics that were read and are away now
         self._admission = Admission(options.limits)
+        self._pace = Pace()
         self._densities: dict[TopicPartition, Density] = {}
         self._densities_until = 0.0  # on time.monotonic()
         self._group: QueryGroup | None = None
         self._lease: RetentionLease | None = None
         if options.group_id is not None:
-            self._group = QueryGroup(self._cluster(), options)
+            self._group = QueryGroup(Cluster(options.bootstrap), options)
             if options.hold is not None:
                 self._lease = RetentionLease(
-                    self._cluster(), options.group_id, bytes_max=options.hold.bytes_max
+                    Cluster(options.bootstrap), options.group_id, bytes_max=options.hold.bytes_max
                 )
 
     # --- offsets, on the driver ---
@@ -117,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _resolved_start(self, leaders: Mapping[TopicPartition, Leader]) -> Offsets:
         options = self._options
-        cluster = self._cluster()
+        cluster = self._cluster
         times = times_wanted(options.start, leaders)
         found = cluster.offsets_at(times, leaders, options.isolation)
         bounds = cluster.bounds(leaders, options.isolation)
@@ -136,6 +138,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         was deleted and created anew, if failOnDataLoss is set; InvalidConfig when it is of another
         cluster.
         """
+        time.sleep(self._pace.rest_ms(_now_ms()) / 1000)
+        end = self._next_end(start, limit)
+        self._pace.looked(_now_ms(), found=end != start)
+        return end
+
+    def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         at = self._decoded(start)
         if self._group is not None and self._options.starts_at_end:
             self._group.plans()
@@ -156,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._read_from(at.offsets, latest.offsets),
             latest.offsets,
             self._known_densities(),
-            now_ms=time.monotonic_ns() // 1_000_000,
+            now_ms=_now_ms(),
             waits=self._target is None,
         )
         return start if ends is None else as_dict(replace(latest, offsets=ends).to_json())
@@ -283,15 +291,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- what the brokers say ---
 
-    def _cluster(self) -> Cluster:
-        return Cluster(self._options.bootstrap)
-
     def _decoded(self, nested: Mapping[str, Mapping[str, Any]]) -> StreamOffsets:
         """Return offsets of Spark's; raises InvalidConfig where they are of another cluster, unless
         that is the one which this one mirrors: then nothing is said of which topics they are."""
         found = StreamOffsets.from_json(nested)
         if found.cluster and not self._cluster_id:
-            self._cluster_id = self._cluster().cluster_id()
+            self._cluster_id = self._cluster.cluster_id()
         if found.cluster in ("", self._cluster_id):
             return found
         if found.cluster == self._options.mirror_of:
@@ -308,7 +313,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> StreamOffsets:
         """Return offsets of topics as they are now."""
         if not self._cluster_id:
-            self._cluster_id = self._cluster().cluster_id()
+            self._cluster_id = self._cluster.cluster_id()
         ids = {place.topic: topic_id_text(leader.topic_id) for place, leader in leaders.items()}
         return StreamOffsets(offsets=offsets or {}, cluster=self._cluster_id, topic_ids=ids)
 
@@ -328,7 +333,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look_up_leaders(self, *, must_exist: bool) -> dict[TopicPartition, Leader]:
         selection = self._options.selection
-        self._leaders = self._cluster().leaders(selection, must_exist=must_exist)
+        self._leaders = self._cluster.leaders(selection, must_exist=must_exist)
         self._leaders_until = time.monotonic() + LEADERS_AGE_MAX_S
         return self._leaders
 
@@ -342,7 +347,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ask(self._known_leaders())
 
     def _ask_latest(self) -> StreamOffsets:
-        latest = self._asked(lambda there: self._cluster().latest(there, self._options.isolation))
+        latest = self._asked(lambda there: self._cluster.latest(there, self._options.isolation))
         return self._of(self._leaders, latest)
 
     def _log_starts(
@@ -352,7 +357,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def ask(there: Mapping[TopicPartition, Leader]) -> Offsets:
             asked = {place: leader for place, leader in there.items() if place in places}
-            return self._cluster().earliest(asked, self._options.isolation)
+            return self._cluster.earliest(asked, self._options.isolation)
 
         return ask
 
@@ -396,11 +401,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.limits.bytes_max is None or time.monotonic() < self._densities_until:
             return self._densities
         try:
-            self._densities = self._cluster().densities(self._known_leaders())
+            self._densities = self._cluster.densities(self._known_leaders())
         except QuorumlogError as error:
             logger.warning("spark.densities error=%s: those from before are used", error)
         self._densities_until = time.monotonic() + DENSITIES_AGE_MAX_S
         return self._densities
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def as_dict(offsets: OffsetsJson) -> dict[str, Any]:

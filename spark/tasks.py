@@ -46,7 +46,8 @@ def read_task(
         return
     assert isinstance(task, Task), f"not a task of this source: {task!r}"
     fetching = Fetching(
-        Cluster(options.bootstrap),
+        # Less than the time after which it is told that nobody sent anything: this knows why.
+        Cluster(options.bootstrap, patience_ms=options.poll_timeout_ms * 9 // 10),
         task.range,
         leader=task.leader,
         isolation=options.isolation,

@@ -53,8 +53,12 @@ class Script:
     nothing, "early end" ends it cleanly after its first answer, "stall" sends nothing after it,
     "deletion" deletes the topic and says so after its first answer, "recreation" does, and makes it
     anew with other records."""
+    refusals: list[QuorumlogError] = field(default_factory=list)
+    """One for each look-up of topics, their offsets or records to come: it is refused with that."""
     topic_id: bytes = b"1" * 16
     cluster_id: str = "cluster-1"
+    lookups: list[tuple[str, ...]] = field(default_factory=list)
+    """The topics that each look-up named."""
     subscriptions: list[int] = field(default_factory=list)
     """The offset that each subscription asked for."""
     groups: dict[str, dict[TopicPartition, tuple[int, str]]] = field(default_factory=dict)
@@ -106,6 +110,10 @@ class Script:
         for place in places:
             self.add(place, *counts)
 
+    def refuse(self) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+
     def check(self, topic_id: bytes) -> None:
         if topic_id not in (b"", self.topic_id):
             raise UnknownTopicId("another topic")
@@ -152,6 +160,8 @@ class StandIn:
     async def describe_topics(
         self, request: admin_pb2.DescribeTopicsRequest, context: CallContext
     ) -> admin_pb2.DescribeTopicsResponse:
+        self._script.lookups.append(tuple(request.names))
+        self._script.refuse()
         response = admin_pb2.DescribeTopicsResponse()
         response.brokers.add(id=1, grpc_address=self._script.address)
         for name in request.names:
@@ -170,6 +180,7 @@ class StandIn:
     async def list_offsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext
     ) -> log_pb2.ListOffsetsResponse:
+        self._script.refuse()
         response = log_pb2.ListOffsetsResponse()
         for asked in request.partitions:
             place = TopicPartition(asked.topic, asked.partition)
@@ -197,6 +208,7 @@ class StandIn:
     ) -> None:
         request = await stream.receive()
         assert request is not None
+        self._script.refuse()
         place = TopicPartition(request.topic, request.partition)
         self._script.subscriptions.append(request.offset)
         self._script.check(request.topic_id)

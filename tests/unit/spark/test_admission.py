@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.spark.admission import RECORD_BYTES, Admission, Density, limit_bytes
+from quorumlog.spark.admission import (
+    PAUSE_MS_MAX,
+    RECORD_BYTES,
+    Admission,
+    Density,
+    Pace,
+    limit_bytes,
+)
 from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Limits
 
@@ -62,6 +69,36 @@ def test_of_two_limits_the_smaller_counts() -> None:
     assert few.end_of({A: 0}, {A: 10}, density, now_ms=0) == {A: 3}
     light = Admission(Limits(offsets_max=8, bytes_max=500))
     assert light.end_of({A: 0}, {A: 10}, density, now_ms=0) == {A: 5}
+
+
+def looks(seconds: int, *, every_ms: int) -> list[int]:
+    """When a query looks that finds nothing, and is asked again so often."""
+    pace, now_ms, found = Pace(), 0, []
+    while now_ms < seconds * SECOND:
+        now_ms += pace.rest_ms(now_ms)
+        found.append(now_ms)
+        pace.looked(now_ms, found=False)
+        now_ms += every_ms
+    return found
+
+
+def test_an_idle_query_looks_twenty_times_a_second_and_not_a_hundred_times() -> None:
+    found = looks(10, every_ms=10)
+    assert 195 <= len(found) <= 215
+    assert found[1] - found[0] == 10, "soon at first"
+
+
+def test_a_query_that_is_asked_seldom_never_rests() -> None:
+    assert looks(10, every_ms=PAUSE_MS_MAX) == [*range(0, 10 * SECOND, PAUSE_MS_MAX)]
+
+
+def test_a_query_that_finds_records_does_not_rest() -> None:
+    pace = Pace()
+    for now_ms in range(10):
+        pace.looked(now_ms, found=False)
+    assert pace.rest_ms(9) == PAUSE_MS_MAX
+    pace.looked(10, found=True)
+    assert pace.rest_ms(10) == 0
 
 
 places = st.builds(TopicPartition, st.sampled_from("tu"), st.integers(0, 3))

@@ -1,5 +1,6 @@
 """Planning and reading against a scripted broker: what a task gets, and how it survives faults."""
 
+import math
 import pickle
 import subprocess
 import sys
@@ -424,3 +425,71 @@ def test_calls_and_tasks_are_repeated_for_longer_than_a_dead_leader_is_missed() 
     pauses = [cluster.PAUSE_MS * 2**attempt for attempt in range(cluster.ATTEMPTS_MAX - 1)]
     waits_ms = sum(min(pause, cluster.PAUSE_MS_MAX) for pause in pauses)
     assert waits_ms > 2 * Quorum().session_timeout_ms
+
+
+AWAY = [NotLeaderOrFollower("nobody leads the partition now")] * 3 * cluster.ATTEMPTS_MAX
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses are short, and no process has heard of any broker."""
+    monkeypatch.setattr(cluster, "PAUSE_MS_MAX", 1)
+    monkeypatch.setattr(cluster, "_answered", set())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_stream_waits_for_brokers_that_are_away_for_long(
+    script: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As long as a task waits for one; whatever it was about to ask of them."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    script.add(A, 10)
+    reader = stream(script)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    for until in (None, 0.0):
+        if until is not None:
+            reader._leaders_until = until
+        script.refusals += AWAY
+        assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert "it is tried on for 120 s" in caplog.text
+    script.refusals += AWAY
+    (task,) = reader.partitions({"t": {"0": 0}}, end)
+    script.refusals += AWAY
+    assert [batch.num_rows for batch in reader.read(task)] == [10]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_who_has_never_heard_of_a_broker_is_told_soon(script: Any) -> None:
+    """The address may be wrong."""
+    script.add(A, 10)
+    script.refusals += AWAY
+    with pytest.raises(NotLeaderOrFollower):
+        stream(script).initialOffset()
+    assert len(script.refusals) == len(AWAY) - cluster.ATTEMPTS_MAX
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_stream_does_not_wait_for_longer_than_it_is_told(script: Any) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    script.add(A, 10)
+    reader = stream(script, pollTimeoutMs="1")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    script.refusals += AWAY
+    with pytest.raises(NotLeaderOrFollower):
+        reader.latestOffset(end, ReadAllAvailable())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_leaders_that_moved_are_looked_up_in_one_call(script: Any) -> None:
+    """Of a thousand partitions too."""
+    for index in range(20):
+        script.add(TopicPartition("t", index), 1)
+    reader = stream(script)
+    start = reader.initialOffset()
+    reader._leaders_until = math.inf
+    asked = len(script.lookups)
+    script.refusals += [NotLeaderOrFollower("moved")]
+    reader.partitions(start, {"t": {str(index): 1 for index in range(20)}})
+    assert len(script.lookups) == asked + 1
