@@ -494,8 +494,7 @@ class Fetcher:
             self._failed(reader, reader.generation, error)
 
     def _out_of_range(self, reader: PartitionReader, error: QuorumlogError, now_ms: int) -> None:
-        """Tell, or begin where the application asked for that; what was read is handed out
-        first."""
+        """Tell, or begin where the application asked for; what was read is handed out first."""
         policy = self._config.on_out_of_range
         if policy == "raise":
             self._tell(reader, error)
@@ -520,12 +519,14 @@ class Fetcher:
         one, and are treated as out of range. The application is told, unless it knows."""
         policy = self._config.on_out_of_range
         anew = UnknownTopicId(
-            f"the topic was deleted and made anew: reading goes on from the {policy} offset of the "
-            "new one",
+            f"the topic was deleted and made anew: reading goes on from the {policy} offset now",
             topic=topic,
         )
         for reader in self.readers.values():
             if reader.topic != topic or reader.error or reader.is_finished or reader.bind(topic_id):
+                continue
+            if reader.is_given:  # by a group, which takes it back and gives it anew
+                reader.retry_ms = now_ms + self._config.fetch_wait_ms_max
                 continue
             was_told, reader.is_gone = reader.is_gone, False
             if policy == "raise" or was_told:
@@ -541,8 +542,7 @@ class Fetcher:
 
     def begin_again(self, reader: PartitionReader) -> None:
         """Look for a place to go on from, where the application asked for that."""
-        policy = self._config.on_out_of_range
-        reader.begin_again("earliest" if policy == "earliest" else "latest")
+        reader.begin_again("earliest" if self._config.on_out_of_range == "earliest" else "latest")
         self._work.set()
 
     def _failed(self, reader: PartitionReader, generation: int, error: QuorumlogError) -> None:

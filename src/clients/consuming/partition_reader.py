@@ -56,6 +56,7 @@ class PartitionReader:
         "high_watermark",
         "is_behind",
         "is_fetching",
+        "is_given",
         "is_gone",
         "is_paused",
         "log_start_offset",
@@ -96,6 +97,7 @@ class PartitionReader:
         self.waits_since_ms = 0  # a long poll waits for news since then; 0: none does
         self.is_fetching = False  # or being looked up
         self.is_paused = False
+        self.is_given = False  # by a group, which knows when its topic is another one
         self.is_gone = False  # there is no such partition any more, and the application knows
         self.failures = 0  # in a row
         self.failing_since_ms = 0  # of the first of them

@@ -1,7 +1,7 @@
 """A member that is our own Python client: what it is told goes into the chronicle."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...clients.consuming.grouping.calls import CommittedOffset
@@ -38,7 +38,7 @@ class _Noted(GroupMember):
         return beat
 
     def answered(
-        self, beat: Beat, *, epoch: int, assignment: Collection[Place] | None, **said: Any
+        self, beat: Beat, *, epoch: int, assignment: Mapping[Place, bytes] | None, **said: Any
     ) -> None:
         """As the client does; `said` is of no matter here."""
         super().answered(beat, epoch=epoch, assignment=assignment, **said)
@@ -162,6 +162,8 @@ class OwnMember:
                     f"NotOwned: {self._life.name} is handed records of {place}, which it gave back"
                 )
                 continue
+            # Our client stops in time by itself: what it hands out is its own, come what may.
+            claim.proven_ns = max(claim.proven_ns, self._chronicle.now_ns())
             reader = f"{self._life.name}@{claim.began_ns}"
             self._setting.history.poll(reader, place, some, at=self._chronicle.now_ns())
         if records:

@@ -28,7 +28,8 @@ from .member import Beat
 
 HEARTBEAT_MS = 10_000  # for one heartbeat, at whichever broker answers
 CLIENT_ID = "quorumlog"
-GONE_ATTEMPTS = 4  # to commit an offset in a topic whose id the coordinator does not know
+GONE = (UnknownTopicId, UnknownTopicOrPartition)
+GONE_ATTEMPTS = 4  # to commit an offset in a topic that the coordinator does not know
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class BeatAnswer:
 
     epoch: int
     interval_ms: int
-    assignment: tuple[Place, ...] | None  # None: as before
+    assignment: Mapping[Place, bytes] | None  # with the topics' ids; None: as before
     session_ms: int  # the member is shut out once it is silent for longer; 0: not said
     sent_ms: int  # when what was answered was sent, at the earliest; on `steady_ms`
 
@@ -118,9 +119,11 @@ async def heartbeat(connection: Connection, who: Joining, beat: Beat, *, again: 
         )
     assignment = None
     if answer.HasField("assignment"):
-        assignment = tuple(
-            (each.topic, each.partition) for each in answer.assignment.partitions if each.topic
-        )
+        assignment = {
+            (each.topic, each.partition): each.topic_id
+            for each in answer.assignment.partitions
+            if each.topic
+        }
     return BeatAnswer(
         epoch=answer.member_epoch,
         interval_ms=answer.heartbeat_interval_ms,
@@ -187,7 +190,7 @@ async def commit(
         for place, error in _outcomes(answer.results, list(left)):
             if error is None:
                 del left[place]
-            elif isinstance(error, UnknownTopicId) and attempts >= GONE_ATTEMPTS:
+            elif isinstance(error, GONE) and attempts >= GONE_ATTEMPTS:
                 del left[place]
                 gone.append(error)
             else:

@@ -12,8 +12,8 @@ its session (`look`): it cannot know. One that left since nobody polled, or that
 in time, joins again at the next poll, which is told by `error`.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -74,6 +74,7 @@ class Step:
 
     act: Act
     places: tuple[Place, ...]
+    topic_ids: Mapping[Place, bytes] = field(default_factory=dict)  # to take: of which topics
 
 
 class Phase(Enum):
@@ -102,10 +103,11 @@ class GroupMember:
     ) -> None:
         self.phase = Phase.JOINING
         self.epoch = JOIN_EPOCH
-        self.owned: dict[Place, None] = {}
+        self.owned: dict[Place, bytes] = {}  # with the id of the topic that it is in
         self.error: QuorumlogError | None = None  # for the next poll to raise
         self.failure: QuorumlogError | None = None  # of the newest heartbeat, which is repeated
         self.is_polling = False  # a poll waits: nobody can be late with the next one
+        self.joins = 0  # how often it was let in
         self.rebalances = 0  # assignments that differed from the one before
         self.holds_until_ms = FOREVER_MS  # `look` is to be asked before anything is handed out then
         self.holds_until_us = FOREVER_MS  # the same, at hand for whoever looks often
@@ -113,7 +115,7 @@ class GroupMember:
         self._is_static = is_static
         self._poll_interval_ms = poll_interval_ms
         self._backoff_ms = backoff_ms
-        self._target: tuple[Place, ...] | None = None  # None: not told yet
+        self._target: Mapping[Place, bytes] | None = None  # None: not told yet
         self._step: Step | None = None  # under way
         self._sent: Beat | None = None  # under way
         self._said_owned: tuple[Place, ...] | None = None  # None: it is unknown what arrived
@@ -207,7 +209,7 @@ class GroupMember:
         *,
         epoch: int,
         interval_ms: int,
-        assignment: Collection[Place] | None,
+        assignment: Mapping[Place, bytes] | None,
         session_ms: int,
         sent_ms: int,
         now_ms: int,
@@ -228,18 +230,18 @@ class GroupMember:
         self._next_ms = now_ms + interval_ms
         if self.phase is Phase.JOINING:
             self.phase = Phase.JOINED
+            self.joins += 1
         self._said_owned = beat.owned if beat.owned is not None else self._said_owned
         self._said_subscription = beat.subscription or self._said_subscription
         if assignment is not None and self.phase is Phase.JOINED:
-            target = tuple(sorted(assignment))
-            self.rebalances += target != self._target
-            self._target = target
+            self.rebalances += assignment != self._target
+            self._target = dict(assignment)
         if self.phase is Phase.JOINED:
             self._lease.answered(
                 sent_ms=sent_ms,
                 session_ms=session_ms,
                 reported=self._said_owned or (),
-                target=set(self._target or ()),
+                target=self._target or {},
             )
             self.holds_until_ms = min(self._lease.session_end_ms, self._lease.back_end_ms)
             self.holds_until_us = 1_000 * self.holds_until_ms
@@ -288,7 +290,7 @@ class GroupMember:
         self.epoch = JOIN_EPOCH
         self._failures = 0
         self._next_ms = 0
-        self._target = ()
+        self._target = {}
         if self.phase is Phase.LEAVING:
             self.phase = Phase.GONE
         elif self.phase is Phase.JOINED:
@@ -302,7 +304,7 @@ class GroupMember:
     def _failed(self, error: QuorumlogError) -> None:
         self._end_lease()
         self.epoch = JOIN_EPOCH
-        self._target = ()
+        self._target = {}
         if self.phase is Phase.LEAVING:
             self.phase = Phase.GONE
         else:
@@ -329,11 +331,15 @@ class GroupMember:
             return Step(Act.LOSE, tuple(sorted(self.owned))) if self.owned else None
         if self.phase is not Phase.JOINED or self._target is None:
             return None
-        given = tuple(place for place in sorted(self.owned) if place not in self._target)
+        target, owned = self._target, self.owned
+        gone = [place for place in owned if target.get(place, owned[place]) != owned[place]]
+        if gone:  # their topic was deleted, and made anew
+            return Step(Act.LOSE, tuple(sorted(gone)))
+        given = tuple(place for place in sorted(owned) if place not in target)
         if given:
             return Step(Act.GIVE, given)
-        taken = tuple(place for place in self._target if place not in self.owned)
-        return Step(Act.TAKE, taken) if taken else None
+        taken = {place: target[place] for place in sorted(target) if place not in owned}
+        return Step(Act.TAKE, tuple(taken), taken) if taken else None
 
     def done(self, step: Step, *, has_failed: bool = False) -> None:
         """A step has been carried out; `has_failed`: nothing was taken, or given back."""
@@ -342,7 +348,7 @@ class GroupMember:
         if has_failed:
             pass
         elif step.act is Act.TAKE:
-            self.owned.update(dict.fromkeys(step.places))
+            self.owned.update(step.topic_ids)
         else:
             for place in step.places:
                 self.owned.pop(place, None)
@@ -352,6 +358,12 @@ class GroupMember:
         """Whether a step that is being carried out is one still: it is not for who was fenced
         meanwhile."""
         return self.phase is Phase.JOINED or step.act is Act.LOSE
+
+    @property
+    def leaving_places(self) -> tuple[Place, ...]:
+        """Return what is being given back, or taken for lost, right now."""
+        step = self._step
+        return () if step is None or step.act is Act.TAKE else step.places
 
     @property
     def step_is_over(self) -> bool:
@@ -426,7 +438,7 @@ class GroupMember:
     def _late(self, why: str) -> None:
         self._end_lease()
         self.phase = Phase.AWAY
-        self._target = ()
+        self._target = {}
         self._failures = 0
         self.error = PollTooLate(
             f"{why}, so that the consumer has left its group and others read its partitions; the "

@@ -98,6 +98,7 @@ class Membership:
         self._fresh: dict[Place, None] = {}  # taken since the application was last given records
         self._error: BaseException | None = None  # of a callback, or of a step; not told yet
         self._is_closing = False
+        self._is_over = False  # closed
         self._is_telling = False  # a callback runs
         self.commits = Commits(
             connection,
@@ -293,7 +294,7 @@ class Membership:
 
     async def _step_on(self) -> None:
         """Give back and take partitions as the member says."""
-        while True:
+        while not self._is_over:
             step = None if self._is_closing else self.member.step()
             if step is None:
                 await self._changes.wait()
@@ -322,6 +323,7 @@ class Membership:
         if self._is_closing:
             self.member.done(step, has_failed=True)
             return
+        await self.commits.settled(places)
         if self.member.wants(step) and self._config.auto_commit:
             await self.commits.store_news(positions_of(readers, {}))
         if self.member.wants(step):
@@ -336,8 +338,9 @@ class Membership:
         if stored is None:
             self.member.done(step, has_failed=True)
             return
-        readers = [self._reader(place, stored.get(place)) for place in step.places]
+        readers = [self._reader(place, stored.get(place), step) for place in step.places]
         for reader in readers:
+            reader.is_given = True
             self._parts.take(reader)
         # What the application may still have of them it has of a time when it lost them.
         self._fresh.update(dict.fromkeys(step.places))
@@ -371,9 +374,10 @@ class Membership:
         found = (self._fetcher.readers.get(place) for place in places)
         return [reader for reader in found if reader is not None]
 
-    def _reader(self, place: Place, stored: CommittedOffset | None) -> PartitionReader:
+    def _reader(self, place: Place, stored: CommittedOffset | None, step: Step) -> PartitionReader:
         """Return a reader that begins where the group is, or as the rule says."""
-        if stored is not None:
+        topic_id = step.topic_ids.get(place)
+        if stored is not None and (not topic_id or stored.topic_id in (b"", topic_id)):
             self.commits.found(place, stored.offset)
             reader = PartitionReader(place, stored.offset, wants_end=False)
             reader.topic_id = stored.topic_id or None
@@ -477,8 +481,12 @@ class Membership:
 
     async def _leave(self, *, is_well: bool) -> None:
         positions = self.handed_positions() if is_well else self.done_positions()
-        await self._end_of_step()
-        readers = self._readers(self.member.owned)
+        told: Collection[Place] = ()
+        if asyncio.current_task() in self._tasks:  # a callback closes the consumer
+            told = self.member.leaving_places
+        else:
+            await self._end_of_step()
+        readers = self._readers(place for place in self.member.owned if place not in told)
         for reader in readers:
             self._parts.withhold(reader)
         self._on_recall()
@@ -490,6 +498,8 @@ class Membership:
                     {place: positions[place] for place in places if place in positions}
                 )
             await self._tell(self._callbacks.on_revoked, places)
+        elif readers:
+            await self._lose([(reader.topic, reader.partition) for reader in readers])
         self._drop(readers)
         self.member.leave()
         self._work.set()
@@ -513,7 +523,8 @@ class Membership:
             await asyncio.gather(*others, return_exceptions=True)
 
     def _cancel(self) -> None:
+        self._is_over = True
         for task in (*self._tasks, self._heart):
-            if task is not None:
+            if task is not None and task is not asyncio.current_task():
                 task.cancel()
         self.commits.cancel()

@@ -2,14 +2,22 @@
 topics that are not what they were."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset
-from quorumlog.errors import InvalidRequest, PollTooLate, UnknownTopicId
+from quorumlog.errors import (
+    InvalidRequest,
+    PollTooLate,
+    QuorumlogError,
+    Stopping,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 
-from .group_setting import HEARTBEAT_MS, Place, play, produce, read_all
+from .group_setting import HEARTBEAT_MS, Place, Told, play, produce, read_all
 
 ALL: list[Place] = [("t", number) for number in range(4)]
 
@@ -199,6 +207,87 @@ def test_closing_waits_for_nothing_though_partitions_come_back_meanwhile() -> No
             await first.close()
             assert asyncio.get_running_loop().time() - began < 4
 
+    play(main)
+
+
+@pytest.mark.parametrize("asked_by", ["on_assigned", "on_revoked"])
+def test_a_callback_may_close_its_consumer(asked_by: str) -> None:
+    async def main(log: AsyncLog) -> None:
+        took_ms: list[float] = []
+
+        async def close(places: list[Place]) -> None:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            if not took_ms:
+                took_ms.append(0)
+                await first.close()
+                took_ms[0] = 1_000 * (loop.time() - began)
+
+        callbacks: dict[str, Any] = {asked_by: close}
+
+        async def read() -> None:
+            with suppress(Stopping):
+                await read_all(first, for_ms=10 * HEARTBEAT_MS)
+
+        first = log.consumer("t", group="g", **callbacks)
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(1)
+        async with log.consumer("t", group="g") as second:
+            await read_all(second, for_ms=5 * HEARTBEAT_MS)
+            assert reading.done()
+            assert took_ms[0] < 1_000
+            assert sorted(await second.assignment()) == ALL
+            assert len((await log.admin.describe_group("g")).members) == 1
+
+    play(main)
+
+
+def test_closing_tells_what_was_lost_just_before() -> None:
+    async def main(log: AsyncLog) -> None:
+        told = Told()
+        async with log.consumer("t", group="g", **told.callbacks()) as consumer:
+            await read_all(consumer, for_ms=1_000)
+            consumer.membership.member._fenced()  # the very moment before
+            await consumer.close()
+        assert told.events == [("assigned", ALL), ("lost", ALL)]
+
+    play(main)
+
+
+@pytest.mark.parametrize("meanwhile_ms", [0, 3 * HEARTBEAT_MS])
+def test_a_topic_that_is_made_anew_is_read_from_its_beginning(meanwhile_ms: int) -> None:
+    """Whether or not a heartbeat came in between that told of it."""
+
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g", auto_commit_interval_ms=100) as consumer:
+            await read_all(consumer, for_ms=1_000)
+            await log.admin.delete_topic("t")
+            got: list[tuple[Place, int]] = []
+            if meanwhile_ms:
+                await read_on(consumer, got, meanwhile_ms)
+            await log.admin.create_topic("t", partitions=4)
+            await produce(log, 4, 7)
+            await read_on(consumer, got, 8 * HEARTBEAT_MS)
+            await asyncio.sleep(1)
+            stored = await consumer.committed(ALL)
+        assert sorted(got) == [(place, offset) for place in ALL for offset in range(7)]
+        assert {each.offset for each in stored.values() if each} == {7}
+
+    async def read_on(
+        consumer: AsyncGroupConsumer, got: list[tuple[Place, int]], for_ms: int
+    ) -> None:
+        """Read, whatever is told of partitions."""
+        clock = asyncio.get_running_loop()
+        end = clock.time() + for_ms / 1000
+        while clock.time() < end:
+            try:
+                records = await consumer.poll(timeout_ms=200)
+            except (UnknownTopicId, UnknownTopicOrPartition) as error:
+                told.append(error)
+                continue
+            got += [((record.topic, record.partition), record.offset) for record in records]
+
+    told: list[QuorumlogError] = []
     play(main)
 
 
