@@ -4,9 +4,12 @@ What surely happens is waited for as long as it takes: an ample bound costs noth
 and a bound that is the point of a test is tried in virtual time, or judged by what the machine did.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+import pytest
+
+from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime, real
 
 T = TypeVar("T")
@@ -21,3 +24,15 @@ def run_patiently(main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
     """Run `main(runtime)` on the real machine. An attempt of a channel to connect may take long:
     by default a call fails after half a second in which the other end had no processor."""
     return real.run(main, connect_ms=AMPLE_MS)
+
+
+async def with_time(first_ms: int, check: Callable[[int], Awaitable[None]]) -> None:
+    """Run a check of what happens within a time; where it fails, again with more, and at last with
+    an ample one: a busy machine may not come to anything in the first."""
+    for time_ms in (first_ms, 10 * first_ms):
+        try:
+            await check(time_ms)
+        except (AssertionError, QuorumlogError, pytest.fail.Exception):
+            continue
+        return
+    await check(AMPLE_MS // 2)

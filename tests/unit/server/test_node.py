@@ -24,7 +24,7 @@ from quorumlog.ids import Epoch, Offset
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.raftlog.shell.gathering import Gathering
 from quorumlog.records import Record, decode_all, encode_batch
-from quorumlog.runtime import Channel, Runtime, Stream, real
+from quorumlog.runtime import Channel, Runtime, Stream
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.member import METADATA_BATCH_BYTES
 from quorumlog.server.node import Node, format_directory, is_formatted
@@ -37,14 +37,16 @@ from quorumlog.services import (
 )
 from quorumlog.simulation import Faults, SimWorld
 
+from ..patience import AMPLE_MS, AMPLE_S, run_patiently
+
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
-WAIT_MS = 20_000
+WAIT_MS = AMPLE_MS
 
 
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest) -> Run:
-    return real.run if request.param == "real" else simulation.run
+    return run_patiently if request.param == "real" else simulation.run
 
 
 @pytest.fixture
@@ -131,7 +133,7 @@ def test_a_stop_ends_streams_and_long_polls_without_waiting_for_them(run: Run, f
                 assert (await poll).records
                 poll = scope.spawn(fetch(channel, offset=1, max_wait_ms=60_000), name="poll")
                 assert (await subscribed.receive()) is not None
-                await asyncio.sleep(0.05)
+                await fetch(channel)  # and so is the poll, which was asked for before
                 started = runtime.clock.now_ms()
                 stopping = scope.spawn(node.stop(), name="stop")
                 assert (await poll).records == b""
@@ -140,7 +142,7 @@ def test_a_stop_ends_streams_and_long_polls_without_waiting_for_them(run: Run, f
                 with pytest.raises((Stopping, StreamBroken)):
                     await received_all(subscribed)
                 await stopping
-                assert runtime.clock.now_ms() - started < 20_000
+                assert runtime.clock.now_ms() - started < 45_000
             await channel.close()
 
     run(main)
@@ -158,7 +160,7 @@ def test_what_was_acknowledged_before_the_stop_is_there_after_it(run: Run, folde
             await create(channel, "t")
             async with runtime.tasks.scope("test") as scope:
                 scope.spawn(keep_producing(channel, acknowledged), name="produce")
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(AMPLE_S):
                     while len(acknowledged) < 20:  # noqa: ASYNC110 - no event to wait for
                         await asyncio.sleep(0.001)
                 await node.stop()
@@ -432,7 +434,7 @@ def test_a_folder_of_another_topic_is_not_taken_over(tmp_path: Path) -> None:
             assert values(await fetch(channel, topic="t")) == [b"of t"]
             await channel.close()
 
-    real.run(main)
+    run_patiently(main)
 
 
 def test_a_folder_that_is_not_ours_stays(tmp_path: Path) -> None:
@@ -444,7 +446,7 @@ def test_a_folder_that_is_not_ours_stays(tmp_path: Path) -> None:
         async with Node(runtime, config):
             pass
 
-    real.run(main)
+    run_patiently(main)
     assert (tmp_path / "data" / "backup-2024" / "notes.txt").read_text() == "mine"
 
 

@@ -17,27 +17,28 @@ from quorumlog.ids import DirectoryId
 from quorumlog.metrics import METRICS, Kind
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Record, encode_batch
-from quorumlog.runtime import Runtime, real
+from quorumlog.runtime import Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.forming import first_voters
 from quorumlog.server.node import Node, format_directory
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
 
+from ...patience import AMPLE_MS, run_patiently
 from ...wire.http.http_caller import calling
 from ...wire.kafka.raw_client import connected
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
-WAIT_MS = 20_000
+WAIT_MS = AMPLE_MS
 DELETE_TOPICS = 20  # a key of the Kafka protocol
 BATCH = encode_batch([Record(number, 1, None, b"v" * 100) for number in range(3)])
 
 
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest) -> Run:
-    return real.run if request.param == "real" else simulation.run
+    return run_patiently if request.param == "real" else simulation.run
 
 
 @pytest.fixture
@@ -239,7 +240,7 @@ def test_a_taken_port_refuses_the_start_before_the_directory_is_touched(folder: 
             with pytest.raises(AddressInUse):
                 await Node(runtime, second).start()
 
-    real.run(main)
+    run_patiently(main)
 
 
 @pytest.mark.slow
