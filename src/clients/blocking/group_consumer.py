@@ -28,6 +28,7 @@ from ..coordination import Changes
 from ..log import AsyncLog
 from ..offsets import Place
 from .consumer import Consumer
+from .io_thread import thread_id
 
 if TYPE_CHECKING:
     from .log import Log
@@ -154,6 +155,7 @@ class GroupConsumer(Consumer):
         self._busy_us: Callable[[], int]
         self._due: deque[_Due] = deque()
         self._turn = Changes()
+        self._running: tuple[int, _Due] | None = None  # a callback, and on which thread
         self._is_deaf = False  # nobody is there to run callbacks
         self._is_in_error = False
         self._on_close = on_close
@@ -269,6 +271,8 @@ class GroupConsumer(Consumer):
         self._io.refuse_callbacks()
         self._on_close(self)
         try:
+            if self._running is not None and self._running[0] == thread_id():
+                self._io.wait(self._ran(self._running[1]))  # or it would wait for its caller
             if not self._io.is_ended:
                 self._attend(self._closing, goes_on=True)
         finally:
@@ -378,11 +382,14 @@ class GroupConsumer(Consumer):
 
     def _run(self, due: _Due) -> None:
         """Run a callback on this thread; Ctrl-C in it leaves it to be run again."""
+        before, self._running = self._running, (thread_id(), due)
         try:
             due.callback(due.places)
         except Exception:
             self._io.wait(self._ran(due))
             raise
+        finally:
+            self._running = before
         self._io.wait(self._ran(due))
 
     async def _ran(self, due: _Due) -> None:

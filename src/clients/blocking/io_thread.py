@@ -38,6 +38,11 @@ LOCK_WAIT_S = 1.0  # for a lock that another thread holds for a short step
 _log = logging.getLogger(__name__)
 
 
+def thread_id() -> int:
+    """Return what tells the calling thread from the others that live."""
+    return threading.get_ident()
+
+
 class User(Protocol):
     """A client that the thread serves."""
 

@@ -61,7 +61,7 @@ def log(address: str) -> Iterator[Log]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, log: Log) -> str:
-    name = str(request.node.name)[:200]
+    name = str(request.node.name).strip("]").replace("[", "-")[:200]
     log.admin.create_topic(name, partitions=2)
     with log.producer() as producer:
         for number in range(100):
@@ -87,6 +87,23 @@ def test_a_callback_that_raises_at_the_end_keeps_nothing_else_from_being_closed(
     assert [sorted(places) for places in told] == [[(topic, 0), (topic, 1)]]
     with pytest.raises(Stopping):
         mine.partitions(topic)
+
+
+@pytest.mark.slow
+def test_a_callback_may_close_its_consumer(log: Log, topic: str) -> None:
+    took_s: list[float] = []
+
+    def on_assigned(places: list[Place]) -> None:
+        began = time.monotonic()
+        consumer.close()
+        took_s.append(time.monotonic() - began)
+
+    consumer = log.consumer(topic, group="g-closes", on_assigned=on_assigned)
+    with pytest.raises(Stopping):
+        consumer.poll(timeout_ms=5_000)
+    assert len(took_s) == 1
+    assert took_s[0] < 5
+    assert log.admin.describe_group("g-closes").members == ()
 
 
 @pytest.mark.slow
@@ -145,7 +162,15 @@ def test_a_table_that_was_being_worked_on_is_read_again(log: Log, topic: str) ->
 
 
 @pytest.mark.slow
-def test_the_loop_turns_between_records_that_are_there(address: str, topic: str) -> None:
-    command = [sys.executable, "-c", BUSY, address, topic]
+@pytest.mark.parametrize("runner", ["asyncio", "uvloop"])
+def test_the_loop_turns_between_records_that_are_there(
+    address: str, topic: str, runner: str
+) -> None:
+    """Also on uvloop, whose clock stands still while code runs."""
+    if runner == "uvloop":
+        pytest.importorskip("uvloop")
+    program = BUSY.replace("import asyncio,", f"import {runner}, asyncio,")
+    program = program.replace("asyncio.run(main())", f"{runner}.run(main())")
+    command = [sys.executable, "-c", program, address, topic]
     told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert int(told.stdout) >= 6
