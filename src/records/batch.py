@@ -227,3 +227,27 @@ def renumbered(
     crc = crc32c(rest, crc32c(memoryview(head)[CRC_START:]))
     _CRC.pack_into(head, CRC_START - 4, crc)
     return bytes(head), rest
+
+
+def without_records(base_offset: int, next_offset: int, *, leader_epoch: int = -1) -> bytes:
+    """Return a batch that spans [base_offset, next_offset) and has no record, as compaction may
+    leave one; at most 2^31 offsets, at least one."""
+    delta = next_offset - base_offset - 1
+    header = HEADER.pack(
+        base_offset,
+        HEADER_SIZE - LENGTH_END,
+        leader_epoch,
+        MAGIC,
+        0,
+        0,
+        delta,
+        NO_TIMESTAMP,
+        NO_TIMESTAMP,
+        NO_PRODUCER,
+        -1,
+        -1,
+        0,
+    )
+    batch = bytearray(header)
+    _CRC.pack_into(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
+    return bytes(batch)

@@ -1,13 +1,16 @@
 """What a mirror appends: batches of another cluster's log, at the offsets that they have there.
 
 A follower's append, with two differences: the batches get this leader's epoch (their source's
-epochs mean nothing here), and the leader waits for its own followers. Three things keep the copy
+epochs mean nothing here), and the leader waits for its own followers. Four things keep the copy
 right:
 
 - the caller names the copy's end as it knows it, and nothing is appended anywhere else: a repeat, a
   second mirror, or a leader that lost an end that nobody acknowledged makes no hole and no double;
 - a gap is what the source does not have; before the first one the log says durably that it may have
   gaps, so that a recovery does not take it for damage, and followers learn it from their leader;
+- a leader's first batches in its epoch begin where the log ended: where there is a gap, a batch
+  without records spans it. Replicas part where an epoch begins, and a leader that comes back may
+  have old batches of the source in that gap, which nobody acknowledged;
 - no batch has a producer. Its numbers are the source cluster's, and another producer may get the
   same ones here after a promotion: its first batches would be taken for repeats, and be lost. In
   place of the sequence stands the source's leader epoch, for mirrors to compare.
@@ -19,7 +22,14 @@ from typing import Final
 
 from ...errors import InvalidRecord, MirrorOutOfPlace, NotMirror, QuorumlogError, StorageError
 from ...ids import Epoch
-from ...records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, iterate_batches
+from ...records.batch import (
+    CONTROL_BIT,
+    NO_PRODUCER,
+    TRANSACTIONAL_BIT,
+    iterate_batches,
+    parse_header,
+    without_records,
+)
 from ...runtime import Buffer, Clock
 from ...storage import Log, Origin
 from ...storage.shell.channel import Appended
@@ -31,6 +41,8 @@ from .replica import Find, Replica
 _MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 _EPOCH_AT: Final = 12
 """Where a batch has its leader epoch, in 4 bytes that its CRC does not cover."""
+
+_SPAN_MAX: Final = 2**31 - 1  # offsets of one batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +113,12 @@ class Mirroring:
                 partition=spec.partition,
             )
         self._directory.check_room(len(spec.records))  # a mirror is a client, and has no bound else
+        records = with_epoch(spec.records, epoch)
+        if epoch > log.latest_epoch:
+            records[:0] = begun(records, spec.log_end_offset, epoch)
         future = self._directory.append_nowait(
             log,
-            with_epoch(spec.records, epoch),
+            records,
             leader_epoch=epoch,
             origin=Origin.REPLICATED,
             flush=replica.flushes,
@@ -141,6 +156,16 @@ def with_epoch(records: Buffer, leader_epoch: Epoch) -> bytearray:
     for position, _ in iterate_batches(records):
         stamped[position + _EPOCH_AT : position + _EPOCH_AT + 4] = mark
     return stamped
+
+
+def begun(records: Buffer, log_end_offset: int, leader_epoch: Epoch) -> bytes:
+    """Return what a leader's first batches in its epoch are to be preceded by: a batch without
+    records where there is a gap in front of them, else nothing. A gap so large that no index spans
+    it is left to the append to refuse."""
+    first_offset = parse_header(records).base_offset
+    if not log_end_offset < first_offset <= log_end_offset + _SPAN_MAX:
+        return b""
+    return without_records(log_end_offset, first_offset, leader_epoch=leader_epoch)
 
 
 def _check(replica: Replica, spec: MirrorSpec) -> Epoch:

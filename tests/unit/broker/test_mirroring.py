@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.broker import Acks
-from quorumlog.broker.shell.mirroring import Mirroring, MirrorOutcome, MirrorSpec, has_gap
+from quorumlog.broker.partition.following import divergence
+from quorumlog.broker.shell.mirroring import (
+    Mirroring,
+    MirrorOutcome,
+    MirrorSpec,
+    has_gap,
+)
 from quorumlog.errors import (
     CorruptionError,
     DiskFull,
@@ -18,11 +24,12 @@ from quorumlog.errors import (
 )
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
+from quorumlog.records.batch import check_crc, without_records
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode
 from quorumlog.storage import DirectoryConfig
 
-from .test_replicas import Broker, T, broker, simulate, topic
+from .test_replicas import ME, OTHER, Broker, T, broker, simulate, topic
 
 SOURCE = "cluster-a/topic-id"
 
@@ -120,6 +127,55 @@ def test_batches_for_another_end_are_refused_and_told_where_it_is(end: int) -> N
             assert await stored(b) == [(0, b"v0"), (1, b"v1")]
 
     simulate(main)
+
+
+def test_what_a_lost_leader_has_behind_a_gap_in_front_of_a_new_epoch_is_cut() -> None:
+    """It may have offsets that nobody acknowledged, and that the source has compacted meanwhile:
+    where its epoch ended shows, and not only where the next batch begins."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, replicas=(ME, OTHER), isr=(ME,), mirror_source=SOURCE))
+            await copy(b, batch(0, 1))
+            lead_again(b)
+            outcome = await copy(b, batch(8, 9) + batch(20), end=2)
+            assert (outcome.error, outcome.log_end_offset) == (None, 21)
+            log = b.replicas.replica_of("t", 0).log
+            assert log.latest_epoch == 2
+            parted = divergence(
+                0,
+                10,
+                end_offset_for=log.end_offset_for,
+                latest_epoch=log.latest_epoch,
+                leader_end_offset=21,
+            )
+            assert parted == (0, 2), "a log of epoch 0 with 10 offsets is cut at 2"
+            (outcome_read,) = await b.fetch(offset=2)
+            first, *rest = [header for _, header in iterate_batches(outcome_read.records)]
+            assert (first.base_offset, first.next_offset, first.leader_epoch) == (2, 8, 2)
+            assert [header.base_offset for header in rest] == [8, 20], "later gaps are gaps"
+            kept = await stored(b)
+            assert [offset for offset, _ in kept] == [0, 1, 8, 9, 20]
+
+    simulate(main)
+
+
+def lead_again(b: Broker) -> None:
+    """Another node leads, and then this one in epoch 2."""
+    for leader, isr in ((OTHER, (ME, OTHER)), (ME, (ME,))):
+        change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=leader)
+        change.isr.ids.extend(isr)
+        b.apply(pb.MetadataRecord(partition_change=change))
+
+
+@given(st.integers(0, 2**62), st.integers(1, 2**31 - 1))
+def test_a_batch_of_nothing_spans_its_offsets_and_has_no_record(first: int, count: int) -> None:
+    nothing = without_records(first, first + count)
+    ((_, header),) = iterate_batches(nothing)
+    check_crc(nothing, 0, header)
+    assert (header.base_offset, header.next_offset) == (first, first + count)
+    assert decode_all(nothing) == []
+    assert not has_gap(nothing, first)
 
 
 def test_gaps_of_the_source_stay_and_are_no_damage_after_a_crash() -> None:
