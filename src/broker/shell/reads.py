@@ -12,7 +12,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...errors import OffsetNotAvailable, OffsetOutOfRange, Overloaded, QuorumlogError
+from ...errors import (
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    Overloaded,
+    QuorumlogError,
+)
 from ...ids import NodeId, Offset
 from ...metrics import LATENCY_MS, Histogram
 from ...runtime import Clock
@@ -30,6 +36,7 @@ from ..requests import (
 )
 from .epochs import end_offset_for
 from .replica import Find, Replica
+from .replication.fetcher import ControllerLink
 
 
 @dataclass(slots=True)
@@ -81,6 +88,11 @@ class Reads:
         self._waits_max = waits_max  # fetches that wait at once; reaching it is Overloaded
         self._wakes: dict[asyncio.Future[None], None] = {}  # of the fetches that wait now
         self._stopping = False
+        self._link: ControllerLink | None = None  # None: nobody else leads what this node does
+
+    def attach(self, link: ControllerLink) -> None:
+        """Go by what this session has heard from now on."""
+        self._link = link
 
     @property
     def waiting(self) -> int:
@@ -141,7 +153,7 @@ class Reads:
             except QuorumlogError as error:
                 part.replica, part.error = None, error
             parts.append(part)
-        size = _plan(parts, max_bytes)
+        size = _plan(parts, max_bytes, self._link)
         is_answer = size >= min_bytes or self._stopping or any(part.is_final for part in parts)
         if not is_answer or not all(part.is_located for part in parts):
             _release(parts)
@@ -156,7 +168,7 @@ class Reads:
         deadline_ms, waited = self._clock.now_ms() + max_wait_ms, False
         while True:
             parts = await self._open_all(specs)
-            size = _plan(parts, max_bytes)
+            size = _plan(parts, max_bytes, self._link)
             left_ms = deadline_ms - self._clock.now_ms()
             is_final = any(part.is_final for part in parts)
             if size >= max(1, min_bytes) or is_final or left_ms <= 0 or self._stopping:
@@ -299,7 +311,7 @@ def _located(part: _Part) -> FoundRecords:
     return found
 
 
-def _plan(parts: Sequence[_Part], max_bytes: int) -> int:
+def _plan(parts: Sequence[_Part], max_bytes: int, link: ControllerLink | None) -> int:
     """Take a range of each partition while the budget lasts; return the bytes planned."""
     size = 0
     for part in parts:
@@ -316,12 +328,26 @@ def _plan(parts: Sequence[_Part], max_bytes: int) -> int:
             if spec.last_epoch >= 0:
                 part.diverging = _diverging(replica, spec)
             if part.preferred is None and part.diverging is None:
+                _check_newest(replica, spec, link)
                 part.range = _range(replica, spec, max_bytes - size, first=size == 0)
         except QuorumlogError as error:
             part.error = error
         if part.range is not None:
             size += part.range.size
     return size
+
+
+def _check_newest(replica: Replica, spec: FetchSpec, link: ControllerLink | None) -> None:
+    """Raises NotLeaderOrFollower where this log ends before what is asked for, and another one may
+    go on: a reader that is told of an offset out of range begins again at an end of the log. The
+    field's brokers tell it that; its readers go by the leader epoch of what they read last."""
+    if spec.offset > replica.log.log_end_offset and link is not None and link.is_lapsed():
+        raise NotLeaderOrFollower(
+            f"offset {spec.offset} is not here, and no controller is heard: another broker may lead"
+            " by now; refresh the metadata",
+            topic=spec.topic,
+            partition=spec.partition,
+        )
 
 
 def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Range | None:

@@ -127,6 +127,7 @@ class ReplicaManager:
     def attach(self, link: ControllerLink) -> None:
         """Replicate from now on, as the broker of this session."""
         self._replication.attach(link)
+        self._reads.attach(link)
 
     def apply(self, delta: ImageDelta) -> Awaitable[None] | None:
         """Take one step of the metadata: what it names is served, or refused, when this has

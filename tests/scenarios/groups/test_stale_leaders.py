@@ -1,0 +1,48 @@
+"""A broker that leads the topic no more and has not heard of it: what members ask it for."""
+
+import pytest
+from tests.scenarios.groups.setting import at_work
+
+from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.groups.plan import OFFSETS_TOPIC, Kind
+from quorumlog.simulation.groups.scene import GROUP, SESSION_MS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("kind", tuple(Kind))
+def test_who_asks_a_leader_of_before_for_newer_records_is_not_told_that_there_are_none(
+    kind: Kind,
+) -> None:
+    """Clients take that for an offset out of range, and begin again at an end of the log."""
+    with at_work(kind, "m1", is_combined=False) as scene:
+        stage, barriers = scene.stage, scene.world.fabric.barriers
+        before = scene.coordinator()
+        others = [node.name for node in stage.cluster.brokers if node is not before]
+        controllers = [node.name for node in stage.cluster.controllers]
+        barriers.close(apart([before.name], [*others, *controllers]))
+        scene.until(
+            lambda: all(
+                stage.partition(place).leader not in (-1, before.node_id)
+                for place in (*scene.places, (OFFSETS_TOPIC, 0))
+            ),
+            "others lead",
+        )
+        barriers.close(apart(["m1"], others))
+        barriers.close(apart(["m2"], [before.name]))
+        scene.enter("m2")
+        scene.until(lambda: len(scene.held("m2")) == 4, "the other one has everything")
+        scene.run(SESSION_MS)
+        scene.produce(5)
+        scene.until(
+            lambda: all(
+                scene.chronicle.stored[GROUP, place] == end for place, end in scene.ends().items()
+            ),
+            "the other one has worked on more",
+        )
+        barriers.open(apart(["m1"], others))
+        scene.kill("m2")
+        scene.until(lambda: len(scene.held("m1")) == 4, "the first one has everything again")
+        scene.run(SESSION_MS)
+        scene.produce(5)
+        scene.finish()
