@@ -35,7 +35,7 @@ from ....storage.shell.directory import Directory
 from ...partition import Acks
 from ...shell.replica import Replica
 from ..config import OFFSETS_TOPIC, GroupConfig
-from ..decision import Answered, Decision, Reply, Ticket
+from ..decision import Answered, Decision, Failed, Reply, Ticket
 from ..formats import encode
 from ..records import ClassicGroup, ConsumerGroup, OffsetCommitted, OffsetForgotten
 from ..requests import (
@@ -152,9 +152,16 @@ class Term:
         """Nobody waits for this answer any longer."""
         self._waiting.pop(ticket, None)
 
-    def _serving(self) -> GroupShard:
+    def _serving(self, *, lists: bool = False) -> GroupShard:
+        """What decides; raises why nothing does. Only who leads for certain tells a member that it
+        reads, which is believed then."""
         if self._ended is not None:
             raise self._ended.with_traceback(None)
+        if self._replica is None and not lists:
+            raise CoordinatorNotAvailable(
+                f"this broker is about to coordinate the groups of partition {self.partition}:"
+                " repeat after a moment"
+            )
         if self._shard is None:
             raise CoordinatorLoading(
                 f"the coordinator of partition {self.partition} reads what is stored of its groups:"
@@ -201,7 +208,7 @@ class Term:
 
     def listings(self) -> list[GroupListing]:
         """The groups, by ascending name; raises CoordinatorLoading."""
-        return self._serving().listings()
+        return self._serving(lists=True).listings()
 
     @property
     def shard(self) -> GroupShard | None:
@@ -502,9 +509,17 @@ class Term:
         if replica is None or self._ended is not None or not replica.partition.is_leader:
             return
         high_watermark = replica.partition.high_watermark
-        waiting = self._uncommitted
+        waiting, told = self._uncommitted, list[Reply]()
         while waiting and waiting[0][0] <= high_watermark:
-            self._answer(waiting.popleft()[1])
+            told += waiting.popleft()[1]
+        if told and self._may_be_replaced():  # a word of the followers' may be as old as a stall
+            self._was_deaf = True
+            error = CoordinatorNotAvailable(
+                "what was asked took this broker so long that another one may coordinate the groups"
+                f" of partition {self.partition} by now: look up who does, and repeat it there"
+            )
+            told = [Failed(reply.ticket, error) for reply in told]
+        self._answer(told)
 
     def _wake_loader(self) -> None:
         if self._shard is None:

@@ -192,6 +192,9 @@ def test_a_coordinator_that_reads_says_so() -> None:
         nodes.crash(1)
         nodes.start(1)
         nodes.until(lambda: coordinator(nodes, 1).census().partitions_read == 1)
+        with pytest.raises(CoordinatorNotAvailable, match="about to coordinate"):
+            asked(nodes, 1, FetchOffsets(group=GROUP))
+        nodes.until(lambda: nodes.leader(OFFSETS_TOPIC) == 1)
         with pytest.raises(CoordinatorLoading):
             asked(nodes, 1, FetchOffsets(group=GROUP))
         assert stored(nodes, 1) == {("t", 0): 5}

@@ -1,6 +1,7 @@
 """Who coordinates alone: what is answered by who may have been replaced, and may not know it."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,12 +10,25 @@ from typing import Any
 import pytest
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
-from quorumlog.broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
+from quorumlog.broker.groups.requests import ClassicHeartbeat, ConsumerBeat, ConsumerHeartbeat
+from quorumlog.broker.groups.shell.term import Term
 from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator
+from quorumlog.ids import Epoch
 from quorumlog.metadata import ImageDelta
 
 from ..whole_nodes import Cluster
-from .coordinated import GROUP, asked, cluster, image, made, make_topic, tried
+from .coordinated import (
+    GROUP,
+    asked,
+    begun,
+    cluster,
+    commit,
+    coordinator,
+    image,
+    made,
+    make_topic,
+    tried,
+)
 
 JOIN = ConsumerHeartbeat(
     group=GROUP,
@@ -104,3 +118,43 @@ def test_where_anybody_may_be_elected_everybody_has_to_follow() -> None:
         assert nodes.replica(old, OFFSETS_TOPIC).partition.is_leader
         with pytest.raises(REFUSED):
             asked(nodes, old, beat)
+
+
+def is_told_too_late(nodes: Cluster, number: int) -> bool:
+    """Whether all followers have what a coordinator has stored, and it has not heard so."""
+    end = nodes.replica(number, OFFSETS_TOPIC).log.log_end_offset
+    ends = nodes.ends(OFFSETS_TOPIC).values()
+    waits = coordinator(nodes, number)._terms[0]._uncommitted
+    return bool(waits) and all(each == end for each in ends)
+
+
+@pytest.mark.slow
+def test_who_was_stopped_for_long_tells_nobody_what_it_had_decided_before() -> None:
+    """The followers' word on what waits to be committed then may be as old: it was true before."""
+    with coordinated() as (nodes, old, beat):
+        request = replace(commit(1), member_id=beat.member_id, generation=beat.member_epoch)
+        tasks = [begun(nodes, old, each, answer_ms=60_000) for each in (request, beat)]
+        nodes.until(lambda: is_told_too_late(nodes, old))
+        nodes.machine(old).pause()
+        nodes.world.run_for(10_000)
+        assert nodes.leader_beside(old, OFFSETS_TOPIC) not in (0, old)
+        nodes.machine(old).resume()
+        for task in tasks:
+            with contextlib.suppress(*REFUSED):
+                nodes.world.run_until(task, virtual_ms=60_000)
+            assert isinstance(task.exception(), REFUSED), task
+
+
+def test_who_cannot_open_its_log_believes_no_member() -> None:
+    """Of what it does not lead yet, another node may have been elected since."""
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        groups, told = coordinator(nodes, 1), list[object]()
+        around = groups._around
+        assert around is not None
+        term = Term(around, 0, Epoch(0))
+        with pytest.raises(CoordinatorNotAvailable):
+            term.begin(ClassicHeartbeat(group=GROUP, member_id="m", generation=1), told.append)
+        assert not told
