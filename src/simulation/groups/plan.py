@@ -10,7 +10,7 @@ from ..entropy import SimEntropy
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 RECORDS_MAX: Final = 300
 SMALL_SEGMENTS: Final = {
-    "segment.bytes": "2048",
+    "segment.bytes": "8192",  # what a group decides at once must fit: two of seven members do
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "300000",  # longer than a replica is away, or what is deleted comes back
     "file.delete.delay.ms": "1000",
