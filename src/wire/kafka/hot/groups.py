@@ -45,6 +45,7 @@ _SAYS_THROTTLE: Final = 1  # from this version on
 _NAMES_PATTERN: Final = 1  # of KIP-848
 
 _PART: Final = Struct(">iqi")
+_PLAIN_PART: Final = Struct(">iqibb")  # with a note's length, and how many tagged fields
 _PART_CODE: Final = Struct(">ih")
 _FLEXIBLE_PART_CODE: Final = Struct(">ihx")  # no tagged fields
 _CODE: Final = Struct(">h")
@@ -160,10 +161,7 @@ def read_commit(version: int, body: memoryview) -> Commit | None:
         entries += size
         if entries > COMMIT_ENTRIES_MAX:
             return None
-        parts = []
-        for _ in range(size):
-            part, at = _read_part(body, at, flexible=flexible)
-            parts.append(part)
+        parts, at = _read_parts(body, at, size, flexible=flexible)
         if flexible:
             at = skip_tags(body, at)
         topics.append(CommittedTopic(name, parts))
@@ -181,6 +179,30 @@ def _read_part(body: memoryview, at: int, *, flexible: bool) -> tuple[CommittedP
     if flexible:
         at = skip_tags(body, at)
     return CommittedPart(index, offset, leader_epoch, note), at
+
+
+def _read_parts(
+    body: memoryview, at: int, count: int, *, flexible: bool
+) -> tuple[list[CommittedPart], int]:
+    parts: list[CommittedPart] = []
+    end = len(body)
+    for _ in range(count):
+        behind = at + _PLAIN_PART.size
+        if flexible and behind <= end and body[behind - 2] == 1 and body[behind - 1] == 0:
+            # As clients say it: an empty note, no tagged fields.
+            index, offset, leader_epoch, _, _ = _PLAIN_PART.unpack_from(body, at)
+            parts.append(CommittedPart(index, offset, leader_epoch, ""))
+            at = behind
+            continue
+        try:
+            index, offset, leader_epoch = _PART.unpack_from(body, at)
+        except StructError:
+            raise cut_short() from None
+        note, at = read_string(body, at + _PART.size, flexible=flexible)
+        if flexible:
+            at = skip_tags(body, at)
+        parts.append(CommittedPart(index, offset, leader_epoch, note))
+    return parts, at
 
 
 def _text(body: memoryview, at: int, *, flexible: bool) -> tuple[str, int]:
