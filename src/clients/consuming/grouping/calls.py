@@ -87,8 +87,8 @@ class BeatAnswer:
 
 
 def steady_ms(clock: Clock) -> int:
-    """Return milliseconds on a monotonic clock that moves while code runs, and for every thread: a
-    loop's may stand still for both."""
+    """Return milliseconds on a monotonic clock that moves while code runs and that every thread may
+    look at: a loop's is for the loop's own."""
     return clock.busy_us() // 1_000
 
 

@@ -166,7 +166,7 @@ def test_a_table_that_was_being_worked_on_is_read_again(log: Log, topic: str) ->
 def test_the_loop_turns_between_records_that_are_there(
     address: str, topic: str, runner: str
 ) -> None:
-    """Also on uvloop, whose clock stands still while code runs."""
+    """On every loop, whatever its clock does while code runs."""
     if runner == "uvloop":
         pytest.importorskip("uvloop")
     program = BUSY.replace("import asyncio,", f"import {runner}, asyncio,")
