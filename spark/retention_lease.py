@@ -6,7 +6,7 @@ query's group how far it has come. A query that ends leaves its lease to run out
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from quorumlog.errors import QuorumlogError
@@ -51,15 +51,19 @@ class RetentionLease:
         self._bytes_max = bytes_max
         self._wall_ms = wall_ms
         self._due_ms: dict[str, int] = {}  # by topic
+        self._ids: dict[str, bytes] = {}  # by topic
 
-    def take(self, topics: Iterable[str]) -> None:
-        """Take the lease on topics of which it was not asked before; raises what it is refused
-        with."""
-        for topic, text in self._lists(set(topics) - self._due_ms.keys()).items():
+    def take(self, topics: Mapping[str, bytes]) -> None:
+        """Take the lease on topics of which it was not asked before, given with their ids; raises
+        what it is refused with."""
+        self._forget_others(topics)
+        for topic, text in self._lists(topics.keys() - self._due_ms.keys()).items():
             self._set(topic, text)
 
-    def renew(self, topics: Iterable[str]) -> None:
-        """Renew what is due, and take it of topics that are new; raises nothing."""
+    def renew(self, topics: Mapping[str, bytes]) -> None:
+        """Renew what is due, and take it of topics that are new, also where one had their name;
+        raises nothing."""
+        self._forget_others(topics)
         now_ms = self._wall_ms()
         due = {topic for topic in topics if self._is_due(topic, now_ms)}
         self._due_ms |= dict.fromkeys(due, now_ms + AGAIN_MS)
@@ -75,6 +79,12 @@ class RetentionLease:
                 logger.warning("spark.lease group=%s topic=%s: %s", self._group, topic, error)
                 if error.retriable:  # it was tried for long, and the query waits
                     return
+
+    def _forget_others(self, topics: Mapping[str, bytes]) -> None:
+        for topic, topic_id in topics.items():
+            if self._ids.setdefault(topic, topic_id) != topic_id:
+                self._ids[topic] = topic_id
+                self._due_ms.pop(topic, None)
 
     def _is_due(self, topic: str, now_ms: int) -> bool:
         due_ms = self._due_ms.get(topic, now_ms)

@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._group is not None:
             self._group.begins(starts, must=self._lease is not None)
         if self._lease is not None:
-            self._lease.take(place.topic for place in starts)
+            self._lease.take(_topics(leaders))
         self._first = self._of(leaders, starts)
         return as_dict(self._first.to_json())
 
@@ -287,7 +287,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _renew_lease(self) -> None:
         if self._lease is not None:
-            self._lease.renew(place.topic for place in self._known_leaders())
+            self._lease.renew(_topics(self._known_leaders()))
 
     # --- what the brokers say ---
 
@@ -314,7 +314,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return offsets of topics as they are now."""
         if not self._cluster_id:
             self._cluster_id = self._cluster.cluster_id()
-        ids = {place.topic: topic_id_text(leader.topic_id) for place, leader in leaders.items()}
+        ids = {topic: topic_id_text(topic_id) for topic, topic_id in _topics(leaders).items()}
         return StreamOffsets(offsets=offsets or {}, cluster=self._cluster_id, topic_ids=ids)
 
     def _check_made_anew(self, before: StreamOffsets, now: StreamOffsets) -> None:
@@ -406,6 +406,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("spark.densities error=%s: those from before are used", error)
         self._densities_until = time.monotonic() + DENSITIES_AGE_MAX_S
         return self._densities
+
+
+def _topics(leaders: Mapping[TopicPartition, Leader]) -> dict[str, bytes]:
+    return {place.topic: leader.topic_id for place, leader in leaders.items()}
 
 
 def _now_ms() -> int:

@@ -72,11 +72,11 @@ def test_a_topic_that_takes_no_lease_keeps_no_other_from_its_own(
     ]
     cluster = Cluster([script.address])
     with caplog.at_level(logging.WARNING, "quorumlog.spark"):
-        RetentionLease(cluster, "q", bytes_max=1).renew(["a", "b"])
+        RetentionLease(cluster, "q", bytes_max=1).renew({"a": b"", "b": b""})
     assert "17 groups hold something, 16 may at most" in caplog.text
     assert [hold.group for hold in parse_holds(",".join(script.holds["b"]))] == ["q"]
     with pytest.raises(InvalidConfig, match="16 may at most"):
-        RetentionLease(cluster, "q", bytes_max=1).take(["a"])
+        RetentionLease(cluster, "q", bytes_max=1).take({"a": b""})
 
 
 def test_a_query_whose_batch_fails_again_and_again_keeps_its_lease(script: Any) -> None:
@@ -91,12 +91,12 @@ def test_a_query_that_slept_renews_its_lease_by_the_clock_on_the_wall(script: An
     script.add(A, 5)
     wall_ms = 1_800_000_000_000
     lease = RetentionLease(Cluster([script.address]), "q", bytes_max=1, wall_ms=lambda: wall_ms)
-    lease.take(["t"])
+    lease.take({"t": b""})
     for later_ms in (RENEW_MS + 5, -3 * RENEW_MS):
-        lease.renew(["t"])
+        lease.renew({"t": b""})
         assert [hold.end_ms for hold in held(script)] == [wall_ms + HOLD_MS_MAX]
         wall_ms += later_ms
-    lease.renew(["t"])
+    lease.renew({"t": b""})
     assert [hold.end_ms for hold in held(script)] == [wall_ms + HOLD_MS_MAX], "it was set back"
 
 
@@ -117,3 +117,16 @@ def test_a_run_soon_after_another_leaves_its_lease_as_it_is(script: Any) -> None
     assert script.holds["t"] == before
     reader(script, **options, retentionHoldBytes="5").latestOffset({"t": {"0": 0}}, ALL)
     assert [hold.bytes_max for hold in held(script)] == [5]
+
+
+def test_a_topic_made_anew_under_a_query_gets_a_lease_of_its_own(script: Any) -> None:
+    """The config went with the topic before."""
+    script.add(A, 5)
+    options = {"startingOffsets": "earliest", "retentionHold": "true", "failOnDataLoss": "false"}
+    run = reader(script, **options)
+    end = run.latestOffset(run.initialOffset(), ALL)
+    script.make_anew(3)
+    script.holds.clear()
+    run._leaders_until = 0.0
+    run.latestOffset(end, ALL)
+    assert [hold.group for hold in held(script)] == ["q"]
