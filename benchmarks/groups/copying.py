@@ -19,6 +19,7 @@ from quorumlog.clients.config import ClientConfig, parse_bootstrap
 from quorumlog.clients.connection import Connection
 from quorumlog.clients.mirroring import Mirror, QuorumlogSource, Target
 from quorumlog.runtime import Runtime
+from quorumlog.runtime.freed_memory import keep_freed_memory
 from quorumlog.runtime.real import run
 
 TOGETHER: Final = 10_000  # records of one look
@@ -64,6 +65,7 @@ def by_mirror(source: str, target: str, topic: str, records: int) -> dict[str, A
             sys.exit(f"the mirror has problems: {report.problems}")
         return took
 
+    keep_freed_memory()
     return run(main, name="mirror")
 
 

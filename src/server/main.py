@@ -17,6 +17,7 @@ from types import FrameType
 
 from ..errors import InvalidConfig, QuorumlogError
 from ..runtime import Runtime
+from ..runtime.freed_memory import keep_freed_memory
 from ..runtime.garbage import short_collections
 from ..runtime.real import run
 from ..settings import (
@@ -47,11 +48,6 @@ DEV_HTTP_PORT = 9095
 DEV_KAFKA_PORT = 9092
 LOG_LEVEL_VARIABLE = "QUORUMLOG_LOG"
 LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR")  # the first one is the default
-
-_M_TRIM_THRESHOLD = -1  # mallopt's numbers
-_M_MMAP_THRESHOLD = -3
-_MMAP_BYTES_MIN = 32 << 20  # larger blocks are mapped on their own; the most that glibc takes
-_FREE_BYTES_MAX = 64 << 20  # free memory above this goes back to the kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,23 +237,6 @@ def _log_level() -> str:
     return level
 
 
-def _keep_freed_memory() -> None:
-    """Have malloc reuse what a batch leaves behind, up to a bound, in place of returning it.
-
-    Buffers of a batch's size come and go with every request. By glibc's defaults each one is a
-    fresh mapping whose pages the kernel zeroes again: measured, 250 to 900 page faults and 1 to 2
-    ms of system time for each MiB that passes. Elsewhere than on glibc this does nothing.
-    """
-    import ctypes  # 3 ms, needed nowhere else
-
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # TypeError: Windows wants a name
-        return
-    mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES_MIN)
-    mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES_MAX)
-
-
 def _serve(
     found: Resolved,
     *,
@@ -285,7 +264,7 @@ def _serve(
                 print(ready_line(node.addresses, as_json=as_json), flush=True)
                 await stop.wait()
 
-    _keep_freed_memory()
+    keep_freed_memory()
     with short_collections():
         run(main, name=f"node-{config.node_id}")
 

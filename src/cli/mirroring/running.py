@@ -16,6 +16,7 @@ from ...clients.mirroring import Mirror, MirrorReport, QuorumlogSource, Source, 
 from ...clients.mirroring.group_offsets import Copying, copy_group_offsets
 from ...clients.offsets import Place
 from ...runtime import Runtime, Scope
+from ...runtime.freed_memory import keep_freed_memory
 from ...runtime.real import run
 from ...wire.http import HttpRequest, HttpResponse, HttpServer
 from .. import settings
@@ -46,6 +47,7 @@ def run_mirror(plan: Plan) -> MirrorReport:
     async def main(runtime: Runtime) -> MirrorReport:
         return await _run(runtime, plan)
 
+    keep_freed_memory()
     return run(main, name="mirror")
 
 
