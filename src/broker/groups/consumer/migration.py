@@ -38,6 +38,9 @@ METADATA_LAG_MS: Final = 10_000
 """A coordinator may hear of a new topic so much later than members that share it out: one that is
 further behind coordinates nothing, but where all in-sync replicas follow it."""
 
+CLOCK_SKEW_MS: Final = 60_000
+"""The clock of the coordinator that has stored a group may be so far ahead."""
+
 
 def upgrade(
     classic: ClassicGroupMachine,
@@ -165,7 +168,7 @@ def _assigned(
             f"{member.member_id!r} cannot be read: {error}"
         ) from error
     unknown = [name for name in partitions if image.topic(name) is None]
-    if unknown and 0 <= now_ms - stored.state_ms < METADATA_LAG_MS:
+    if unknown and -CLOCK_SKEW_MS <= now_ms - stored.state_ms < METADATA_LAG_MS:
         # Left out, they would be given to others while this member has them.
         raise CoordinatorNotAvailable(
             f"group {stored.group!r} has partitions of {', '.join(sorted(unknown))}, and this"

@@ -1,7 +1,7 @@
 """Members of the classic protocol in a group of KIP-848, and how a group gets there and back."""
 
 from quorumlog.broker.groups.classic import ClassicGroupMachine
-from quorumlog.broker.groups.consumer.migration import METADATA_LAG_MS
+from quorumlog.broker.groups.consumer.migration import CLOCK_SKEW_MS, METADATA_LAG_MS
 from quorumlog.broker.groups.consumer_protocol import (
     Assignment,
     decode_assignment,
@@ -329,6 +329,16 @@ def test_a_topic_that_is_still_unknown_after_a_while_is_gone_and_holds_no_upgrad
     play.wait(METADATA_LAG_MS)
     assert isinstance(play.upgraded(classic, "a"), ConsumerBeat)
     assert play.owned("k") == {}
+
+
+def test_a_group_stored_by_a_clock_that_is_ahead_is_not_taken_for_an_old_one() -> None:
+    play = Play()
+    classic = classic_group(play, k=(0, 1))
+    play.image = cluster({})
+    play.now_ms -= CLOCK_SKEW_MS
+    play.refused(play.upgraded(classic, "a"), CoordinatorNotAvailable)
+    play.now_ms -= 1  # that says nothing any more, and must not hold it up for ever
+    assert isinstance(play.upgraded(classic, "a"), ConsumerBeat)
 
 
 def test_who_waits_in_the_classic_group_is_told_to_join_again() -> None:
