@@ -179,7 +179,8 @@ class KafkaSource:
     def _read(self, wants: Sequence[Want], wait_s: float) -> list[Piece]:
         self._go_to({want.place: want.offset for want in wants})
         self._positions = {}  # until all is well: what a failed read has taken comes again
-        self._ask_a_start(wants[self._asked % len(wants)].place)
+        places = sorted(want.place for want in wants)  # their order is another in each read
+        self._ask_a_start(places[self._asked % len(places)])
         found: defaultdict[Place, list[Any]] = defaultdict(list)
         ends: dict[Place, int] = {}
         errors: dict[Place, QuorumlogError] = {}

@@ -161,6 +161,16 @@ def test_a_start_that_librdkafka_has_not_cached_is_asked_for(
     assert read(source, 9).start == 5
 
 
+def test_every_partitions_start_is_asked_for_whatever_their_order(
+    source: KafkaSource, reader: Reader
+) -> None:
+    """A mirror puts first who had nothing for longest, so the order changes from read to read."""
+    wants = [Want(("t", number), 0, 0) for number in range(2)]
+    for turn in range(4):
+        source._read(wants if turn % 2 else wants[::-1], 0.5)
+    assert source._starts.keys() == {("t", 0), ("t", 1)}
+
+
 def test_checksums_are_looked_at_before_batches_get_new_ones() -> None:
     assert reader_settings("127.0.0.1:9")["check.crcs"] is True
 

@@ -171,3 +171,16 @@ def test_a_topic_that_cannot_get_its_new_partitions_is_copied_on_in_the_others(
     clusters.start()
     clusters.until(lambda: copied_to(clusters, "t") == 1)
     assert "too few brokers live" in report(clusters).problems[0]
+
+
+def test_what_diverged_is_the_last_of_the_problems(clusters: Clusters) -> None:
+    """The command ends with it."""
+    clusters.create("a")
+    clusters.create("b")
+    clusters.start()
+    clusters.until(clusters.is_caught_up)
+    courses(clusters)["a", 0].differs_at(0)
+    courses(clusters)["b", 0].stop("the copy was promoted")
+    found = report(clusters)
+    assert (found.stopped, found.diverged) == (2, 1)
+    assert [problem[:3] for problem in found.problems] == ["b-0", "a-0"]
