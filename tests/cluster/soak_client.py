@@ -40,7 +40,8 @@ CODES = {  # the first codes of the two producers of a face
     "asyncio": (1 * CODE_SPAN, 2 * CODE_SPAN),
     "blocking": (3 * CODE_SPAN, 4 * CODE_SPAN),
 }
-WARM_UP_S = 4.0  # what is made once for a process is there then: threads of Arrow and of lanes
+WARM_UP_S = 4.0  # at least, until everything was done once
+LOOK_S = 0.1
 
 
 def encoded(code: int) -> bytes:
@@ -64,6 +65,7 @@ class Tally:
     delivered: int = 0
     failed: int = 0
     seen: int = 0
+    tables: int = 0  # delivered
     expected: dict[int, int] = field(default_factory=dict)  # next offset by partition
 
     def note(self, code: int, partition: int, offset: int, given_s: float) -> None:
@@ -79,11 +81,17 @@ class Tally:
         assert len(offsets) == ROWS, f"{ROWS} rows are in {ranges}"
         for index, (partition, offset) in enumerate(offsets):
             self.note(code + index, partition, offset, given_s)
+        self.tables += 1
 
     def note_lost_table(self, code: int, given_s: float) -> None:
         """A table was not stored, or nobody knows."""
         for index in range(ROWS):
             self.note(code + index, -1, -1, given_s)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether all that is made once for a process is there: threads of Arrow and of lanes."""
+        return bool(self.tables and self.delivered > self.tables * ROWS and self.seen > ROWS)
 
     def see(self, records: list[ConsumerRecord]) -> None:
         """The consumer got records: each offset once, in order."""
@@ -198,7 +206,7 @@ async def soak_asyncio(
     runtime: Runtime, address: str, tally: Tally, is_over: threading.Event
 ) -> None:
     work = AsyncWork(runtime, address, tally)
-    await work.run(after(WARM_UP_S))
+    await work.run(warmed(tally))
     await asyncio.sleep(SAMPLE_S)
     before = sample(tally, len(asyncio.all_tasks()))
     await work.run(is_over)
@@ -282,7 +290,7 @@ class BlockingWork:
 
 def soak_blocking(address: str, tally: Tally, is_over: threading.Event) -> None:
     work = BlockingWork(address, tally)
-    work.run(after(WARM_UP_S))
+    work.run(warmed(tally))
     time.sleep(SAMPLE_S)
     before = sample(tally, 0)
     work.run(is_over)
@@ -290,12 +298,16 @@ def soak_blocking(address: str, tally: Tally, is_over: threading.Event) -> None:
     say({"before": before, "after": sample(tally, 0)})
 
 
-def after(seconds: float) -> threading.Event:
-    """An event that is set by itself."""
-    event = threading.Event()
-    timer = threading.Timer(seconds, event.set)
-    timer.daemon = True
-    timer.start()
+def warmed(tally: Tally) -> threading.Event:
+    """An event that is set by itself once everything was done, after a while."""
+    event, end_s = threading.Event(), time.monotonic() + WARM_UP_S
+
+    def wait() -> None:
+        while time.monotonic() < end_s or not tally.is_warm:
+            time.sleep(LOOK_S)
+        event.set()
+
+    threading.Thread(target=wait, daemon=True).start()
     return event
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 MakeTopic = Callable[..., str]
+PATIENCE_S = 300
 
 
 def fill(log: quorumlog.Log, topic: str, rows: range, partition: int = 0) -> None:
@@ -49,7 +50,7 @@ class Stream:
         """Read what is available; return the numbers of this run's micro-batches."""
         before = len(self.batches)
         query = self.start({"startingOffsets": "earliest", **options})
-        assert query.awaitTermination(90), "the query does not end"
+        assert query.awaitTermination(PATIENCE_S), "the query does not end"
         return self.batches[before:]
 
     def _keep(self, frame: "DataFrame", number: int) -> None:
@@ -142,7 +143,7 @@ def test_a_stream_without_a_group_cannot_start_at_latest_and_says_why(
 ) -> None:
     query = stream.start({"subscribe": topic()})
     with pytest.raises(StreamingQueryException, match=r"needs the option 'groupId'"):
-        query.awaitTermination(90)
+        query.awaitTermination(PATIENCE_S)
 
 
 def test_a_query_at_latest_that_fails_goes_on_where_it_began_and_its_lag_is_seen(
@@ -154,7 +155,7 @@ def test_a_query_at_latest_that_fails_goes_on_where_it_began_and_its_lag_is_seen
     fill(log, name, range(5))
     stream.fails_after = 0  # in the first batch, which has nothing
     with pytest.raises(StreamingQueryException, match="the sink is broken"):
-        stream.start(options).awaitTermination(90)
+        stream.start(options).awaitTermination(PATIENCE_S)
     fill(log, name, range(5, 15))
     group = log.admin.describe_group(name)
     assert (group.lag, [hold.topic for hold in group.holds]) == (10, [name])

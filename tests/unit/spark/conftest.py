@@ -37,7 +37,14 @@ from quorumlog.services import (
     LOG_LIST_OFFSETS,
     LOG_SUBSCRIBE,
 )
+from quorumlog.spark import query_group
 from quorumlog.spark.offsets import TopicPartition
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine may take more than a second for what a query does not wait long for."""
+    monkeypatch.setattr(query_group, "TELL_TIMEOUT_MS", 60_000)
 
 
 @dataclass
