@@ -6,7 +6,7 @@ from ....metadata.image import MetadataImage
 from ..classic import ClassicGroupMachine
 from ..consumer_protocol import PROTOCOL_TYPE, decode_subscription
 from ..decision import Decision
-from ..records import ClassicGroup, StoredMember
+from ..records import ClassicGroup, CurrentAssignment, Partitions, StoredMember
 from .classic_face import assignment_bytes
 from .core import GroupCore
 from .state import GroupState
@@ -48,7 +48,7 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
         assert member.classic is not None, f"{member_id} does not speak the classic protocol"
         subscription = dict(member.classic.protocols)[protocol]
         version = decode_subscription(subscription).version
-        assigned = state.current_of(member_id).assigned
+        held = _held(state.current_of(member_id))
         members.append(
             StoredMember(
                 member_id=member_id,
@@ -58,7 +58,7 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
                 rebalance_timeout_ms=member.rebalance_timeout_ms,
                 session_timeout_ms=member.classic.session_timeout_ms,
                 subscription=subscription,
-                assignment=assignment_bytes(assigned, version, image),
+                assignment=assignment_bytes(held, version, image),
             )
         )
     return ClassicGroup(
@@ -70,6 +70,15 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
         state_ms=now_ms,
         members=tuple(members),
     )
+
+
+def _held(current: CurrentAssignment) -> Partitions:
+    """What a member has, and what it was to give back and may have too: nobody asks it for that
+    any more, and where the group is upgraded again it is not free."""
+    held = dict(current.assigned)
+    for topic_id, indices in current.pending_revocation.items():
+        held[topic_id] = held.get(topic_id, frozenset()) | indices
+    return held
 
 
 def _shared_protocol(state: GroupState) -> str:

@@ -411,3 +411,22 @@ def test_a_classic_join_that_is_wrong_takes_nobodys_place() -> None:
         play.refused(play.classic_join("", instance_id="s", **said), error)
         assert play.last == ()
     assert play.machine.downgraded is None
+
+
+def test_what_a_member_has_not_given_back_stays_its_own_there_and_back_again() -> None:
+    """The classic protocol knows of no giving back, so it is to know that the member has it."""
+    play = Play()
+    play.classic_join("k")
+    assert play.synced("k") == {"t": (0, 1, 2, 3)}
+    play.join("a")
+    assert isinstance(play.classic_beat("k"), RebalanceInProgress)
+    holds = (("range", subscription("t", owned={"t": (0, 1, 2, 3)})),)
+    play.classic_join("k", protocols=holds)
+    assert play.synced("k") == {"t": (0, 1)}  # it gives the others back now, and takes its time
+    play.ask("a", -1)
+    classic = play.machine.downgraded
+    assert classic is not None
+    told = play.upgraded(classic, "b")
+    assert isinstance(told, ConsumerBeat)
+    assert told.assignment == {}
+    assert play.owned("k") == of(t={0, 1, 2, 3})
