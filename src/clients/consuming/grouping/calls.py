@@ -139,12 +139,12 @@ def _to_heartbeat(who: Joining, beat: Beat) -> groups_pb2.GroupHeartbeatRequest:
         member_id=who.member_id,
         member_epoch=beat.epoch,
         instance_id=who.instance_id,
+        client_id=CLIENT_ID,  # every time: whoever says another one is told of as changed
     )
     if beat.is_first:
         request.rack = who.rack
         request.assignor = who.assignor
         request.rebalance_timeout_ms = who.rebalance_timeout_ms
-        request.client_id = CLIENT_ID
     if beat.subscription is not None:
         request.subscription.topics.extend(beat.subscription.topics)
         request.subscription.pattern = beat.subscription.pattern

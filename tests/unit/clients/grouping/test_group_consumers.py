@@ -32,6 +32,21 @@ def test_one_member_reads_everything_once_and_the_next_goes_on_behind_it() -> No
     play(main)
 
 
+def test_a_member_is_known_by_what_its_program_is_and_stays_in_its_epoch() -> None:
+    """Whoever names itself now and then only would be another member each time."""
+
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g") as consumer:
+            await read_all(consumer, for_ms=1_000)
+            before = await log.admin.describe_group("g")
+            await read_all(consumer, for_ms=5 * HEARTBEAT_MS)
+            after = await log.admin.describe_group("g")
+        assert [member.client_id for member in after.members] == ["quorumlog"]
+        assert after.epoch == before.epoch == 1
+
+    play(main)
+
+
 def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> None:
     async def main(log: AsyncLog) -> None:
         told, other = Told(), Told()
