@@ -79,7 +79,7 @@ def test_a_leader_that_comes_back_keeps_nothing_in_a_gap_in_front_of_a_new_epoch
         async def append_alone(_: Runtime) -> None:
             parts = cluster.nodes[1].parts
             assert parts.directory is not None
-            old = batch(*range(2, 12), value=b"compacted since")
+            old = b"".join(batch(offset, value=b"compacted since") for offset in range(2, 12))
             await parts.directory.append(
                 alone.log,
                 with_epoch(old, Epoch(alone.log.latest_epoch)),
