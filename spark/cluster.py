@@ -94,8 +94,8 @@ def repeat(
     """Return what `job(attempt)` returns, repeating it while it fails with a retriable error.
 
     Attempts count from 0, with doubling pauses between. There are `attempts_max`, and more until
-    `patience_ms` have passed; the last error stands. Who is to wait for long is told once, in the
-    log.
+    `patience_ms` have passed, unless brokers say that what is asked of does not exist; the last
+    error stands. Who is to wait for long is told once, in the log.
     """
     until_s = time.monotonic() + patience_ms / 1000
     for attempt in itertools.count():
@@ -104,7 +104,8 @@ def repeat(
         except QuorumlogError as error:
             if not error.retriable:
                 raise
-            if attempt + 1 >= attempts_max and time.monotonic() >= until_s:
+            is_away = time.monotonic() < until_s and not isinstance(error, UnknownTopicOrPartition)
+            if attempt + 1 >= attempts_max and not is_away:
                 raise
             if attempt + 1 == attempts_max:
                 logger.warning(

@@ -470,6 +470,20 @@ def test_who_has_never_heard_of_a_broker_is_told_soon(script: Any) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
+def test_what_brokers_say_does_not_exist_is_not_waited_for_as_they_are() -> None:
+    """A query whose pattern names many topics goes on soon when one of them is deleted."""
+    attempts = []
+
+    def ask(attempt: int) -> None:
+        attempts.append(attempt)
+        raise UnknownTopicOrPartition("it was deleted", topic="t", partition=0)
+
+    with pytest.raises(UnknownTopicOrPartition):
+        cluster.repeat("list_offsets", ask, patience_ms=1_000)
+    assert len(attempts) == cluster.ATTEMPTS_MAX
+
+
+@pytest.mark.usefixtures("hasty")
 def test_a_stream_does_not_wait_for_longer_than_it_is_told(script: Any) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
