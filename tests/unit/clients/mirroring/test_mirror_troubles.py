@@ -35,6 +35,10 @@ def copied_to(clusters: Clusters, topic: str, partition: int = 0) -> int:
     return -1 if course is None else course.copied_to
 
 
+def has_copied(clusters: Clusters, wanted: int) -> bool:
+    return copied_to(clusters, "t") >= wanted
+
+
 def report(clusters: Clusters) -> MirrorReport:
     mirror = clusters.mirror
     assert mirror is not None
@@ -184,3 +188,28 @@ def test_what_diverged_is_the_last_of_the_problems(clusters: Clusters) -> None:
     found = report(clusters)
     assert (found.stopped, found.diverged) == (2, 1)
     assert [problem[:3] for problem in found.problems] == ["b-0", "a-0"]
+
+
+def test_two_mirrors_at_once_make_no_hole_and_no_double(clusters: Clusters) -> None:
+    clusters.create("t", partitions=2)
+    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    clusters.start()
+    clusters.start()
+    for number in range(15):
+        clusters.send("t", b"%d" % number, partition=number % 2)
+    clusters.until(lambda: copied_to(clusters, "t", 0) == 8 and copied_to(clusters, "t", 1) == 7)
+    assert [len(clusters.same("t", partition)) for partition in range(2)] == [8, 7]
+    assert report(clusters).problems == ()
+
+
+def test_a_mirror_killed_in_the_midst_of_appends_is_gone_on_from(clusters: Clusters) -> None:
+    clusters.create("t", partitions=2)
+    for number in range(20):
+        clusters.send("t", b"%d" % number, partition=number % 2)
+    clusters.source_type = partial(QuorumlogSource, fetch_bytes_max=1)
+    for wanted in (1, 4, 7):
+        name = clusters.start()
+        clusters.until(partial(has_copied, clusters, wanted))
+        clusters.world.node(name).crash()
+    assert clusters.once().problems == ()
+    assert [len(clusters.same("t", partition)) for partition in range(2)] == [10, 10]
