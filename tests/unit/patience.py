@@ -4,6 +4,7 @@ What surely happens is waited for as long as it takes: an ample bound costs noth
 and a bound that is the point of a test is tried in virtual time, or judged by what the machine did.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -36,3 +37,12 @@ async def with_time(first_ms: int, check: Callable[[int], Awaitable[None]]) -> N
             continue
         return
     await check(AMPLE_MS // 2)
+
+
+def with_blocking_time(first_ms: int, check: Callable[[int], None]) -> None:
+    """The same without a loop."""
+
+    async def checked(time_ms: int) -> None:
+        check(time_ms)
+
+    asyncio.run(with_time(first_ms, checked))

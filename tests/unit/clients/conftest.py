@@ -9,9 +9,11 @@ import pytest
 
 from quorumlog import simulation
 from quorumlog.clients import AsyncLog
-from quorumlog.runtime import Runtime, real
+from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
+
+from ..patience import AMPLE_MS, run_patiently
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
@@ -22,7 +24,7 @@ Client: TypeAlias = Callable[[Runtime], AbstractAsyncContextManager[AsyncLog]]
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest) -> Run:
     """What runs a main on one runtime after the other."""
-    return real.run if request.param == "real" else simulation.run
+    return run_patiently if request.param == "real" else simulation.run
 
 
 def node_config(folder: Path) -> NodeConfig:
@@ -44,7 +46,7 @@ def client(tmp_path: Path) -> Client:
         await format_directory(runtime, config)
         async with (
             Node(runtime, config) as node,
-            AsyncLog.open(runtime, node.addresses.grpc) as log,
+            AsyncLog.open(runtime, node.addresses.grpc, connect_timeout_ms=AMPLE_MS) as log,
         ):
             yield log
 

@@ -19,7 +19,7 @@ import quorumlog
 from quorumlog.clients.blocking import grpc_threads
 from quorumlog.errors import InvalidRequest
 
-WAIT_S = 20
+WAIT_S = 60
 ROUNDS = 3
 
 

@@ -25,6 +25,7 @@ from quorumlog.services import (
     LOG_PRODUCE,
 )
 
+from ..patience import AMPLE_MS, AMPLE_S
 from .leader_memory import LeaderMemory
 
 Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
@@ -166,6 +167,7 @@ async def scripted(
     """A client of a scripted cluster."""
     listeners = [await Broker(script, node).serve(runtime) for node in range(1, nodes + 1)]
     settings.setdefault("retry_backoff_ms_max", 60)
+    settings.setdefault("connect_timeout_ms", AMPLE_MS)
     async with AsyncLog.open(runtime, listeners[0].address, **settings) as log:
         yield log
     for listener in listeners:
@@ -173,12 +175,10 @@ async def scripted(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Return when the condition holds; fails after some ten seconds."""
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("what the test waited for did not happen")
+    """Return when the condition holds, which nothing announces."""
+    async with asyncio.timeout(AMPLE_S):
+        while not condition():  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.001)
 
 
 async def send_numbers(

@@ -14,6 +14,7 @@ from quorumlog.runtime import CallContext, Handler, Runtime, Stream
 from quorumlog.runtime.error_detail import encode_error
 from quorumlog.services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, LOG_PRODUCE
 
+from ..patience import AMPLE_S
 from .leader_memory import LeaderMemory
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceResponse, log_pb2.ProduceRequest]
@@ -120,8 +121,6 @@ async def cluster(runtime: Runtime, broker: Broker, **settings: Any) -> AsyncIte
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("what the test waited for did not happen")
+    async with asyncio.timeout(AMPLE_S):
+        while not condition():  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.001)

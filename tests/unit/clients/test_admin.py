@@ -24,6 +24,8 @@ from quorumlog.server.config import NodeConfig, settings
 from quorumlog.server.node import Node, format_directory
 from quorumlog.settings import Origin
 
+from ..patience import AMPLE_S
+
 Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]
 With: TypeAlias = Callable[[Body], None]
 
@@ -109,7 +111,7 @@ def test_a_topic_that_does_not_exist_is_told_at_once(with_log: With) -> None:
             log.admin.alter_configs("t", {"retention.ms": 1}),
             log.admin.describe_log_dirs(["t"]),
         ]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(AMPLE_S / 2):
             for call in calls:
                 with pytest.raises(UnknownTopicOrPartition) as caught:
                     await call

@@ -19,12 +19,14 @@ from quorumlog.clients.blocking import Log
 from quorumlog.clients.blocking.consumer import Consumer
 from quorumlog.errors import InvalidRequest, Stopping, UnknownTopicOrPartition
 
+from ..patience import AMPLE_MS, AMPLE_S
+
 DEV = """
 import sys
 from quorumlog.server.main import DevOptions, dev
 sys.exit(dev(DevOptions(data_dir=sys.argv[1], grpc_port=0, controller_port=0), as_json=True))
 """
-WAIT_S = 20.0
+WAIT_S = AMPLE_S
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def log(address: str) -> Iterator[Log]:
-    with quorumlog.connect(address) as log:
+    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
         yield log
 
 
@@ -109,17 +111,17 @@ def test_everything_that_asyncio_offers_is_there(log: Log, topic: str) -> None:
         assert consumer.paused() == [(topic, 1)]
         assert list(consumer.records(timeout_ms=50)) == []
         consumer.resume()
-        assert [r.offset for r in consumer.records(idle_ms=500)] == list(range(50))
+        assert [r.offset for r in consumer.records(max_records=50)] == list(range(50))
         consumer.unassign({topic: [0]})
         consumer.assign({topic: [0]}, start=48)
-        assert [record.offset for record in consumer.poll()] == [48, 49]
+        assert [r.offset for r in consumer.poll(timeout_ms=AMPLE_MS)] == [48, 49]
         assert consumer.statistics().records >= 55
 
 
 def test_entering_fixes_where_latest_is(log: Log, topic: str) -> None:
     with log.consumer(topic, start="latest") as consumer:
         produce(log, topic, 1, first=50)
-        found = [record.offset for record in consumer.records(max_records=2, timeout_ms=10_000)]
+        found = [record.offset for record in consumer.records(max_records=2, timeout_ms=AMPLE_MS)]
         assert found == [50, 50]
     with pytest.raises(UnknownTopicOrPartition), log.consumer({topic: [7]}):
         pass
@@ -132,7 +134,7 @@ def test_positions_count_what_the_caller_has_got(log: Log, topic: str) -> None:
         assert [next(consumer).offset for _ in range(2)] == [10, 11]
         assert consumer.position(topic, 0) == 12
         assert consumer.lag()[topic, 0].position == 12
-        table = consumer.poll_arrow(max_records=5)
+        table = consumer.poll_arrow(max_records=5, timeout_ms=AMPLE_MS)
         assert table["offset"].to_pylist() == [12, 13, 14, 15, 16]
         assert next(consumer).offset == 17
         consumer.pause()
@@ -145,7 +147,7 @@ def test_positions_count_what_the_caller_has_got(log: Log, topic: str) -> None:
 
 def test_a_second_thread_may_not_poll_meanwhile_but_may_do_all_else(log: Log, topic: str) -> None:
     with log.consumer({topic: [0]}, start="latest") as consumer:
-        thread, outcome = in_thread(lambda: consumer.poll(timeout_ms=int(WAIT_S * 1000)))
+        thread, outcome = in_thread(lambda: consumer.poll(timeout_ms=AMPLE_MS))
         until_reading(log, consumer)
         with pytest.raises(InvalidRequest, match="another poll"):
             consumer.poll(timeout_ms=1_000)
@@ -196,10 +198,10 @@ def test_ctrl_c_during_a_poll_leaves_the_consumer_as_it_was(
 
     def read() -> list[int]:
         if kind == "poll":
-            return [record.offset for record in consumer.poll(timeout_ms=int(WAIT_S * 1000))]
+            return [record.offset for record in consumer.poll(timeout_ms=AMPLE_MS)]
         if kind == "iterate":
             return [next(consumer).offset]
-        table: pa.Table = consumer.poll_arrow(timeout_ms=int(WAIT_S * 1000))
+        table: pa.Table = consumer.poll_arrow(timeout_ms=AMPLE_MS)
         return [int(offset) for offset in table["offset"].to_pylist()]
 
     with log.consumer({topic: [0]}, start="latest") as consumer:
@@ -230,24 +232,26 @@ def test_ctrl_c_while_a_poll_takes_what_is_there_leaves_it_there(log: Log, topic
         return trace
 
     with log.consumer({topic: [0]}) as consumer:
-        found = [record.offset for record in consumer.poll(max_records=1)]
+        found = [record.offset for record in consumer.poll(max_records=1, timeout_ms=AMPLE_MS)]
         while len(found) == 1:
             lines, at = 0, at + 1
             tracer = sys.gettrace()
             sys.settrace(trace)
             with suppress(KeyboardInterrupt):
-                found += [record.offset for record in consumer.poll(max_records=1)]
+                found += [
+                    record.offset for record in consumer.poll(max_records=1, timeout_ms=AMPLE_MS)
+                ]
             sys.settrace(tracer)
         assert at > 5
         while len(found) < 50:
-            found += [record.offset for record in consumer.poll(max_records=7)]
+            found += [record.offset for record in consumer.poll(max_records=7, timeout_ms=AMPLE_MS)]
         assert found == list(range(50))
 
 
 def test_rows_of_an_arrow_poll_that_nobody_got_come_again(log: Log, topic: str) -> None:
     """As Ctrl-C leaves it between the two threads: the I/O thread was done, the caller not."""
     with log.consumer({topic: [0]}) as consumer:
-        consumer.poll(max_records=5)
+        consumer.poll(max_records=5, timeout_ms=AMPLE_MS)
         wait, interrupts = consumer._wait, [True]
 
         def interrupted(work: Any) -> Any:
@@ -259,8 +263,9 @@ def test_rows_of_an_arrow_poll_that_nobody_got_come_again(log: Log, topic: str) 
 
         consumer._wait = interrupted  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
-            consumer.poll_arrow(max_records=10)
-        assert consumer.poll_arrow(max_records=3)["offset"].to_pylist() == [5, 6, 7]
+            consumer.poll_arrow(max_records=10, timeout_ms=AMPLE_MS)
+        again = consumer.poll_arrow(max_records=3, timeout_ms=AMPLE_MS)
+        assert again["offset"].to_pylist() == [5, 6, 7]
         interrupts.append(True)
         with pytest.raises(KeyboardInterrupt):
             next(consumer)

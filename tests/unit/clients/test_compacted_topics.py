@@ -19,7 +19,7 @@ from quorumlog.records.batch import iterate_batches, parse_header
 from quorumlog.records.codec import decode_all
 from quorumlog.records.compression import Codec
 from quorumlog.records.control import MarkerType, encode_marker, parse_marker
-from quorumlog.runtime import Runtime, real
+from quorumlog.runtime import Runtime
 from quorumlog.server.node import Node
 from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.source import QuorumlogSource
@@ -27,6 +27,7 @@ from quorumlog.storage import DirectoryConfig, LogConfig, Origin
 from quorumlog.storage.disk.contents import read_file, write_file
 from quorumlog.storage.shell import Directory
 
+from ..patience import AMPLE_MS, AMPLE_S, run_patiently
 from .conftest import Client, node_config
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
@@ -186,12 +187,9 @@ async def compact(runtime: Runtime, path: str) -> None:
                 )
             log.note_high_watermark(log.log_end_offset)
             wanted = f"t 0 {log.segment_bases[-1]}".encode()
-            for _ in range(500):
-                if wanted in checkpoint(runtime, path):
-                    break
-                await asyncio.sleep(0.01)
-            else:
-                raise AssertionError("the log does not become clean")
+            async with asyncio.timeout(AMPLE_S):
+                while wanted not in checkpoint(runtime, path):  # noqa: ASYNC110 (nobody tells)
+                    await asyncio.sleep(0.01)
         await directory.close()
         scope.cancel()
 
@@ -213,7 +211,7 @@ def test_every_way_of_reading_gives_what_is_left(run: Run, served: Served, polic
                 async with log.consumer("t", start="earliest", until_end=True) as consumer:
                     offsets: list[int] = []
                     while await consumer.position("t", 0) < kept.end:
-                        rows = await consumer.poll_arrow(timeout_ms=5_000)
+                        rows = await consumer.poll_arrow(timeout_ms=AMPLE_MS)
                         offsets += rows.column("offset").to_pylist()
                     assert offsets == kept.offsets
                 table = await log.read_arrow("t")
@@ -236,7 +234,7 @@ def test_reading_begins_and_ends_in_gaps(run: Run, served: Served, policy: str) 
             for start in range(0, kept.end, 5):
                 await consumer.seek("t", 0, start)
                 rest = [offset for offset in kept.offsets if offset >= start]
-                record = await consumer.next(timeout_ms=5_000) if rest else None
+                record = await consumer.next(timeout_ms=AMPLE_MS) if rest else None
                 assert (record.offset if record else None) == (rest[0] if rest else None)
                 end = min(start + 7, kept.end)
                 part = await log.read_arrow("t", start=start, end=end)
@@ -263,8 +261,8 @@ def test_a_reader_without_a_codec_comes_past_gaps(run: Run, served: Served) -> N
                 topic="t", partition=0, offset=0, end_offset=kept.end, decoded=True, max_bytes=500
             )
             offsets, next_offset = [], 0
-            async with asyncio.timeout(20):
-                stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=20_000)
+            async with asyncio.timeout(AMPLE_S):
+                stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=AMPLE_MS)
                 await stream.send(request)
                 await stream.finish()
                 while (response := await stream.receive()) is not None:
@@ -292,4 +290,4 @@ def test_spark_s_reader_gives_what_is_left(served: Served) -> None:
         async with served(runtime) as kept:
             assert await asyncio.to_thread(read, kept.address) == kept.offsets
 
-    real.run(main)
+    run_patiently(main)

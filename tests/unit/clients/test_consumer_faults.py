@@ -21,7 +21,7 @@ from quorumlog.errors import (
 )
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Record, encode_batch
-from quorumlog.runtime import CallContext, Handler, Runtime, real
+from quorumlog.runtime import CallContext, Handler, Runtime
 from quorumlog.runtime.error_detail import encode_error
 from quorumlog.services import (
     ADMIN_DESCRIBE_CLUSTER,
@@ -29,6 +29,9 @@ from quorumlog.services import (
     LOG_FETCH,
     LOG_LIST_OFFSETS,
 )
+
+from ..patience import AMPLE_MS, run_patiently
+from .scripted_broker import until
 
 Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
 
@@ -108,7 +111,9 @@ def batch(*offsets: int, is_control: bool = False) -> bytes:
 
 async def offsets_of(consumer: AsyncConsumer, *, polls: int = 1) -> list[int]:
     """The offsets of the records that some polls return."""
-    return [record.offset for _ in range(polls) for record in await consumer.poll(timeout_ms=2_000)]
+    return [
+        record.offset for _ in range(polls) for record in await consumer.poll(timeout_ms=AMPLE_MS)
+    ]
 
 
 @pytest.fixture(params=["real", "simulated"])
@@ -116,7 +121,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     """What runs a main on one runtime after the other."""
     from quorumlog import simulation
 
-    return real.run if request.param == "real" else simulation.run
+    return run_patiently if request.param == "real" else simulation.run
 
 
 def test_a_consumer_repeats_what_may_be_repeated_and_tells_the_rest(run: Run) -> None:
@@ -125,7 +130,7 @@ def test_a_consumer_repeats_what_may_be_repeated_and_tells_the_rest(run: Run) ->
         broker.answers[0].extend([Lost("cut"), NotLeaderOrFollower("moved"), InvalidRecord("no")])
         async with broker.client(runtime) as log, log.consumer("t") as consumer:
             with pytest.raises(InvalidRecord):
-                await consumer.poll(timeout_ms=30_000)
+                await consumer.poll(timeout_ms=AMPLE_MS)
         assert len(broker.answers[0]) == 1
 
     run(main)
@@ -137,7 +142,7 @@ def test_a_torn_answer_is_told_and_asked_for_again(run: Run) -> None:
         broker.answers[0].extend([batch(0, 1, 2)[:-5], batch(0, 1, 2)])
         async with broker.client(runtime) as log, log.consumer("t") as consumer:
             with pytest.raises(CorruptionError):
-                await consumer.poll()
+                await consumer.poll(timeout_ms=AMPLE_MS)
             assert await offsets_of(consumer) == [0, 1, 2]
 
     run(main)
@@ -154,7 +159,7 @@ def test_records_that_cannot_be_decoded_are_never_skipped(run: Run) -> None:
         async with broker.client(runtime) as log, log.consumer("t") as consumer:
             for _ in range(2):
                 with pytest.raises(CorruptionError):
-                    await consumer.poll()
+                    await consumer.poll(timeout_ms=AMPLE_MS)
             assert await offsets_of(consumer, polls=2) == [0, 1, 2]
 
     run(main)
@@ -180,11 +185,10 @@ def test_a_reset_is_not_undone_by_what_was_read_before_it(run: Run) -> None:
         broker.answers[5].append(OffsetOutOfRange("anew"))
         async with broker.client(runtime) as log:
             consumer = log.consumer("t", start=2, on_out_of_range="earliest")
-            assert [record.offset for record in await consumer.poll(max_records=1)] == [2]
-            for _ in range(1_000):
-                if await consumer.position("t", 0) == 0:
-                    break
-                await asyncio.sleep(0.001)
+            assert [
+                record.offset for record in await consumer.poll(max_records=1, timeout_ms=AMPLE_MS)
+            ] == [2]
+            await until(lambda: consumer._fetcher.fetches >= 2)  # offset 5 was refused
             assert await offsets_of(consumer) == [3, 4]
             broker.answers[0].append(batch(0, 1))
             assert await offsets_of(consumer) == [0, 1]

@@ -19,6 +19,7 @@ from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.storage import LogConfig, Origin
 from quorumlog.storage.shell import Directory
 
+from ..patience import AMPLE_MS, AMPLE_S
 from .conftest import Client, node_config
 
 Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
@@ -84,7 +85,7 @@ def test_no_way_of_reading_shows_a_marker(run: Run, served: Served) -> None:
             async with log.consumer("t", until_end=True) as consumer:
                 offsets: list[int] = []
                 while await consumer.position("t", 0) < END:
-                    rows = await consumer.poll_arrow()
+                    rows = await consumer.poll_arrow(timeout_ms=AMPLE_MS)
                     offsets += rows.column("offset").to_pylist()
                 assert offsets == DATA
             table = await log.read_arrow("t")
@@ -125,8 +126,8 @@ def test_a_reader_without_a_codec_sees_no_marker_and_comes_past_them(
                 topic="t", partition=0, offset=0, end_offset=END, decoded=True
             )
             offsets, next_offset = [], 0
-            async with asyncio.timeout(20):
-                stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=20_000)
+            async with asyncio.timeout(AMPLE_S):
+                stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=AMPLE_MS)
                 await stream.send(request)
                 await stream.finish()
                 while (response := await stream.receive()) is not None:

@@ -32,6 +32,8 @@ from quorumlog.errors import (
 from quorumlog.records.murmur2 import partition_for_key
 from quorumlog.runtime import Runtime
 
+from ..patience import AMPLE_MS, with_time
+
 Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
 Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]
 With: TypeAlias = Callable[[Body], None]
@@ -121,7 +123,7 @@ def test_acks_none_says_nothing_of_offsets(with_log: With) -> None:
                 "t", 0, -1, 7
             )
         async with log.consumer("t") as consumer:
-            record = await consumer.next(timeout_ms=10_000)
+            record = await consumer.next(timeout_ms=AMPLE_MS)
         assert record is not None
         assert record.value == b"v"
 
@@ -338,11 +340,13 @@ def test_seeking_moves_the_position_and_drops_what_was_read_ahead(with_log: With
     async def body(log: AsyncLog) -> None:
         await fill(log, 100)
         async with log.consumer("t") as consumer:
-            assert values(await consumer.poll(max_records=10)) == list(range(10))
+            assert values(await consumer.poll(max_records=10, timeout_ms=AMPLE_MS)) == list(
+                range(10)
+            )
             assert await consumer.position("t", 0) == 10
             await consumer.seek("t", 0, 90)
             assert await consumer.position("t", 0) == 90
-            assert values(await consumer.poll(max_records=3)) == [90, 91, 92]
+            assert values(await consumer.poll(max_records=3, timeout_ms=AMPLE_MS)) == [90, 91, 92]
             await consumer.seek("t", 0, "earliest")
             record = await anext(consumer)
             assert record.offset == 0
@@ -357,7 +361,7 @@ def test_a_paused_partition_stays_where_it_is(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log, 100, partitions=2)
         async with log.consumer("t") as consumer:
-            assert len(await consumer.poll(max_records=5)) == 5
+            assert len(await consumer.poll(max_records=5, timeout_ms=AMPLE_MS)) == 5
             await consumer.pause("t", 0)
             position = await consumer.position("t", 0)
             rest: list[ConsumerRecord] = []
@@ -391,11 +395,11 @@ def test_an_offset_out_of_range_is_raised_or_reset(with_log: With) -> None:
         async with log.consumer("t", start=50) as consumer:
             for _ in range(2):
                 with pytest.raises(OffsetOutOfRange):
-                    await consumer.poll(timeout_ms=30_000)
+                    await consumer.poll(timeout_ms=AMPLE_MS)
             await consumer.seek("t", 0, 9)
-            assert values(await consumer.poll(timeout_ms=30_000)) == [9]
+            assert values(await consumer.poll(timeout_ms=AMPLE_MS)) == [9]
         async with log.consumer("t", start=50, on_out_of_range="earliest") as consumer:
-            assert values(await consumer.poll(timeout_ms=30_000)) == list(range(10))
+            assert values(await consumer.poll(timeout_ms=AMPLE_MS)) == list(range(10))
 
     with_log(body)
 
@@ -403,7 +407,7 @@ def test_an_offset_out_of_range_is_raised_or_reset(with_log: With) -> None:
 def test_an_unknown_topic_is_told_to_the_consumer(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         with pytest.raises(UnknownTopicOrPartition):
-            await log.consumer("nope").poll(timeout_ms=30_000)
+            await log.consumer("nope").poll(timeout_ms=AMPLE_MS)
         with pytest.raises(InvalidRequest, match="topics or an assignment"):
             log.consumer()
         with pytest.raises(InvalidRequest, match="no position"):
@@ -419,7 +423,7 @@ def test_a_topic_deleted_while_reading_is_told(with_log: With) -> None:
             await consumer.next()
             await log.admin.delete_topic("t")
             with pytest.raises(UnknownTopicOrPartition):
-                await consumer.next(timeout_ms=60_000)
+                await consumer.next(timeout_ms=AMPLE_MS)
 
     with_log(body)
 
@@ -516,8 +520,11 @@ def test_the_cluster_names_its_broker_and_controller(with_log: With) -> None:
 
 def test_no_broker_at_the_address_is_lost_soon_and_says_what_to_do(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
-        with pytest.raises(Lost, match="quorumlog dev"):
-            await AsyncLog.open(runtime, "127.0.0.1:1", connect_timeout_ms=200)
+        async def check(connect_timeout_ms: int) -> None:
+            with pytest.raises(Lost, match="quorumlog dev"):
+                await AsyncLog.open(runtime, "127.0.0.1:1", connect_timeout_ms=connect_timeout_ms)
+
+        await with_time(200, check)
 
     run(main)
 

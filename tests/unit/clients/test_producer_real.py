@@ -17,12 +17,14 @@ import quorumlog
 from quorumlog.clients import AsyncLog, Delivered
 from quorumlog.errors import InvalidRequest, Lost, NotDelivered, QuorumlogError, TimedOut
 from quorumlog.proto import admin_pb2, transactions_pb2
-from quorumlog.runtime import Runtime, real
+from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
 
+from ..patience import AMPLE_MS, AMPLE_S, run_patiently, with_blocking_time, with_time
+
 HERE = Path(__file__).parent
-WAIT_S = 30
+WAIT_S = AMPLE_S
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             ready.set_result((node.addresses.grpc, asyncio.get_running_loop(), ending))
             await ending.wait()
 
-    thread = threading.Thread(target=lambda: real.run(main))
+    thread = threading.Thread(target=lambda: run_patiently(main))
     thread.start()
     address, loop, ending = ready.result(WAIT_S)
     yield address
@@ -91,14 +93,22 @@ FOREIGN = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("answer", "sentence"), FOREIGN.values(), ids=list(FOREIGN))
 def test_a_port_that_speaks_something_else_is_named_as_such(answer: bytes, sentence: str) -> None:
-    with listening(answer) as address, pytest.raises(Lost, match=sentence):
-        quorumlog.connect(address, connect_timeout_ms=800)
+    with listening(answer) as place:
+
+        def check(connect_timeout_ms: int) -> None:
+            with pytest.raises(Lost, match=sentence):
+                quorumlog.connect(place, connect_timeout_ms=connect_timeout_ms)
+
+        with_blocking_time(800, check)
 
 
 @pytest.mark.slow
 def test_a_name_that_does_not_resolve_is_told_so() -> None:
-    with pytest.raises(Lost, match="no-such-host"):
-        quorumlog.connect("no-such-host.invalid:9094", connect_timeout_ms=800)
+    def check(connect_timeout_ms: int) -> None:
+        with pytest.raises(Lost, match="no-such-host"):
+            quorumlog.connect("no-such-host.invalid:9094", connect_timeout_ms=connect_timeout_ms)
+
+    with_blocking_time(800, check)
 
 
 def test_bytes_that_are_no_message_are_a_lost_answer_and_then_a_time_out() -> None:
@@ -149,15 +159,19 @@ def test_bytes_that_are_no_message_are_a_lost_answer_and_then_a_time_out() -> No
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         async with AsyncLog.open(runtime, address) as log:
-            producer = log.producer(delivery_timeout_ms=400)
-            await producer.send("t", b"v")
-            with pytest.raises(NotDelivered) as caught:
-                await producer.close()
-        assert isinstance(caught.value.first, TimedOut)
-        assert caught.value.records[0].may_be_stored
+
+            async def check(delivery_timeout_ms: int) -> None:
+                producer = log.producer(delivery_timeout_ms=delivery_timeout_ms)
+                await producer.send("t", b"v")
+                with pytest.raises(NotDelivered) as caught:
+                    await producer.close()
+                assert isinstance(caught.value.first, TimedOut)
+                assert caught.value.records[0].may_be_stored
+
+            await with_time(400, check)
         await server.stop(None)
 
-    real.run(main)
+    run_patiently(main)
 
 
 # --- loops and threads ---------------------------------------------------------------------------
@@ -177,7 +191,7 @@ def test_a_loop_that_ends_before_the_client_leaves_outcomes_and_no_noise(address
 
 
 def test_a_callback_may_send_and_may_not_wait(address: str) -> None:
-    with quorumlog.connect(address) as log:
+    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
         told: list[object] = []
         again = threading.Event()
         with log.producer(linger_ms=0) as producer:
@@ -198,7 +212,7 @@ def test_a_callback_may_send_and_may_not_wait(address: str) -> None:
 
 
 def test_many_records_in_one_call_of_the_blocking_face(address: str) -> None:
-    with quorumlog.connect(address) as log:
+    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
         log.admin.create_topic("many")
         with log.producer(buffer_size=100_000) as producer:
             sent = producer.send_many("many", [b"%d" % number for number in range(5_000)])
@@ -211,7 +225,7 @@ def test_many_records_in_one_call_of_the_blocking_face(address: str) -> None:
 
 
 def test_threads_that_send_many_and_one_keep_their_own_order(address: str) -> None:
-    with quorumlog.connect(address) as log:
+    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
         log.admin.create_topic("threads", partitions=2)
         with log.producer(linger_ms=1, buffer_size=50_000, batch_size=3_000) as producer:
 
