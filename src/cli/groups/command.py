@@ -107,7 +107,7 @@ def describe(
         )
     typer.echo("")
     print_table(
-        ("member", "client", "host", "instance", "epoch", "reads", "is to read"),
+        ("member", "client", "host", "instance", "epoch", "reads", "is to read", "heard (ms ago)"),
         [
             (
                 each.member_id,
@@ -117,6 +117,7 @@ def describe(
                 None if each.epoch < 0 else each.epoch,
                 places_text(each.owned),
                 None if each.target == each.owned else places_text(each.target),
+                None if each.silent_ms < 0 else each.silent_ms,
             )
             for each in group.members
         ],
@@ -306,6 +307,7 @@ def _member_json(member: "GroupMember") -> dict[str, Any]:
         "host": member.host or None,
         "rack": member.rack or None,
         "epoch": None if member.epoch < 0 else member.epoch,
+        "heard_ms_ago": None if member.silent_ms < 0 else member.silent_ms,
         "classic": member.is_classic,
         "topics": list(member.topics),
         "pattern": member.pattern or None,

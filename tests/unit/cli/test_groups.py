@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import quorumlog
+
 from .shared_node import invoke, json_lines, succeed
 
 
@@ -97,6 +99,18 @@ def test_what_does_not_go_together_is_refused(
     result = invoke(*arguments, address=address)
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_member_is_told_of_with_when_it_was_heard_of_last(address: str, group: str) -> None:
+    with quorumlog.connect(address) as log, log.consumer(group, group=f"{group}-heard"):
+        found = json.loads(
+            succeed("groups", "describe", f"{group}-heard", "-o", "json", address=address)
+        )
+        told = succeed("groups", "describe", f"{group}-heard", address=address)
+    (member,) = found["members"]
+    assert member["client"] == "quorumlog"
+    assert 0 <= member["heard_ms_ago"] < 10_000
+    assert "heard (ms ago)" in told
 
 
 def test_a_hold_and_one_that_has_ended_are_told_of_in_their_tenses(
