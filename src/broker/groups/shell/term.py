@@ -59,6 +59,9 @@ AGAIN_S: Final = 0.2
 """After so long what failed is tried again: opening, loading."""
 BATCH_BYTES: Final = 512 << 10
 """No decision more goes into a batch that is as large, and no more offsets of one decision."""
+FORGOTTEN_MAX: Final = 100
+"""So many answers that nobody waits for any longer are kept at most, or as many as are waited for:
+they would stay until the replicas have what they rest on."""
 READ_ONLY: Final = (FetchOffsets, DescribeGroup)
 
 
@@ -106,6 +109,7 @@ class Term:
         self._was_deaf = False  # requests were refused since nothing could be stored
         self._uncommitted: deque[tuple[int, list[Reply]]] = deque()  # end offset, answers
         self._waiting: dict[Ticket, Tell] = {}
+        self._forgotten = 0  # answers that nobody waits for, and that may still be kept
         self._next_ticket = 0
         # The wall clock may jump, and members' sessions must not: one look at it a load.
         self._wall_ahead_ms = 0
@@ -150,7 +154,16 @@ class Term:
 
     def forget(self, ticket: Ticket) -> None:
         """Nobody waits for this answer any longer."""
-        self._waiting.pop(ticket, None)
+        if self._waiting.pop(ticket, None) is not None:
+            self._forgotten += 1
+            if self._forgotten > max(FORGOTTEN_MAX, len(self._waiting)):
+                self._forgotten = 0
+                writing = () if self._writing is None else (self._writing,)
+                for replies in (
+                    *(turn.replies for turn in (*writing, *self._turns)),
+                    *(replies for _, replies in self._uncommitted),
+                ):
+                    replies[:] = [reply for reply in replies if reply.ticket in self._waiting]
 
     def _serving(self, *, lists: bool = False) -> GroupShard:
         """What decides; raises why nothing does. Only who leads for certain tells a member that it

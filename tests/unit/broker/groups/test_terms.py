@@ -18,7 +18,7 @@ from quorumlog.broker.groups.requests import (
     OffsetToCommit,
 )
 from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, StoredRecords
-from quorumlog.broker.groups.shell.term import BATCH_BYTES
+from quorumlog.broker.groups.shell.term import BATCH_BYTES, FORGOTTEN_MAX, Term
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
@@ -30,6 +30,7 @@ from quorumlog.records import Record, encode_batch, iterate_batches
 from quorumlog.runtime import Runtime
 from quorumlog.storage import Origin
 
+from ..whole_nodes import Cluster
 from .coordinated import (
     GROUP,
     TAKEN,
@@ -325,3 +326,34 @@ def test_who_waits_no_longer_is_not_told() -> None:
         assert asked(nodes, 1, commit(3)) == TAKEN
         assert stored(nodes, 1) == {("t", 0): 3}
         assert not told
+
+
+@pytest.mark.slow
+def test_answers_that_nobody_waits_for_are_not_kept_until_the_replicas_are_back() -> None:
+    """Lag is looked at again and again, each answer has all offsets of a group, and it may take the
+    replicas days."""
+    with cluster() as nodes:
+        nodes.start()
+        make_topic(nodes)
+        number = made(nodes)
+        assert asked(nodes, number, commit(1)) == TAKEN
+        for other in nodes.numbers:
+            if other != number:
+                nodes.machine(other).pause()
+        left = begun(nodes, number, commit(2))
+        looks = [
+            begun(nodes, number, FetchOffsets(group=GROUP), answer_ms=each) for each in range(1_000)
+        ]
+        nodes.until(lambda: all(look.done() for look in looks))
+        assert not left.done()
+        kept = [reply for _, replies in term(nodes, number)._uncommitted for reply in replies]
+        assert len(kept) <= FORGOTTEN_MAX + 1
+        for other in nodes.numbers:
+            if other != number:
+                nodes.machine(other).resume()
+        nodes.world.run_until(left, virtual_ms=60_000)
+        assert left.result() == TAKEN
+
+
+def term(nodes: Cluster, number: int) -> Term:
+    return coordinator(nodes, number)._terms[0]
