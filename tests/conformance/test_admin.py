@@ -1,6 +1,7 @@
 """What each client's calls for administration do, and how it is told of what can not be done."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -180,7 +181,10 @@ def test_a_partition_moves_while_it_is_used(client: Driver, cluster: Cluster) ->
         until("it is led there", lambda: admin.describe(name)[0].leader == other)
         writer.send(name, numbered(100, since=100))
     with client.reader(name, {0: "beginning"}) as reader:
-        assert contents(read(reader, 200)) == contents(numbered(200))
+        found = contents(read(reader, 200))
+    # A producer that is not idempotent sends a refused batch once more behind those that followed.
+    assert found[:100] == contents(numbered(100))
+    assert Counter(found) == Counter(contents(numbered(200)))
     with client.admin() as admin:
         admin.delete(name)  # some clients want a leader of every topic, also when a broker is down
 
