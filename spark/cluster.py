@@ -229,11 +229,17 @@ class Cluster:
         """Return the first offset at or after a time for each partition (None: there is none); the
         times -2 and -1 ask for the bounds.
 
-        Raises OffsetOutOfRange where a topic was made anew since its leaders were looked up.
+        Raises UnknownTopicOrPartition where one is gone since their leaders were looked up, and
+        OffsetOutOfRange where a topic was made anew.
         """
 
-        def ask(attempt: int) -> dict[TopicPartition, int | None]:
-            now = leaders if attempt == 0 else self._leaders_now(times_ms, attempt)
+        def ask(attempt: int) -> dict[TopicPartition, int | None] | UnknownTopicOrPartition:
+            now = leaders
+            if attempt:
+                try:
+                    now = self._leaders_now(times_ms, attempt)
+                except UnknownTopicOrPartition as gone:  # a look-up knows: it is not repeated
+                    return gone
             for place in times_ms:
                 check_same_topic(place, leaders[place].topic_id, now[place].topic_id)
             found: dict[TopicPartition, int | None] = {}
@@ -246,7 +252,10 @@ class Cluster:
                 found |= _list_offsets(address, mine, isolation)
             return {place: found[place] for place in times_ms}
 
-        return self._repeat("list_offsets", ask) if times_ms else {}
+        answer = self._repeat("list_offsets", ask) if times_ms else {}
+        if isinstance(answer, UnknownTopicOrPartition):
+            raise answer
+        return answer
 
     def densities(self, leaders: Mapping[TopicPartition, Leader]) -> dict[TopicPartition, Density]:
         """Return what each partition takes on its leader's disk, as far as the leaders say it."""

@@ -507,3 +507,24 @@ def test_leaders_that_moved_are_looked_up_in_one_call(script: Any) -> None:
     script.refusals += [NotLeaderOrFollower("moved")]
     reader.partitions(start, {"t": {str(index): 1 for index in range(20)}})
     assert len(script.lookups) == asked + 1
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_a_stream_does_not_wait_for_a_topic_that_a_look_up_does_not_know(
+    script: Any, keep: str
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    script.add(A, 10)
+    reader = stream(script, failOnDataLoss=keep)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader._leaders_until = math.inf
+    asked = len(script.lookups)
+    script.batches.clear()
+    if keep == "true":
+        with pytest.raises(UnknownTopicOrPartition):
+            reader.latestOffset(end, ReadAllAvailable())
+    else:
+        assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert len(script.lookups) == asked + 2
