@@ -112,6 +112,7 @@ def test_everything_that_asyncio_offers_is_there(log: Log, topic: str) -> None:
         assert list(consumer.records(timeout_ms=50)) == []
         consumer.resume()
         assert [r.offset for r in consumer.records(max_records=50)] == list(range(50))
+        assert list(consumer.records(idle_ms=50)) == []
         consumer.unassign({topic: [0]})
         consumer.assign({topic: [0]}, start=48)
         assert [r.offset for r in consumer.poll(timeout_ms=AMPLE_MS)] == [48, 49]
