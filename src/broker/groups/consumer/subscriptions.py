@@ -33,4 +33,4 @@ def metadata_hash(watched: Watched) -> int:
 
 def ids_of(names: frozenset[str], watched: Watched) -> frozenset[TopicId]:
     """The ids of those of the topics that exist."""
-    return frozenset(watched[name][0] for name in names if name in watched)
+    return frozenset([watched[name][0] for name in names if name in watched])

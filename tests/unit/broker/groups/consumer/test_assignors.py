@@ -3,10 +3,13 @@
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.growth import grows_with_size
 
 from quorumlog.broker.groups.consumer.assignors import (
     ASSIGNORS,
+    BALANCING_ROUNDS_MAX,
     Target,
     Wish,
     range_assignor,
@@ -106,6 +109,73 @@ def test_what_one_has_too_much_of_goes_to_whoever_wants_it() -> None:
     a, b, c = sizes(uniform([wish("a", T), alone, wish("c", U)], {T: 6, U: 6}))
     assert abs(a - b) <= 1
     assert abs(b - c) <= 1
+
+
+class Slow:
+    """What `uniform` promises for members that want different topics, found by looking at all of
+    them for each partition."""
+
+    def __init__(self, wishes: list[Wish], counts: dict[TopicId, int]) -> None:
+        self.counts = counts
+        self.owners = {
+            (topic, index): each.member_id
+            for each in wishes
+            for topic, indices in each.current.items()
+            for index in indices
+        }
+        held = list(self.owners.values())
+        self.loads = {each.member_id: held.count(each.member_id) for each in wishes}
+        wanting = {t: [each.member_id for each in wishes if t in each.topics] for t in counts}
+        self.wanting = {topic: names for topic, names in wanting.items() if names}
+
+    def target(self) -> Target:
+        topics = sorted(self.wanting, key=lambda t: (len(self.wanting[t]), t))
+        for topic in topics:
+            for index in range(self.counts[topic]):
+                if (topic, index) not in self.owners:
+                    self.give(topic, index)
+        for _ in range(BALANCING_ROUNDS_MAX):
+            for topic in topics:
+                self.even_out(topic)
+        found: dict[str, dict[TopicId, set[int]]] = {name: {} for name in self.loads}
+        for (topic, index), name in self.owners.items():
+            found[name].setdefault(topic, set()).add(index)
+        return {
+            name: {topic: frozenset(indices) for topic, indices in sets.items()}
+            for name, sets in found.items()
+        }
+
+    def even_out(self, topic: TopicId) -> None:
+        loads, of_topic = self.loads, range(self.counts[topic])
+        for index in sorted(of_topic, key=lambda i: (-loads[self.owners[topic, i]], i)):
+            giver = self.owners[topic, index]
+            if loads[giver] - min(loads[name] for name in self.wanting[topic]) >= 2:
+                loads[giver] -= 1
+                self.give(topic, index)
+
+    def give(self, topic: TopicId, index: int) -> None:
+        taker = min(self.wanting[topic], key=self.loads.__getitem__)
+        self.owners[topic, index] = taker
+        self.loads[taker] += 1
+
+
+@given(st.data())
+def test_uniform_shares_topics_that_nearly_all_want_as_those_of_a_few(data: st.DataObject) -> None:
+    """Of the former it passes over those who do not, of the latter it lists who does."""
+    topics = [TopicId(bytes([number]) * 16) for number in range(6)]
+    counts = {topic: data.draw(st.integers(1, 20)) for topic in topics}
+    names = [f"{number:02}" for number in range(data.draw(st.integers(2, 40)))]
+    missing = st.sets(st.sampled_from(topics), min_size=1)
+    odd = data.draw(st.dictionaries(st.sampled_from(names), missing, min_size=1, max_size=8))
+    if all(set(topics) == unwanted for unwanted in odd.values()) and len(odd) == len(names):
+        return  # nobody wants anything
+    wishes = [wish(name, *(t for t in topics if t not in odd.get(name, ()))) for name in names]
+    first = uniform(wishes, counts)
+    if len({each.topics for each in wishes}) > 1:
+        assert first == Slow(wishes, counts).target()
+    left = again(wishes, first)[data.draw(st.integers(0, len(names) - 1)) :]
+    if len({each.topics for each in left}) > 1:
+        assert uniform(left, counts) == Slow(left, counts).target()
 
 
 def test_range_gives_the_same_neighbours_of_each_topic() -> None:
