@@ -47,6 +47,7 @@ MESSAGES_MAX: Final = 10_000  # of one read
 MESSAGES_AT_ONCE: Final = 16  # taken of librdkafka: what is too much is too much by few
 READ_BYTES: Final = 8 << 20  # then a read ends: it is sent on in one request
 BATCH_BYTES: Final = 512 << 10  # of the batches that are built
+SPAN_MAX: Final = 2**31 - 1  # between the offsets of a batch's first and last record
 CALL_S: Final = 15.0
 PEEK_S: Final = 5.0
 START_S: Final = 1.0  # to ask where a partition starts, between two reads
@@ -313,7 +314,8 @@ def _batches(messages: list[Any]) -> bytes:
     for message in messages:
         told = message.leader_epoch()
         its_epoch = -1 if told is None else told
-        if batch and (size >= BATCH_BYTES or its_epoch != epoch):
+        is_far = bool(batch) and message.offset() - batch[0].offset > SPAN_MAX
+        if batch and (size >= BATCH_BYTES or its_epoch != epoch or is_far):
             parts.append(batch_of(batch, leader_epoch=epoch))
             batch, size = [], 0
         record = _record(message)

@@ -161,6 +161,16 @@ def test_a_start_that_librdkafka_has_not_cached_is_asked_for(
     assert read(source, 9).start == 5
 
 
+def test_records_too_far_apart_for_one_batch_come_in_two(
+    source: KafkaSource, reader: Reader
+) -> None:
+    """Else one partition, most of which compaction took, would end the whole mirror."""
+    reader.coming = [[Message(0), Message(2**31 - 1), Message(2**31)]]
+    piece = read(source, 0)
+    assert offsets(piece) == [0, 2**31 - 1, 2**31]
+    assert len(list(iterate_batches(piece.records))) == 2
+
+
 def test_every_partitions_start_is_asked_for_whatever_their_order(
     source: KafkaSource, reader: Reader
 ) -> None:
