@@ -104,7 +104,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held.
         """
         leaders = self._look_up_leaders(must_exist=True)
-        if self._first is not None:  # it was another topic's when it was returned before
+        may_move = not self._options.fail_on_data_loss and not self._options.starts_at_end
+        if self._first is not None and not may_move:  # it is asked for twice in a run
             self._check_made_anew(self._first, self._of(leaders))
         if self._group is not None and self._options.starts_at_end:
             starts = self._group.start(lambda: self._resolved_start(leaders))

@@ -1,6 +1,7 @@
 """Runs of a query, and what its group has committed."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -27,3 +28,74 @@ def committed(script: Any) -> dict[TopicPartition, int]:
 def positions(nested: Mapping[str, Any]) -> dict[str, Any]:
     """Offsets as Spark has them, without the ids of what they are of."""
     return {topic: ends for topic, ends in nested.items() if topic != IDS}
+
+
+STEPS = 23
+"""One more than three micro-batches have."""
+
+
+class Ended(Exception):
+    """The query's process is gone."""
+
+
+class Engine:
+    """What Spark does with a source: calls in its order, a checkpoint, and a sink that takes each
+    micro-batch once, by its number."""
+
+    def __init__(self, on_step: Callable[[str], None] = lambda name: None) -> None:
+        self.on_step = on_step
+        self.ends: list[dict[str, Any]] = []  # the log of offsets: where each micro-batch ends
+        self.committed = -1  # the log of commits: the last micro-batch
+        self.sink: dict[int, list[str]] = {}
+        self._left: Iterator[int] = itertools.count(1)
+
+    def rows(self) -> list[str]:
+        return [row for _, rows in sorted(self.sink.items()) for row in rows]
+
+    def run(self, source: Any, *, end_at: int | None = None, batches: int = 3) -> int:
+        """Run some micro-batches from where the checkpoint is; raise Ended at a step. Returns how
+        many steps there were."""
+        self._left = itertools.count(1)
+        self._end_at = end_at
+        self._step("started")
+        limit = source.getDefaultReadLimit()
+        if len(self.ends) > self.committed + 1:
+            self._batch(source, self._start(source))
+        for _ in range(batches):
+            start = self._start(source)
+            self._step("before the plan")
+            end = source.latestOffset(start, limit)
+            if end == start and self.committed >= 0:
+                continue
+            self._step("planned")
+            self.ends.append(end)
+            self._step("logged")
+            if self.committed >= 0:
+                source.commit(self.ends[self.committed])
+            self._batch(source, self._start(source))
+        return next(self._left)
+
+    def _start(self, source: Any) -> dict[str, Any]:
+        if self.committed >= 0:
+            return self.ends[self.committed]
+        start: dict[str, Any] = source.initialOffset()
+        return start
+
+    def _batch(self, source: Any, start: dict[str, Any]) -> None:
+        number = self.committed + 1
+        tasks = source.partitions(start, self.ends[number])
+        self._step("tasks are planned")
+        rows = []
+        for task in tasks:
+            for batch in source.read(task):
+                rows += [value.decode() for value in batch["value"].to_pylist()]
+            self._step("in tasks")
+        self.sink[number] = rows
+        self._step("the sink has it")
+        self.committed = number
+        self._step("committed")
+
+    def _step(self, name: str) -> None:
+        self.on_step(name)
+        if next(self._left) == self._end_at:
+            raise Ended(name)

@@ -1,13 +1,25 @@
 """What a checkpoint's offsets are of: topics deleted and created anew while a query runs and while
 it is down, topics away for a while, another cluster, checkpoints of other versions."""
 
+import contextlib
+import itertools
 import json
 import logging
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.spark.queries import ALL, A, B, committed, positions, reader
+from tests.unit.spark.queries import (
+    ALL,
+    STEPS,
+    A,
+    B,
+    Ended,
+    Engine,
+    committed,
+    positions,
+    reader,
+)
 
 from quorumlog.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
 from quorumlog.spark.offsets import IDS, StreamOffsets, TopicPartition
@@ -145,6 +157,34 @@ def test_what_a_first_batch_was_to_start_in_is_not_another_topic_meanwhile(scrip
     script.make_anew(9)
     with pytest.raises(OffsetOutOfRange, match="created anew"):
         run.initialOffset()
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "3"}])
+@pytest.mark.parametrize("is_down", [True, False])
+@pytest.mark.parametrize("end_at", range(1, STEPS))
+def test_a_topic_made_anew_at_any_step_is_read_once_and_whole(
+    script: Any, limits: dict[str, str], is_down: bool, end_at: int
+) -> None:
+    """While the query runs, or after it ended there; of the topic before, what was read is."""
+    script.add(A, 5)
+    steps = itertools.count(1)
+
+    def on_step(name: str) -> None:
+        script.add(A, 2)
+        if next(steps) == end_at and not is_down:
+            script.make_anew(7)
+
+    engine = Engine(on_step)
+    with contextlib.suppress(Ended):
+        engine.run(reader(script, **LOSING, **limits), end_at=end_at if is_down else None)
+    if is_down:
+        script.make_anew(7)
+    engine.on_step = lambda name: None
+    engine.run(reader(script, **LOSING, **limits), batches=15)
+    offsets = [int(row.removeprefix("t-0@")) for row in engine.rows()]
+    again = next((at for at in range(1, len(offsets)) if not offsets[at]), 0)
+    assert offsets[:again] == [*range(again)]
+    assert offsets[again:] == [*range(script.end(A))]
 
 
 # --- away for a while ----------------------------------------------------------------------------
