@@ -34,9 +34,12 @@ def lags(
         partition = partitions.get(place)
         has_nothing = each.committed is None and each.log_end_offset == 0
         is_read = each.lag == 0 or has_nothing
-        if is_read and partition is not None and partition.leader is not None:
+        is_well = is_read and partition is not None and partition.leader is not None
+        told = _beyond(each, earlier.get(place), group) if is_well else None
+        if is_well and told is None:
             continue
-        why, remedy = _why(each, earlier.get(place), group, partition, now_ms, between_ms)
+        told = told or _why(each, earlier.get(place), group, partition, now_ms, between_ms)
+        why, remedy = told
         found.append(
             Finding(
                 what=f"{each.topic}-{each.partition}",
@@ -98,6 +101,23 @@ def _why(
         "is paused, or stuck with a record",
         "Look at what that program does; one that does not poll for max_poll_interval_ms loses the "
         "partition to another member by itself",
+    )
+
+
+def _beyond(
+    offset: "GroupOffset", before: "GroupOffset | None", group: "Group"
+) -> tuple[str, str] | None:
+    """Say that the group has been behind the log's end for a while, if it has: an offset that was
+    committed between two looks may be one of records that were written between them."""
+    at, end = offset.committed, offset.log_end_offset
+    if at is None or end is None or at <= end or before is None or before.committed != at:
+        return None
+    return (
+        f"{at:,} is committed, and the log ends at {end:,}: who reads from there is told "
+        "OffsetOutOfRange",
+        "Look at who committed it, or what was lost of the log; without members "
+        f"`quorumlog groups reset-offsets {group.name} --to latest --topic {offset.topic} "
+        f"--partition {offset.partition}` sets it back",
     )
 
 

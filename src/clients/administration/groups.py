@@ -193,8 +193,8 @@ async def reset_offsets(
     else:
         if described.members:
             raise NonEmptyGroup(
-                f"group {name} has {len(described.members)} members, which would commit over what "
-                "is set: stop them first (`quorumlog groups describe` says who they are)"
+                f"group {name} has members ({len(described.members)}), which would commit over "
+                "what is set: stop them first (`quorumlog groups describe` says who they are)"
             )
     stored = await calls.fetch(connection, name, None, deadline_ms=deadline_ms)
     wanted = await _targets(connection, to, of, stored, deadline_ms)

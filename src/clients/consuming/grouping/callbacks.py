@@ -21,6 +21,15 @@ class Callbacks:
     on_revoked: OnPartitions | None = None
     on_lost: OnPartitions | None = None  # None: as `on_revoked`
 
+    def __post_init__(self) -> None:
+        for name in ("on_assigned", "on_revoked", "on_lost"):
+            callback: object = getattr(self, name)
+            if callback is not None and not callable(callback):
+                raise InvalidRequest(
+                    f"{name} is {callback!r}: give a function, which is called with a list of "
+                    "(topic, partition)"
+                )
+
 
 async def call(callback: OnPartitions | None, places: Collection[Place]) -> Exception | None:
     """Call the application; return what it raised, which only it knows the meaning of."""

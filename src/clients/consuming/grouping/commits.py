@@ -251,6 +251,11 @@ class Commits:
         return Caller(member_id=self._joining.member_id, epoch=epoch)
 
     def _no_member(self) -> UnknownMember:
+        if not self._member().joins:
+            return UnknownMember(
+                f"nothing is committed: the consumer has not joined group {self._joining.group} "
+                "yet: poll, or enter it by `with`, first"
+            )
         return UnknownMember(
             f"nothing is committed: the consumer is no member of group {self._joining.group} now, "
             "and others may read its partitions; poll to join again, what was not committed is "

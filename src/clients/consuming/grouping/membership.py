@@ -21,6 +21,7 @@ from ....errors import (
     Stopping,
     TimedOut,
     UnknownMember,
+    UnreleasedInstance,
 )
 from ....runtime import Scope
 from ...config import ConsumerConfig
@@ -273,7 +274,10 @@ class Membership:
             )
         except QuorumlogError as error:
             before = member.phase
+            is_news = type(error) is not type(member.failure)
             member.refused(beat, error, steady_ms(self._clock))
+            if is_news and isinstance(error, UnreleasedInstance):
+                _log.warning("group.name_taken group=%s error=%s", self.joining.group, error)
             _log.info("group.heartbeat_failed group=%s error=%s", self.joining.group, error)
         else:
             before = member.phase

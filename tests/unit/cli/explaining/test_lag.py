@@ -71,3 +71,14 @@ def test_a_member_that_is_not_heard_of_is_named_with_its_host() -> None:
     (finding,) = lags(now, now, {("t", 0): PARTITION}, now_ms=32_000, between_ms=0)
     assert "6 behind; member c, m at h holds it and was heard of 31 s ago" in finding.why
     assert "once the member's session is over" in finding.remedy
+
+
+def test_an_offset_behind_the_logs_end_is_not_taken_for_well() -> None:
+    """Whoever reads there is told OffsetOutOfRange; what was committed while it was looked is not
+    meant."""
+    now = group(committed=1_000, end=30)
+    (finding,) = lags(now, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0)
+    assert "1,000 is committed, and the log ends at 30" in finding.why
+    assert "quorumlog groups reset-offsets g --to latest --topic t" in finding.remedy
+    before = group(committed=30, end=30)
+    assert lags(before, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0) == []

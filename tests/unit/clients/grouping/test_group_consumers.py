@@ -206,6 +206,17 @@ def test_a_commit_of_who_was_shut_out_says_what_to_do() -> None:
     play(main)
 
 
+def test_a_commit_of_who_has_not_joined_yet_says_what_to_do() -> None:
+    async def main(log: AsyncLog) -> None:
+        consumer = log.consumer("t", group="g")
+        with pytest.raises(UnknownMember, match="has not joined group g yet: poll") as raised:
+            await consumer.commit({("t", 0): 1})
+        assert "others" not in raised.value.message
+        await consumer.close()
+
+    play(main)
+
+
 def test_a_start_of_none_raises_until_a_seek_says_where() -> None:
     async def main(log: AsyncLog) -> None:
         async with log.consumer("t", group="g", start="none") as consumer:
@@ -279,15 +290,21 @@ def test_a_static_member_that_restarts_has_the_same_partitions_and_nobody_else_g
     play(main)
 
 
-def test_two_static_members_of_one_name_are_told() -> None:
+def test_two_static_members_of_one_name_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """At once in the log, and by the poll when the other one has not left in time."""
+
     async def main(log: AsyncLog) -> None:
         async with log.consumer("t", group="g", instance_id="one") as first:
             second = log.consumer("t", group="g", instance_id="one")
             with pytest.raises(UnreleasedInstance):
                 await read_all(first, second, for_ms=100_000)
             assert sorted(await first.assignment()) == ALL
+        await second.close()
 
     play(main)
+    told = [each for each in caplog.records if "group.name_taken" in each.getMessage()]
+    assert len(told) == 1
+    assert told[0].levelname == "WARNING"
 
 
 @pytest.mark.parametrize(
@@ -298,6 +315,8 @@ def test_two_static_members_of_one_name_are_told() -> None:
         {"group": "g", "until_end": True},
         {"pattern": "t"},
         {"on_lost": print},
+        {"group": "g", "on_assigned": 3},
+        {"group": "g", "on_lost": "print"},
         {"start": "none"},
     ],
 )
