@@ -19,9 +19,9 @@ from typing import Any, Final
 QUORUMLOG: Final = (sys.executable, "-m", "quorumlog.cli")
 
 NODES: Final = 3
-START_SECONDS_MAX: Final = 30
-COMMAND_SECONDS_MAX: Final = 90
-STOP_SECONDS_MAX: Final = 10
+START_SECONDS_MAX: Final = 120
+COMMAND_SECONDS_MAX: Final = 240
+STOP_SECONDS_MAX: Final = 60
 METADATA_LOG: Final = "__cluster_metadata-0"
 
 

@@ -18,7 +18,7 @@ from benchmarks.raft.processes import Refused
 
 HERE = Path(__file__).parent
 MISSING = "the load generator needs Linux and a C compiler (cc): `apt install gcc`"
-DRAIN_S = 20.0
+DRAIN_S = 60.0
 
 
 def is_here() -> bool:

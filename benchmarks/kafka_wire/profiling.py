@@ -17,7 +17,7 @@ from pathlib import Path
 
 RATE = 400  # samples a second
 LINES = 25
-END_S = 30.0
+END_S = 120.0
 MISSING = "py-spy is not here: `pip install py-spy`"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.raft.processes import Refused
 
 CLIENT_ID = "load"
-ANSWER_S = 30.0
+ANSWER_S = 120.0
 SETTLE_S = 60.0  # for a new topic to have its leaders
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = (0, 9), (1, 12), (2, 6), (3, 9)

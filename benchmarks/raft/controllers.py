@@ -20,7 +20,7 @@ from quorumlog.server.addresses import id_text
 from quorumlog.server.main import format_storage, load_config
 from quorumlog.services import CONTROLLER_RELAY, QUORUM_DESCRIBE
 
-START_S = 30.0
+START_S = 120.0
 SERVE = """
 import sys
 from quorumlog.server.main import serve

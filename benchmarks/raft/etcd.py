@@ -30,7 +30,7 @@ MISSING = (
 )
 CONNECTIONS = 8
 KEYS = 1000
-START_S = 30.0
+START_S = 120.0
 PUT = "/etcdserverpb.KV/Put"
 STATUS = "/etcdserverpb.Maintenance/Status"
 

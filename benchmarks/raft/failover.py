@@ -33,7 +33,7 @@ from benchmarks.raft.result import keep, machine
 HALVED = {"controller.heartbeat.ms": 50, "controller.election.timeout.ms": 500}
 ASK_S = 0.01  # how often each survivor is asked, whether it has answered or not
 ANSWER_S = 0.25  # an answer that takes longer is not waited for
-FAILOVER_S = 30.0
+FAILOVER_S = 120.0
 SETTLE_S = (0.3, 0.6)  # between two ends, drawn: no phase of the heartbeats is preferred
 
 

@@ -16,7 +16,7 @@ from benchmarks.raft.wire import Connection
 
 from quorumlog.proto import raft_pb2
 
-START_S = 30.0
+START_S = 120.0
 PROPOSE = "/quorumlog.v1.Raft/Propose"
 
 

@@ -18,7 +18,7 @@ from benchmarks.raft.load import Outcome, Work
 from benchmarks.raft.processes import Member, Refused, free_ports, python
 
 MISSING = "PySyncObj is not here: `pip install pysyncobj`"
-START_S = 30.0
+START_S = 120.0
 GATHERING = {"appendEntriesPeriod": 0.01}
 """For many at once: a tenth of the default, from which on less makes it no faster."""
 AT_ONCE = {"appendEntriesUseBatch": False}
