@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from quorumlog.spark.cluster import Cluster
 from quorumlog.spark.options import NoMatch, ReadOptions
-from quorumlog.spark.planning import plan_batch, resolve, split, times_wanted
+from quorumlog.spark.planning import plan_batch, resolve, split, times_wanted, within
 from quorumlog.spark.tasks import input_partitions, read_task
 
 logger = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ class BatchReader(DataSourceReader):
         leaders = cluster.leaders(options.selection)
         start_times = times_wanted(options.start, leaders)
         end_times = times_wanted(options.end, leaders)
-        # Times before bounds: what a time finds can then never lie beyond the end.
-        started = cluster.offsets_at(start_times, leaders, options.isolation)
-        ended = cluster.offsets_at(end_times, leaders, options.isolation)
+        # The end first: a record that comes meanwhile is none of this read, whatever its time.
         bounds = cluster.bounds(leaders, options.isolation)
+        started = within(cluster.offsets_at(start_times, leaders, options.isolation), bounds)
+        ended = within(cluster.offsets_at(end_times, leaders, options.isolation), bounds)
         planned = plan_batch(
             resolve(options.start, bounds, started, no_match=options.start_no_match),
             resolve(options.end, bounds, ended, no_match=NoMatch.LATEST),

@@ -106,6 +106,16 @@ def resolve(
             assert_never(position)
 
 
+def within(
+    found: Mapping[TopicPartition, int | None], bounds: Mapping[TopicPartition, Bounds]
+) -> dict[TopicPartition, int | None]:
+    """Return what times found, nothing of it beyond the end of what is read."""
+    return {
+        place: None if offset is None else min(offset, bounds[place].latest)
+        for place, offset in found.items()
+    }
+
+
 def _concrete(offset: int, bound: Bounds) -> int:
     if offset == EARLIEST:
         return bound.earliest

@@ -64,6 +64,8 @@ class Script:
     """One for each look-up of topics, their offsets or records to come: it is refused with that."""
     topic_id: bytes = b"1" * 16
     cluster_id: str = "cluster-1"
+    meanwhile: list[Callable[[], None]] = field(default_factory=list)
+    """One for each look-up of offsets to come: what happens behind it."""
     lookups: list[tuple[str, ...]] = field(default_factory=list)
     """The topics that each look-up named."""
     subscriptions: list[int] = field(default_factory=list)
@@ -206,6 +208,8 @@ class StandIn:
                     offset = max(time_ms - 1_000, start)
                     offset = offset if offset < end else -1
             response.results.add(topic=place.topic, partition=place.partition, offset=offset)
+        if self._script.meanwhile:
+            self._script.meanwhile.pop(0)()
         return response
 
     async def subscribe(

@@ -119,6 +119,19 @@ def test_times_become_offsets(script: Any) -> None:
     assert values(read(script, **latest)) == []
 
 
+@pytest.mark.parametrize("calls", range(4))
+def test_records_that_come_between_look_ups_do_not_turn_a_span_of_time_around(
+    script: Any, calls: int
+) -> None:
+    """Nothing is at the start when that is looked up, and all of the span when its end is."""
+    script.add(A, 10)
+    script.meanwhile += [lambda: None] * calls + [lambda: script.add(A, 2_100)]
+    span = {"startingTimestamp": "2000", "endingTimestamp": "3000"}
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    found = values(read(script, **span, **latest))
+    assert found in ([], expected(A, 1_000, 2_000))
+
+
 def test_an_empty_plan_reads_nothing(script: Any) -> None:
     """Spark replaces an empty list of partitions by one without a value."""
     script.add(A)
