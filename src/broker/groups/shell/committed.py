@@ -1,7 +1,8 @@
 """How far groups have read this broker's logs: asked of their coordinators, wherever they are.
 
 For retention, which asks again and again: a coordinator that did not answer is left alone for a
-while, with all groups of its partition of the topic of offsets.
+while, with all groups of its partition of the topic of offsets; a broker that was waited for in
+vain, with all groups that it coordinates.
 """
 
 from typing import Final
@@ -24,6 +25,7 @@ class CommittedOffsets:
         self._runtime = runtime
         self._groups = groups
         self._silent_until_ms: dict[int, int] = {}  # by partition; monotonic
+        self._hung_until_ms: dict[int, int] = {}  # by broker; the same
         self._channels: dict[str, Channel] = {}  # to the other brokers
 
     async def __call__(self, log: str, group: str) -> int | None:
@@ -33,21 +35,35 @@ class CommittedOffsets:
         partition = self._groups.partition_of(group)
         if self._silent_until_ms.get(partition, 0) > now_ms:
             raise CoordinatorNotAvailable(f"the coordinator of group {group} did not answer lately")
-        topic, _, index = log.rpartition("-")
+        if not self._groups.has_topic:
+            return None  # no group has committed anything, and none shall be made by asking
+        deadline_ms = now_ms + ANSWER_MS
         try:
-            offset = await self._ask(group, topic, int(index), now_ms + ANSWER_MS)
+            node_id = await self._groups.coordinator_of(group, deadline_ms=deadline_ms)
+            offset = await self._ask_node(node_id, group, log, deadline_ms)
         except QuorumlogError:
             self._silent_until_ms[partition] = self._runtime.clock.now_ms() + SILENT_MS
             raise
         self._silent_until_ms.pop(partition, None)
         return None if offset < 0 else offset
 
-    async def _ask(self, group: str, topic: str, index: int, deadline_ms: int) -> int:
-        if not self._groups.has_topic:
-            return -1  # no group has committed anything, and none shall be made by asking
+    async def _ask_node(self, node_id: int, group: str, log: str, deadline_ms: int) -> int:
+        """Ask a broker, unless it was waited for in vain lately."""
+        clock = self._runtime.clock
+        if self._hung_until_ms.get(node_id, 0) > clock.now_ms():
+            raise CoordinatorNotAvailable(f"broker {node_id} did not answer lately")
+        topic, _, index = log.rpartition("-")
+        try:
+            return await self._ask(node_id, group, topic, int(index), deadline_ms)
+        except QuorumlogError:
+            now_ms = clock.now_ms()
+            if now_ms >= deadline_ms:
+                self._hung_until_ms[node_id] = now_ms + SILENT_MS
+            raise
+
+    async def _ask(self, node_id: int, group: str, topic: str, index: int, deadline_ms: int) -> int:
         from ..requests import FetchOffsets
 
-        node_id = await self._groups.coordinator_of(group, deadline_ms=deadline_ms)
         if node_id == self._groups.node_id:
             asked = FetchOffsets(group=group, partitions=((topic, index),))
             (found,) = await self._groups.ask(asked, deadline_ms=deadline_ms)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from quorumlog.broker.groups.shell.committed import SILENT_MS
+from quorumlog.broker.groups.config import OFFSETS_TOPIC
+from quorumlog.broker.groups.shell.committed import ANSWER_MS, SILENT_MS
 from quorumlog.errors import CoordinatorNotAvailable, QuorumlogError
 from quorumlog.runtime import Runtime
 
@@ -11,13 +12,16 @@ from .coordinated import (
     GROUP,
     TAKEN,
     asked,
+    begun,
     cluster,
     commit,
     coordinator,
+    image,
     leader,
     made,
     make_topic,
     on,
+    tried,
 )
 
 
@@ -40,6 +44,43 @@ def test_every_node_is_told_what_the_group_has_committed() -> None:
         assert {told(nodes, number) for number in nodes.numbers} == {7}
         assert told(nodes, 1, group="nobody") is None
         assert told(nodes, 1, log="no-such-topic-3") is None
+
+
+@pytest.mark.slow
+def test_a_node_that_is_waited_for_in_vain_is_not_asked_for_each_group() -> None:
+    """Or all logs of a directory would wait for everybody who holds something of one."""
+    with cluster(offsets_partitions=9) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        node, groups = max(((n, led(nodes, n)) for n in nodes.numbers), key=lambda e: len(e[1]))
+        for group in groups:
+            tried(nodes, node, commit(0, group=group))
+        assert len(groups) > 1
+        for other in nodes.numbers:
+            if other != node:
+                nodes.machine(other).pause()
+        waiting = [begun(nodes, node, commit(1, group=group)) for group in groups]
+        nodes.world.run_for(10)
+        before_ms = nodes.world.now_ms()
+        for group in groups:
+            with pytest.raises(QuorumlogError):
+                told(nodes, node, group=group)
+        assert ANSWER_MS <= nodes.world.now_ms() - before_ms < 1.5 * ANSWER_MS
+        assert not any(task.done() for task in waiting)
+
+
+def led(nodes: Cluster, number: int) -> list[str]:
+    """A group in each partition of offsets that a node leads."""
+    topic = image(nodes, number).topic(OFFSETS_TOPIC)
+    assert topic is not None
+    mine = {index for index, state in topic.partitions.items() if state.leader == number}
+    found: dict[int, str] = {}
+    for each in range(100):
+        partition = coordinator(nodes, number).partition_of(f"g{each}")
+        if partition in mine:
+            found.setdefault(partition, f"g{each}")
+    return list(found.values())
 
 
 def test_before_there_are_groups_asking_makes_none() -> None:
