@@ -82,6 +82,7 @@ class GroupCoordinator:
             lease_ms=min(LEASE_MS, session_ms),
         )
         self._image = EMPTY_IMAGE
+        self._offsets: TopicImage | None = None  # of that image: every request asks for it
         self._terms: dict[int, Term] = {}
         self._around: Around | None = None  # made with the first term
         self._is_closed = False
@@ -102,7 +103,7 @@ class GroupCoordinator:
     @property
     def has_topic(self) -> bool:
         """Whether the topic of offsets is there: without it no group is."""
-        return self._topic.image is not None
+        return self._offsets is not None
 
     def attach(self, relay: "ControllerRelay") -> None:
         """Ask the controller through this session for the topic, where it is missing."""
@@ -141,7 +142,9 @@ class GroupCoordinator:
         """Return the partition of `__consumer_offsets` that a group lives in, or will live in;
         raises InvalidGroupId."""
         check_group(group)
-        return partition_of(group, self._topic.partitions())
+        topic = self._offsets
+        wanted = self._config.offsets_partitions
+        return partition_of(group, wanted if topic is None else len(topic.partitions))
 
     async def coordinator_of(self, group: str, *, deadline_ms: int) -> NodeId:
         """Return the broker that coordinates a group; makes the topic at first use. Raises
@@ -212,9 +215,10 @@ class GroupCoordinator:
     def apply(self, delta: ImageDelta) -> None:
         """Take one step of the metadata, after the replicas have."""
         self._image = delta.after
+        before, after = delta.before.topic(OFFSETS_TOPIC), delta.after.topic(OFFSETS_TOPIC)
+        self._offsets = after
         if self._is_closed:
             return
-        before, after = delta.before.topic(OFFSETS_TOPIC), delta.after.topic(OFFSETS_TOPIC)
         if before is not after:
             self._take(after)
             self._topic.applied()

@@ -59,11 +59,6 @@ class OffsetsTopic:
         """The topic, None: it was not made yet."""
         return self._image().topic(OFFSETS_TOPIC)
 
-    def partitions(self) -> int:
-        """How many it has, or will have."""
-        topic = self.image
-        return self._config.offsets_partitions if topic is None else len(topic.partitions)
-
     def applied(self) -> None:
         """The image has changed: whoever waits for the topic looks again."""
         if self._making is not None and self.image is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from .....broker.groups.records import Partitions
@@ -41,7 +42,12 @@ async def waited_for(door: Door, call: Call, request: GroupRequest[R]) -> R | Qu
 
 def host_of(call: Call) -> str:
     """Return where a member calls from, as descriptions have it: without the port."""
-    return "/" + call.client.peer.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    return _host_of(call.client.peer)
+
+
+@lru_cache(maxsize=4_096)  # every heartbeat of KIP-848 asks for it
+def _host_of(peer: str) -> str:
+    return "/" + peer.rpartition(":")[0].removeprefix("[").removesuffix("]")
 
 
 # --- topics --------------------------------------------------------------------------------------
