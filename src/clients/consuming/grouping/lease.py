@@ -22,12 +22,13 @@ CERTAIN: Final = 0.95
 class Lease:
     """See the module. Times are on one monotonic clock that also moves while code runs."""
 
-    __slots__ = ("_asked_ms", "_back_ms", "_session_end_ms", "_wanted_back")
+    __slots__ = ("_asked_ms", "_back_ms", "_session_end_ms", "_wanted_back", "heard_ms")
 
     def __init__(self, *, back_ms: int) -> None:
         self._back_ms = int(back_ms * CERTAIN)  # for what is wanted back
         self._asked_ms = FOREVER_MS  # of the first heartbeat behind the last answer
         self._session_end_ms = FOREVER_MS
+        self.heard_ms = 0  # when the last heartbeat that was answered was sent
         self._wanted_back: dict[Place, int] = {}  # since when, at the earliest
 
     @property
@@ -54,6 +55,7 @@ class Lease:
     ) -> None:
         """An answer has come to what was sent at `sent_ms`: the member has reported to hold these,
         and shall have those. `session_ms` 0: it was not said."""
+        self.heard_ms = sent_ms
         self._session_end_ms = sent_ms + int((session_ms or SESSION_MS) * CERTAIN)
         asked_ms, self._asked_ms = min(self._asked_ms, sent_ms), FOREVER_MS
         self._wanted_back = {

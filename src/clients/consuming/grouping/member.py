@@ -104,6 +104,7 @@ class GroupMember:
         self.phase = Phase.JOINING
         self.epoch = JOIN_EPOCH
         self.owned: dict[Place, bytes] = {}  # with the id of the topic that it is in
+        self.why_lost = ""  # what it had, the last time
         self.error: QuorumlogError | None = None  # for the next poll to raise
         self.failure: QuorumlogError | None = None  # of the newest heartbeat, which is repeated
         self.is_polling = False  # a poll waits: nobody can be late with the next one
@@ -259,7 +260,7 @@ class GroupMember:
                 self._left()
         elif isinstance(error, FencedMemberEpoch | UnknownMember):
             if beat.epoch != JOIN_EPOCH:
-                self._fenced()
+                self._fenced(str(error))
         elif isinstance(error, UnreleasedInstance):
             self._unreleased_ms = min(self._unreleased_ms, now_ms)
             if now_ms - self._unreleased_ms >= INSTANCE_WAIT_MS:
@@ -275,7 +276,9 @@ class GroupMember:
         if self.phase is not Phase.JOINED:
             return
         if now_ms >= self._lease.session_end_ms:
-            self._fenced()
+            silent_ms = now_ms - self._lease.heard_ms
+            because = "" if self.failure is None else f" ({self.failure})"
+            self._fenced(f"nobody has answered a heartbeat for {silent_ms} ms{because}")
         elif now_ms >= self._lease.back_end_ms:
             self._late(
                 f"partitions that the group wants back were not given back in time, within "
@@ -284,8 +287,9 @@ class GroupMember:
         elif now_ms >= self._late_ms():
             self._late(f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms)")
 
-    def _fenced(self) -> None:
+    def _fenced(self, why: str) -> None:
         """The coordinator knows nothing of this member, or of this epoch of it, or may by now."""
+        self.why_lost = why
         self._end_lease()
         self.epoch = JOIN_EPOCH
         self._failures = 0
@@ -302,6 +306,7 @@ class GroupMember:
         self.holds_until_ms = self.holds_until_us = FOREVER_MS
 
     def _failed(self, error: QuorumlogError) -> None:
+        self.why_lost = str(error)
         self._end_lease()
         self.epoch = JOIN_EPOCH
         self._target = {}
@@ -334,6 +339,7 @@ class GroupMember:
         target, owned = self._target, self.owned
         gone = [place for place in owned if target.get(place, owned[place]) != owned[place]]
         if gone:  # their topic was deleted, and made anew
+            self.why_lost = "their topic was deleted and made anew"
             return Step(Act.LOSE, tuple(sorted(gone)))
         given = tuple(place for place in sorted(owned) if place not in target)
         if given:
@@ -436,6 +442,7 @@ class GroupMember:
         return self._polled_ms + self._poll_interval_ms
 
     def _late(self, why: str) -> None:
+        self.why_lost = why
         self._end_lease()
         self.phase = Phase.AWAY
         self._target = {}

@@ -362,7 +362,10 @@ class Membership:
             self._parts.withhold(reader)
         self._drop(readers)
         _log.warning(
-            "group.partitions_lost group=%s partitions=%s", self.joining.group, list(places)
+            "group.partitions_lost group=%s partitions=%s reason=%s",
+            self.joining.group,
+            list(places),
+            self.member.why_lost,
         )
         on_lost = self._callbacks.on_lost or self._callbacks.on_revoked
         await self._tell(on_lost, places)

@@ -247,7 +247,7 @@ def test_closing_tells_what_was_lost_just_before() -> None:
         told = Told()
         async with log.consumer("t", group="g", **told.callbacks()) as consumer:
             await read_all(consumer, for_ms=1_000)
-            consumer.membership.member._fenced()  # the very moment before
+            consumer.membership.member._fenced("it was")  # the very moment before
             await consumer.close()
         assert told.events == [("assigned", ALL), ("lost", ALL)]
 

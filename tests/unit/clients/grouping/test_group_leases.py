@@ -57,7 +57,9 @@ class Iterating(Reader):
 
 
 @pytest.mark.parametrize("kind", [Reader, Iterating])
-def test_who_reaches_nobody_for_a_session_hands_out_nothing_more(kind: type[Reader]) -> None:
+def test_who_reaches_nobody_for_a_session_hands_out_nothing_more(
+    kind: type[Reader], caplog: pytest.LogCaptureFixture
+) -> None:
     with staged(records=100) as stage:
         reader = kind(stage, "one")
         stage.until(lambda: len(reader.got) > 5, "it reads")
@@ -69,6 +71,8 @@ def test_who_reaches_nobody_for_a_session_hands_out_nothing_more(kind: type[Read
         assert reader.events("lost") == ALL
         assert reader.consumer is not None
         assert reader.consumer.positions() == {}
+    (told,) = [each for each in caplog.messages if "group.partitions_lost" in each]
+    assert "reason=nobody has answered a heartbeat for " in told
 
 
 def test_the_other_one_gets_all_and_no_record_comes_twice_after_it_was_given_away() -> None:
