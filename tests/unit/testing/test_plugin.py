@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[3]
 WAIT_S = 110
 WHOLE_S_MAX = 3.0  # from the start of pytest to its end, with a broker in between
 ROUNDS = 5  # a busy machine may spoil some
+YARDSTICK = "import pytest, confluent_kafka, quorumlog.server.main"
+YARDSTICK_S = 0.7  # what an interpreter takes for that where WHOLE_S_MAX holds
 
 TEN_LINES = """
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -102,15 +104,23 @@ def test_a_ten_line_test_with_librdkafka_and_its_broker_take_less_than_three_sec
     project: Project,
 ) -> None:
     project.write("test_ten.py", TEN_LINES)
-    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # others have their share meanwhile
-    seconds: list[float] = []
+    seconds: list[tuple[float, float]] = []
     while len(seconds) < ROUNDS:
+        slow = max(1.0, yardstick_s() / YARDSTICK_S)  # this machine, with all that it does now
         began_s = time.monotonic()
         project.passes()
-        seconds.append(time.monotonic() - began_s)
-        if seconds[-1] < WHOLE_S_MAX * busy:
+        seconds.append((time.monotonic() - began_s, WHOLE_S_MAX * slow))
+        if seconds[-1][0] < seconds[-1][1]:
             return
-    pytest.fail(f"{seconds} s, with a load of {busy:.1f} a processor")
+    pytest.fail(f"{seconds} s, each with what it may be")
+
+
+def yardstick_s() -> float:
+    """How long the machine takes for much of the same without a broker."""
+    began_s = time.monotonic()
+    environment = os.environ | {"PYTHONPATH": str(ROOT / ".pkg")}
+    subprocess.run([sys.executable, "-c", YARDSTICK], env=environment, timeout=WAIT_S, check=True)
+    return time.monotonic() - began_s
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from quorumlog.testing import Direction, ForwardingProxy
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @contextmanager

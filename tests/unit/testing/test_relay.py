@@ -15,7 +15,7 @@ from quorumlog.testing import Direction, ForwardingProxy
 
 T = TypeVar("T")
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 SENT_MAX = 1 << 28
 SILENCE_S = 0.1  # a socket that has heard nothing for so long is not going to
 

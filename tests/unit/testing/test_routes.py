@@ -5,8 +5,9 @@ import asyncio
 from google.protobuf.wrappers_pb2 import StringValue
 
 from quorumlog.runtime import ByteConnection, CallContext, Handler, Method, Runtime
-from quorumlog.runtime.real import run
 from quorumlog.testing.routes import routed
+
+from ..patience import AMPLE_MS, run_patiently
 
 WHO = Method("/quorumlog.tests.Who/Are", StringValue, StringValue)
 
@@ -41,7 +42,7 @@ def test_calls_and_bytes_take_the_route_and_others_the_straight_way() -> None:
 
         async def ask(node: Runtime, address: str) -> str:
             channel = node.network.channel(address)
-            answer = await channel.call(WHO, StringValue(), timeout_ms=10_000)
+            answer = await channel.call(WHO, StringValue(), timeout_ms=AMPLE_MS)
             await channel.close()
             return answer.value
 
@@ -52,7 +53,7 @@ def test_calls_and_bytes_take_the_route_and_others_the_straight_way() -> None:
         assert await ask(node, relay.address) == "relay"
         assert await ask(runtime, straight.address) == "straight"
 
-    run(main)
+    run_patiently(main)
 
 
 def test_bytes_take_the_route_and_a_refusal_is_asked_for_at_the_address_itself() -> None:
@@ -64,9 +65,9 @@ def test_bytes_take_the_route_and_a_refusal_is_asked_for_at_the_address_itself()
         gone = await runtime.network.listen_bytes("127.0.0.1:0", Hearer)
         relay = await runtime.network.listen_bytes("127.0.0.1:0", greeting)
         node = routed(runtime, {gone.address: relay.address})
-        assert not await node.network.refuses(gone.address, 10_000)
+        assert not await node.network.refuses(gone.address, AMPLE_MS)
         await gone.close(0)
-        assert await node.network.refuses(gone.address, 10_000)
+        assert await node.network.refuses(gone.address, AMPLE_MS)
         made: list[Hearer] = []
 
         def keep(connection: ByteConnection) -> Hearer:
@@ -76,7 +77,7 @@ def test_bytes_take_the_route_and_a_refusal_is_asked_for_at_the_address_itself()
         await node.network.connect_bytes(gone.address, keep)
         assert await made[0].heard == b"relay"
 
-    run(main)
+    run_patiently(main)
 
 
 def test_what_a_node_listens_on_is_not_moved() -> None:
@@ -86,6 +87,6 @@ def test_what_a_node_listens_on_is_not_moved() -> None:
         connection = await runtime.network.connect_bytes(listener.address, Hearer)
         connection.abort()
         served = await node.network.serve("127.0.0.1:0", {})
-        assert not await runtime.network.refuses(served.address, 10_000)
+        assert not await runtime.network.refuses(served.address, AMPLE_MS)
 
-    run(main)
+    run_patiently(main)
