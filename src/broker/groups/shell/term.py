@@ -296,13 +296,17 @@ class Term:
                     await self._serve()
                 except QuorumlogError as error:
                     self._throw_away(error)
-                    if self._ended is None:
-                        self._wake.clear()
-                        await self._woken(AGAIN_S)
+                    await self._rest()
         finally:
             self.end(_gone(self.partition))
             if self._replica is not None:
                 self._replica.watchers.pop(self, None)
+
+    async def _rest(self) -> None:
+        """Wait before everything is read anew, unless that is over."""
+        if self._ended is None:
+            self._wake.clear()
+            await self._woken(AGAIN_S)
 
     def end(self, error: QuorumlogError) -> None:
         """The leadership has gone: who waits is told, and nothing more is decided."""
