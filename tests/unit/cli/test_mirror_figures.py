@@ -33,7 +33,7 @@ def test_what_brought_nothing_to_send_is_not_missing() -> None:
     one.answered(source_start=0, source_end=9, now_ms=1_000)
     one.asked_to = 9
     assert (one.lag, one.is_caught_up) == (0, True)
-    one.sent(12)
+    one.sent(next_offset=12, end_offset=12)
     one.answered(source_start=0, source_end=12, now_ms=1_000)
     assert one.lag == 7, "it is under way, and not there"
 
