@@ -5,7 +5,10 @@ and a bound that is the point of a test is tried in virtual time, or judged by w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -19,6 +22,9 @@ AMPLE_S: Final = 60
 """Half of what the whole test may take (pytest's `timeout`)."""
 
 AMPLE_MS: Final = 1000 * AMPLE_S
+
+TICK_S: Final = 0.02
+ATTEMPTS: Final = 5
 
 
 def run_patiently(main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
@@ -46,3 +52,38 @@ def with_blocking_time(first_ms: int, check: Callable[[int], None]) -> None:
         check(time_ms)
 
     asyncio.run(with_time(first_ms, checked))
+
+
+@contextmanager
+def watching_stalls() -> Iterator[Callable[[], float]]:
+    """Measure how long at most another thread of this process was kept from running, in seconds."""
+    longest_s, is_over = 0.0, threading.Event()
+
+    def tick() -> None:
+        nonlocal longest_s
+        before_s = time.monotonic()
+        while not is_over.wait(TICK_S):
+            now_s = time.monotonic()
+            longest_s, before_s = max(longest_s, now_s - before_s - TICK_S), now_s
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        yield lambda: longest_s
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def undisturbed(check: Callable[[int], None], *, stall_s: float) -> None:
+    """Run a check, with its number, of what holds as long as no process is kept from running for
+    long; again where it fails and this one was, for `stall_s` or more."""
+    for number in range(ATTEMPTS):
+        with watching_stalls() as longest_s:
+            try:
+                check(number)
+            except (AssertionError, QuorumlogError, pytest.fail.Exception):
+                if longest_s() < stall_s or number == ATTEMPTS - 1:
+                    raise
+                continue
+        return

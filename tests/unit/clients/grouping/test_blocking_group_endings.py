@@ -14,6 +14,8 @@ from quorumlog.clients.blocking import Log
 from quorumlog.errors import Stopping
 from quorumlog.testing import Broker
 
+from ...patience import AMPLE_MS, AMPLE_S
+
 Place = tuple[str, int]
 
 BUSY = """
@@ -55,7 +57,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def log(address: str) -> Iterator[Log]:
-    with quorumlog.connect(address) as log:
+    with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
         yield log
 
 
@@ -80,8 +82,8 @@ def test_a_callback_that_raises_at_the_end_keeps_nothing_else_from_being_closed(
     mine = quorumlog.connect(address)
     first = mine.consumer(topic, group="g-raises", on_revoked=on_revoked)
     second = mine.consumer(topic, group="g-fine", on_revoked=told.append)
-    assert first.poll(timeout_ms=5_000)
-    assert second.poll(timeout_ms=5_000)
+    assert first.poll(timeout_ms=AMPLE_MS)
+    assert second.poll(timeout_ms=AMPLE_MS)
     with pytest.raises(ZeroDivisionError):
         mine.close()
     assert [sorted(places) for places in told] == [[(topic, 0), (topic, 1)]]
@@ -100,7 +102,7 @@ def test_a_callback_may_close_its_consumer(log: Log, topic: str) -> None:
 
     consumer = log.consumer(topic, group="g-closes", on_assigned=on_assigned)
     with pytest.raises(Stopping):
-        consumer.poll(timeout_ms=5_000)
+        consumer.poll(timeout_ms=AMPLE_MS)
     assert len(took_s) == 1
     assert took_s[0] < 5
     assert log.admin.describe_group("g-closes").members == ()
@@ -121,7 +123,7 @@ def test_a_callback_runs_once_though_two_threads_wait(log: Log, topic: str) -> N
         read = 0
         try:
             while True:
-                read += len(consumer.poll(timeout_ms=10_000))
+                read += len(consumer.poll(timeout_ms=AMPLE_MS))
                 if read == 100:
                     is_read.set()
         except Stopping:
@@ -129,11 +131,11 @@ def test_a_callback_runs_once_though_two_threads_wait(log: Log, topic: str) -> N
 
     reader = threading.Thread(target=work)
     reader.start()
-    assert is_read.wait(10)
+    assert is_read.wait(AMPLE_S)
     while not consumer._consumer._is_reading:
         time.sleep(0.001)
     consumer.close()
-    reader.join(10)
+    reader.join(AMPLE_S)
     assert not reader.is_alive()
     assert len(calls) == 1
 
@@ -146,7 +148,7 @@ def test_a_table_that_was_being_worked_on_is_read_again(log: Log, topic: str) ->
         rows = 0
         with log.consumer(topic, group="g-tables") as consumer:
             while rows < 100:
-                table = consumer.poll_arrow(max_records=30, timeout_ms=5_000)
+                table = consumer.poll_arrow(max_records=30, timeout_ms=AMPLE_MS)
                 rows += table.num_rows
             last.extend(
                 zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
@@ -156,7 +158,9 @@ def test_a_table_that_was_being_worked_on_is_read_again(log: Log, topic: str) ->
     with pytest.raises(ZeroDivisionError):
         fail_at_the_last()
     with log.consumer(topic, group="g-tables") as consumer:
-        again = [(r.partition, r.offset) for r in consumer.records(idle_ms=500)]
+        found = consumer.records(idle_ms=AMPLE_MS, max_records=len(last))
+        again = [(record.partition, record.offset) for record in found]
+        assert consumer.poll(timeout_ms=500) == []
     assert last
     assert sorted(again) == sorted(last)
 
@@ -172,5 +176,5 @@ def test_the_loop_turns_between_records_that_are_there(
     program = BUSY.replace("import asyncio,", f"import {runner}, asyncio,")
     program = program.replace("asyncio.run(main())", f"{runner}.run(main())")
     command = [sys.executable, "-c", program, address, topic]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_S, check=True)
     assert int(told.stdout) >= 6
