@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from benchmarks.raft.processes import Refused
 HERE = Path(__file__).parent
 MISSING = "the load generator needs Linux and a C compiler (cc): `apt install gcc`"
 DRAIN_S = 60.0
+PATIENCE_S = 30.0
 
 
 def is_here() -> bool:
@@ -99,12 +100,24 @@ class Load:
 
 
 def run(
-    plan: Plan, *, pids: Iterable[int], phases: Phases, interval_s: float | None = None
+    plan: Plan, *, pids: Sequence[int], phases: Phases, interval_s: float | None = None
 ) -> Load:
-    """Put a load on brokers; `interval_s`: between requests that are sent by the clock.
+    """Put a load on brokers; `interval_s`: between requests that are sent by the clock. Where none
+    is answered in a measured time, another begins that is four times as long, up to `PATIENCE_S`.
 
     Raises Refused when an answer is none, or has an error.
     """
+    while True:
+        said = _said(plan, pids=pids, phases=phases, interval_s=interval_s)
+        if said["errors"] or said["bytes"] or phases.measure_s > PATIENCE_S:
+            return load_of(said)
+        phases = replace(phases, measure_s=4 * phases.measure_s)
+
+
+def _said(
+    plan: Plan, *, pids: Sequence[int], phases: Phases, interval_s: float | None
+) -> dict[str, Any]:
+    """Run the generator once; return what it prints."""
     with tempfile.NamedTemporaryFile(prefix="quorumlog-frames-") as file:
         file.write(plan.frames)
         file.flush()
@@ -126,7 +139,8 @@ def run(
         )
     if process.returncode:
         raise Refused(process.stderr.strip() or f"the generator ended with {process.returncode}")
-    return load_of(json.loads(process.stdout))
+    said: dict[str, Any] = json.loads(process.stdout)
+    return said
 
 
 def load_of(said: dict[str, Any]) -> Load:

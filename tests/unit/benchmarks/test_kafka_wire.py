@@ -159,20 +159,25 @@ def answering(answer: Callable[[int], bytes]) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            connection, _ = listener.accept()
-            with connection, connection.makefile("rb") as requests:
-                number = 0
-                while size := requests.read(4):
-                    frame = requests.read(*struct.unpack(">i", size))
-                    body = frame[4:8] + answer(number)
-                    with contextlib.suppress(OSError):
-                        connection.sendall(struct.pack(">i", len(body)) + body)
-                    number += 1
+            number = 0
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:  # it is over
+                    return
+                with connection, connection.makefile("rb") as requests:
+                    while size := requests.read(4):
+                        frame = requests.read(*struct.unpack(">i", size))
+                        body = frame[4:8] + answer(number)
+                        with contextlib.suppress(OSError):
+                            connection.sendall(struct.pack(">i", len(body)) + body)
+                        number += 1
 
         thread = threading.Thread(target=serve)
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(10)
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -196,6 +201,20 @@ def test_an_error_code_is_no_success() -> None:
         pytest.raises(Refused, match=r"error codes, so often: \{'6': "),
     ):
         load_server(port, interval_s=None)
+
+
+@needs_cc
+@pytest.mark.slow
+def test_who_answers_nothing_while_it_is_measured_is_measured_for_longer() -> None:
+    def answer(number: int) -> bytes:
+        if number == 0:
+            time.sleep(3 * SHORT.measure_s)
+        return good()
+
+    with answering(answer) as port:
+        load = load_server(port, interval_s=None)
+    assert load.requests > 0
+    assert load.seconds > SHORT.measure_s
 
 
 @needs_cc
