@@ -464,7 +464,7 @@ class Term:
             turn = self._turns.popleft()
             try:
                 self._write(turn)
-            except QuorumlogError as error:
+            except Exception as error:
                 self._not_written(error)
 
     def _write(self, turn: _Turn) -> None:
@@ -499,7 +499,7 @@ class Term:
                 raise failed
             self._check_leading()
             self._written(turn, appending.result().next_offset)
-        except QuorumlogError as error:
+        except Exception as error:
             self._not_written(error)
         self._write_out()
 
@@ -510,7 +510,11 @@ class Term:
             self._wakes_when_written = False
             self._wake.set()
 
-    def _not_written(self, error: QuorumlogError) -> None:
+    def _not_written(self, error: Exception) -> None:
+        """The log has it or not. Also by a bug, which no task sees: else all went on without it."""
+        if not isinstance(error, QuorumlogError):
+            _LOG.error("groups.write_broke partition=%d", self.partition, exc_info=error)
+            error = CoordinatorNotAvailable(f"what was decided could not be written: {error!r}")
         self._failed = error
         self._throw_away(error)
 

@@ -18,7 +18,7 @@ from quorumlog.broker.groups.requests import (
     OffsetToCommit,
 )
 from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, StoredRecords
-from quorumlog.broker.groups.shell.term import BATCH_BYTES, FORGOTTEN_MAX, Term
+from quorumlog.broker.groups.shell.term import BATCH_BYTES, FORGOTTEN_MAX, Term, _Turn
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
@@ -357,3 +357,22 @@ def test_answers_that_nobody_waits_for_are_not_kept_until_the_replicas_are_back(
 
 def term(nodes: Cluster, number: int) -> Term:
     return coordinator(nodes, number)._terms[0]
+
+
+def test_a_state_whose_storing_broke_by_a_bug_is_thrown_away_too() -> None:
+    """Nobody knows what of it is in the log, and whoever comes next would be told of it."""
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        assert asked(nodes, 1, commit(1)) == TAKEN
+
+        async def broken(_: Runtime) -> None:
+            part, appending = term(nodes, 1), asyncio.get_running_loop().create_future()
+            appending.set_exception(RuntimeError("a bug"))
+            part._writing = turn = _Turn()
+            part._appended(turn, appending)
+
+        on(nodes, 1, broken)
+        assert coordinator(nodes, 1).figures.thrown_away == 1
+        assert stored(nodes, 1) == {("t", 0): 1}
