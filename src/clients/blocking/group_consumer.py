@@ -190,7 +190,13 @@ class GroupConsumer(Consumer):
         """Return the next record."""
         if self._busy_us() >= self._member.membership.member.holds_until_us:
             self._look()
-        return super().__next__()
+        try:
+            return self._ahead.popleft()
+        except IndexError:
+            record = self._next(None)
+        if record is None:
+            raise StopIteration
+        return record
 
     def _next(self, wait_ms: Callable[[], int | None] | None) -> ConsumerRecord | None:
         self._look()

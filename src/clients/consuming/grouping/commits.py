@@ -63,6 +63,7 @@ class Commits:
         fetcher: Fetcher,
         changes: Changes,
         on_failure: Callable[[BaseException], None],
+        on_refusal: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._clock = connection.runtime.clock
@@ -72,6 +73,7 @@ class Commits:
         self._fetcher = fetcher
         self._changes = changes  # of the member
         self._on_failure = on_failure  # of a callback of the application
+        self._on_refusal = on_refusal  # the coordinator knows no such member
         self._stored: dict[Place, int] = {}  # as far as is known, of partitions that it has
         self._waiting: deque[_Due] = deque()  # the first one is under way
         self._worker: asyncio.Task[None] | None = None
@@ -200,6 +202,7 @@ class Commits:
             except StaleMemberEpoch:
                 await self._next_epoch(caller.epoch, due.deadline_ms)
             except (UnknownMember, FencedMemberEpoch) as error:
+                self._on_refusal()
                 raise self._no_member() from error
             else:
                 break

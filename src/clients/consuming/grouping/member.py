@@ -287,6 +287,11 @@ class GroupMember:
         elif now_ms >= self._late_ms():
             self._late(f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms)")
 
+    def doubt(self) -> None:
+        """Somebody says that it is no member: ask the coordinator at once."""
+        if self.phase is Phase.JOINED:
+            self._next_ms = 0
+
     def _fenced(self, why: str) -> None:
         """The coordinator knows nothing of this member, or of this epoch of it, or may by now."""
         self.why_lost = why

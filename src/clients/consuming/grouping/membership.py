@@ -109,6 +109,7 @@ class Membership:
             fetcher=fetcher,
             changes=self._changes,
             on_failure=self._tell_error,
+            on_refusal=self._doubt,
         )
         self._heart: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -265,6 +266,11 @@ class Membership:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(1, min(wait_ms, 3_600_000)) / 1000):
                     await self._beats.wait()
+
+    def _doubt(self) -> None:
+        """Ask at once whether the member is one still."""
+        self.member.doubt()
+        self._work.set()
 
     async def _send(self, beat: Beat) -> None:
         member = self.member

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog
-from quorumlog.errors import Overloaded, QuorumlogError, StaleMemberEpoch
+from quorumlog.clients.consuming.grouping.calls import heartbeat
+from quorumlog.clients.consuming.grouping.member import LEAVE_EPOCH, Beat
+from quorumlog.errors import Overloaded, QuorumlogError, StaleMemberEpoch, UnknownMember
 
 from .cut_off_setting import Stage, staged
-from .group_setting import Place, play, read_all
+from .group_setting import Place, Told, play, read_all
 
 ALL: list[Place] = [("t", number) for number in range(4)]
 
@@ -168,5 +170,24 @@ def test_commits_without_a_wait_are_stored_in_their_order() -> None:
         found = stored["t", 0]
         assert found is not None
         assert found.offset == 49 % 6
+
+    play(main)
+
+
+def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None:
+    """It would go on with what others have until its next heartbeat."""
+
+    async def main(log: AsyncLog) -> None:
+        told = Told()
+        settings: dict[str, Any] = {"auto_commit": False, **told.callbacks()}
+        async with log.consumer("t", group="g", **settings) as consumer:
+            await read_all(consumer, for_ms=1_000)
+            joining, leave = consumer.membership.joining, Beat(epoch=LEAVE_EPOCH)
+            await consumer.membership._beats.wait()  # the next one is a second away
+            await heartbeat(consumer._connection, joining, leave, again=leave)
+            with pytest.raises(UnknownMember):
+                await consumer.commit()
+            await asyncio.sleep(0.2)
+            assert told.events[1] == ("lost", ALL)
 
     play(main)
