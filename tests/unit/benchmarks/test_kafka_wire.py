@@ -1,8 +1,11 @@
 """The encoded requests, the generator in C, and what is made of its loads."""
 
 import contextlib
+import os
+import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -233,6 +236,27 @@ def test_requests_that_were_due_during_a_stall_pay_for_it() -> None:
     assert load.acknowledged.count == pytest.approx(due, abs=2)
     assert (load.acknowledged.max or 0) >= stall_s * 0.9e6
     assert (load.acknowledged.p90 or 0) >= stall_s * 0.5e6  # a tenth and more was due meanwhile
+
+
+@needs_cc
+@pytest.mark.slow
+def test_requests_that_were_due_while_the_generator_stood_still_are_sent_and_counted() -> None:
+    """To the end of the measured time, whatever held it up: a busy machine, too."""
+    interval_s = 0.002
+
+    def answer(number: int) -> bytes:
+        if number == 40:  # in the measured time
+            command = ["pgrep", "-P", str(os.getpid()), "^load-"]
+            (pid,) = subprocess.check_output(command, text=True).split()
+            os.kill(int(pid), signal.SIGSTOP)
+            time.sleep(2 * SHORT.measure_s)
+            os.kill(int(pid), signal.SIGCONT)
+        return good()
+
+    with answering(answer) as port:
+        load = load_server(port, interval_s=interval_s)
+    assert load.acknowledged.count == pytest.approx(SHORT.measure_s / interval_s, abs=2)
+    assert (load.acknowledged.max or 0) >= SHORT.measure_s * 0.9e6
 
 
 @pytest.mark.slow
