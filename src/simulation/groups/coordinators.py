@@ -10,8 +10,12 @@ from ..cluster.nemesis import Nemesis, Storm
 from ..entropy import SimEntropy
 from .plan import OFFSETS_TOPIC
 
-ACTS: Final = ("crashed", "power", "stopped", "elected", "late", "cut off", "late", "cut off")
+ACTS: Final = (
+    *("crashed", "power", "stopped", "elected"),
+    *("late", "cut off", "late", "cut off", "left alone"),
+)
 ACTS_ALONE: Final = 3  # the first of them need no other node
+FENCED_SESSIONS: Final = 2  # of brokers: so long the others are down, that one may be in sync alone
 LATE_MS: Final = (20, 800)  # what is said between a coordinator and the others
 LAST_MS: Final = (20, 2_000)  # that it lives on then
 CUT_OFF_MS: Final = 3_000  # at least: the others elect another one meanwhile
@@ -81,9 +85,20 @@ class CoordinatorNemesis(Nemesis):
                 barriers.clog(directions, drawn.spread(*LATE_MS))
                 self._later(lambda: barriers.clog(directions, 0))
                 self._condemned.append((now_ms + drawn.spread(*LAST_MS), node))
+            case "left alone" if not cluster.options.is_combined:
+                self._leave_alone(node, now_ms)
             case _:
                 self._cut_off(node, now_ms)
         return f"coordinator {act}"
+
+    def _leave_alone(self, node: ClusterNode, now_ms: int) -> None:
+        """Have it be in sync alone, and cut it off when the others come back: who fell out of sync
+        last leads then (KIP-966). It takes no writes, so that nothing of what it tells waits."""
+        down_ms = FENCED_SESSIONS * self._cluster.options.session_timeout_ms
+        for other in self._cluster.brokers:
+            if other is not node:
+                self._cluster.kill(other, power=False, down_ms=down_ms)
+        self._undo_at(now_ms + down_ms, lambda: self._cut_off(node, self._world.now_ms()))
 
     def _cut_off(self, node: ClusterNode, now_ms: int) -> None:
         """Have it and the others not hear each other, while some clients hear only it."""

@@ -21,6 +21,8 @@ from .own_member import OwnMember
 from .plan import GroupsPlan, Kind, MemberPlan
 from .reading import Setting
 
+LATE: Final = 0.5  # how often those of KIP-848 come late into a group of both protocols ...
+LATE_MS: Final = (3_000, 9_000)  # ... which is a classic one by then, and changes under its members
 RESTART_MS: Final = (300, 3_000)  # of one that ended in order, or for its static name
 LIAR: Final = "liar"
 
@@ -65,6 +67,13 @@ class Machines:
                 name=f"{LIAR}-{group.name}", group=group.name, kind=group.members[0].kind
             )
             self._machines.append(MemberMachine(liar, world.node(liar.name), is_liar=True))
+
+        for group in plan.groups:
+            late = entropy.stream(f"late/{group.name}")
+            if len({member.is_classic for member in group.members}) > 1 and late.chance(LATE):
+                for machine in self._machines:
+                    if machine.plan.group == group.name and not machine.plan.is_classic:
+                        machine.start_at_ms = world.now_ms() + late.spread(*LATE_MS)
 
     @property
     def names(self) -> list[str]:
