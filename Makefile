@@ -80,7 +80,7 @@ compiled: setup ## the package with its hot modules compiled (minutes), into bui
 
 test-compiled: compiled ## the tests of what passes through compiled modules on them, and whole nodes simulated with them
 	PYTHONPATH=build/compiled $(BIN)/pytest -m "not long and not spark and not plain" $(WORKERS) $(COMPILED_TESTS)
-	@for level in kafka broker; do for path in build/compiled .pkg; do \
+	@for level in kafka groups broker; do for path in build/compiled .pkg; do \
 	  PYTHONPATH=$$path $(BIN)/python -m quorumlog.simulation --level $$level --seeds 3 --twice 1 > "build/$$level-$${path##*/}" \
 	    || { cat "build/$$level-$${path##*/}"; exit 1; }; \
 	  awk '$$6 == "ok" {print $$1, $$2, $$5}' "build/$$level-$${path##*/}" > "build/$$level-$${path##*/}.events"; done; \

@@ -57,6 +57,7 @@ MODULES = [
     "broker/groups/shell/coordinator",
     "broker/groups/shell/figures",
     "broker/groups/shell/naming",
+    "broker/groups/shell/term",
     "broker/requests",
     "broker/partition/following",
     "broker/partition/leading",
