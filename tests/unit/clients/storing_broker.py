@@ -14,7 +14,7 @@ from quorumlog.runtime import CallContext, Handler, Runtime, Stream
 from quorumlog.runtime.error_detail import encode_error
 from quorumlog.services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, LOG_PRODUCE
 
-from ..patience import AMPLE_S
+from ..patience import AMPLE_MS, AMPLE_S
 from .leader_memory import LeaderMemory
 
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceResponse, log_pb2.ProduceRequest]
@@ -115,6 +115,7 @@ async def cluster(runtime: Runtime, broker: Broker, **settings: Any) -> AsyncIte
     """A client of a cluster of the one broker."""
     listener = await runtime.network.serve("127.0.0.1:0", broker.handlers())
     broker.address = listener.address
+    settings.setdefault("connect_timeout_ms", AMPLE_MS)
     async with AsyncLog.open(runtime, listener.address, **settings) as log:
         yield log
     await listener.close(0)
