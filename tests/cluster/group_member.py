@@ -48,10 +48,10 @@ class WrittenLife(Life):
         self._write("answered", asked_ns=asked_ns, is_settled=is_settled, is_stored=is_stored)
         super().answered(asked_ns, is_settled=is_settled, is_stored=is_stored)
 
-    def shut_out(self) -> None:
+    def shut_out(self, asked_ns: int = -1) -> None:
         """As `Life` does."""
-        self._write("shut_out")
-        super().shut_out()
+        self._write("shut_out", asked_ns=asked_ns)
+        super().shut_out(asked_ns)
 
     def told(self, epoch: int, member_id: str = "") -> None:
         """As `Life` does."""
