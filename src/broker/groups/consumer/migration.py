@@ -13,7 +13,12 @@ from ....ids import TopicId
 from ....metadata.image import MetadataImage
 from ..classic import ClassicGroupMachine
 from ..config import GroupConfig
-from ..consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from ..consumer_protocol import (
+    PROTOCOL_TYPE,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+)
 from ..decision import Decision, Failed, Ticket
 from ..records import (
     ClassicFace,
@@ -99,32 +104,38 @@ def _as_consumer(
 ) -> list[GroupRecord]:
     """The same group in facts of KIP-848: everybody has what it has, and is to have it.
 
-    Of a partition that the members' own strategy gave to two, the first one has it.
+    Of a partition that the members' own strategy gave to two, the first one has it. What nobody was
+    given, since a cooperative member has it and is to give it back, that one has until it joins
+    again.
     """
     stored = classic.snapshot()
     if not stored.members:
         return []
-    protocols = classic.protocols()
+    offers = classic.protocols()
     group, epoch = stored.group, max(stored.generation, 1)
-    members: list[GroupRecord] = []
-    targets: list[GroupRecord] = []
-    currents: list[GroupRecord] = []
     taken: dict[TopicId, set[int]] = {}
+    members: list[ConsumerMember] = []
+    targets: list[TargetAssignment] = []
     for each in stored.members:
-        offered = protocols.get(each.member_id) or ((stored.protocol or "", each.subscription),)
+        offered = offers.get(each.member_id) or ((stored.protocol or "", each.subscription),)
         members.append(_member(group, each, offered))
         assigned = _not_taken(_assigned(stored, each, image, now_ms), taken)
         targets.append(TargetAssignment(group=group, member_id=each.member_id, partitions=assigned))
-        currents.append(
-            CurrentAssignment(
-                group=group,
-                member_id=each.member_id,
-                epoch=epoch,
-                previous_epoch=epoch,
-                state=MemberState.STABLE,
-                assigned=assigned,
-            )
+    held = _not_given_back(members, stored.protocol, image, taken)
+    currents = [
+        CurrentAssignment(
+            group=group,
+            member_id=target.member_id,
+            epoch=epoch,
+            previous_epoch=epoch,
+            state=(
+                MemberState.UNREVOKED_PARTITIONS if held[target.member_id] else MemberState.STABLE
+            ),
+            assigned=target.partitions,
+            pending_revocation=held[target.member_id],
         )
+        for target in targets
+    ]
     return [
         *members,
         ConsumerGroup(group=group, epoch=epoch),
@@ -134,16 +145,35 @@ def _as_consumer(
     ]
 
 
+def _not_given_back(
+    members: list[ConsumerMember],
+    protocol: str | None,
+    image: MetadataImage,
+    taken: dict[TopicId, set[int]],
+) -> dict[str, Partitions]:
+    """What each said to own when it joined last, and nobody was given: it has that until it joins
+    again. Of two that say so, whoever was a member of the later generation."""
+    said: dict[str, Subscription] = {}
+    for member in members:
+        assert member.classic is not None
+        offered = dict(member.classic.protocols)
+        said[member.member_id] = _subscription(
+            member.group,
+            member.member_id,
+            offered.get(protocol or "", member.classic.protocols[0][1]),
+        )
+    return {
+        member_id: _not_taken(partitions_by_id(subscription.owned, image), taken)
+        for member_id, subscription in sorted(
+            said.items(), key=lambda item: item[1].generation, reverse=True
+        )
+    }
+
+
 def _member(
     group: str, stored: StoredMember, protocols: tuple[tuple[str, bytes], ...]
 ) -> ConsumerMember:
-    try:
-        subscription = decode_subscription(protocols[0][1])
-    except ValueError as error:
-        raise GroupNotFound(
-            f"group {group!r} is a classic one, and cannot change: the subscription of "
-            f"{stored.member_id!r} cannot be read: {error}"
-        ) from error
+    subscription = _subscription(group, stored.member_id, protocols[0][1])
     return ConsumerMember(
         group=group,
         member_id=stored.member_id,
@@ -155,6 +185,16 @@ def _member(
         rebalance_timeout_ms=stored.rebalance_timeout_ms,
         classic=ClassicFace(session_timeout_ms=stored.session_timeout_ms, protocols=protocols),
     )
+
+
+def _subscription(group: str, member_id: str, encoded: bytes) -> Subscription:
+    try:
+        return decode_subscription(encoded)
+    except ValueError as error:
+        raise GroupNotFound(
+            f"group {group!r} is a classic one, and cannot change: the subscription of "
+            f"{member_id!r} cannot be read: {error}"
+        ) from error
 
 
 def _assigned(

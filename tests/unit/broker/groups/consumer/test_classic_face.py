@@ -235,8 +235,10 @@ def test_whose_static_name_another_one_has_taken_is_told_to_end_when_it_commits_
 # --- upgrade --------------------------------------------------------------------------------------
 
 
-def classic_group(play: Play, **parts: tuple[int, ...]) -> ClassicGroupMachine:
-    """A stable classic group of these members."""
+def classic_group(
+    play: Play, owned: tuple[int, ...] = (), **parts: tuple[int, ...]
+) -> ClassicGroupMachine:
+    """A stable classic group of these members, of which the first said to own some."""
     machine = ClassicGroupMachine("g", play.config, play.draw)
     members = tuple(
         StoredMember(
@@ -246,10 +248,10 @@ def classic_group(play: Play, **parts: tuple[int, ...]) -> ClassicGroupMachine:
             client_host="h",
             rebalance_timeout_ms=REBALANCE_MS,
             session_timeout_ms=CLASSIC_SESSION_MS,
-            subscription=subscription("t"),
+            subscription=subscription("t", owned={"t": owned if number == 0 else ()}),
             assignment=encode_assignment(Assignment(version=1, partitions={"t": indices})),
         )
-        for name, indices in parts.items()
+        for number, (name, indices) in enumerate(parts.items())
     )
     record = ClassicGroup(
         group="g",
@@ -287,6 +289,28 @@ def test_a_partition_that_a_strategy_gave_to_two_is_the_first_ones() -> None:
     play = Play()
     play.upgraded(classic_group(play, k=(0, 1), l=(1, 2)), "a")
     assert (play.owned("k"), play.owned("l")) == (of(t={0, 1}), of(t={2}))
+
+
+def test_what_a_cooperative_member_is_giving_back_is_its_own_until_it_joins_again() -> None:
+    """Its last generation left it out for the other one, who gets it by the next."""
+    play = Play()
+    told = play.upgraded(classic_group(play, owned=(0, 1, 2, 3), k=(0, 1), l=()), "a")
+    assert told.assignment == {}
+    assert isinstance(play.classic_beat("l", 7), RebalanceInProgress)
+    play.classic_join("l", protocols=(("range", subscription("t", owned={"t": ()})),))
+    assert play.synced("l") == {}
+    assert isinstance(play.classic_beat("k", 7), RebalanceInProgress)
+    play.classic_join("k", protocols=(("range", subscription("t", owned={"t": (0, 1)})),))
+    assert play.synced("k") != {}
+    assert play.beat("a", owned={}).assignment != {}
+
+
+def test_who_says_to_own_what_another_one_was_given_has_it_no_longer() -> None:
+    play = Play()
+    play.upgraded(classic_group(play, owned=(0, 1, 2), k=(0, 1), l=(2, 3)), "a")
+    assert (play.owned("k"), play.owned("l")) == (of(t={0, 1}), of(t={2, 3}))
+    play.classic_join("l", protocols=(("range", subscription("t", owned={"t": (2, 3)})),))
+    assert play.synced("l") == {"t": (2,)}
 
 
 def test_an_empty_classic_group_is_just_replaced() -> None:
