@@ -249,8 +249,7 @@ class Chronicle:
             if life is newcomer or (life.group, life.instance_id) != (group, instance_id):
                 continue
             for claim in life.claims.values():
-                claim.ended_ns = now_ns
-            life.claims.clear()
+                claim.ended_ns = min(claim.ended_ns, now_ns)  # it works on: it may be one still
             life.is_doubtful = True
             life.forget()
             if newcomer in life.replaces:
