@@ -16,12 +16,13 @@ from quorumlog.testing import Broker
 
 from ...patience import AMPLE_MS, AMPLE_S, undisturbed
 
+SESSION_S = 3.0  # the node's process may be kept from running for a second
 SETTINGS = {
-    "group.consumer.session.timeout.ms": 1_500,
+    "group.consumer.session.timeout.ms": round(1_000 * SESSION_S),
     "group.consumer.heartbeat.interval.ms": 200,
 }
 WAIT_S = AMPLE_S / 3  # three attempts have the time
-STALL_S = 0.5  # a third of a session: some heartbeats come late
+STALL_S = 0.5  # some heartbeats come late
 
 READER = """
 import sys, time
@@ -117,7 +118,7 @@ def test_who_was_stopped_for_longer_than_the_session_hands_out_nothing_of_before
                 assert said == ["assigned\n", "0\n", "1\n"]
                 time.sleep(0.1)  # it works on that one
                 member.send_signal(signal.SIGSTOP)
-                time.sleep(3.0)  # twice the session
+                time.sleep(2 * SESSION_S)
                 member.send_signal(signal.SIGCONT)
                 assert [member.stdout.readline() for _ in range(2)] == ["lost\n", "assigned\n"]
                 assert member.stdout.readline().strip() in "012"  # where the group is
@@ -136,7 +137,7 @@ def test_work_that_takes_longer_than_the_session_keeps_the_membership(log: Log, 
         with log.consumer(topic, group=group, on_lost=lost.append) as consumer:
             before = consumer.member_id
             first = next(consumer)
-            time.sleep(3.0)  # twice the session
+            time.sleep(2 * SESSION_S)
             members = log.admin.describe_group(group).members
             assert [member.member_id for member in members] == [before]
             consumer.commit()
