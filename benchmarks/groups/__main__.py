@@ -5,8 +5,8 @@ All of it takes about 20 minutes; each part is stored as soon as it is measured.
 Run: python -m benchmarks.groups [--only PART] [--systems NAME,...] [--kills 20] [--rounds 3]
      [--seconds 4] [--dir FOLDER] [--quick]
 Before it: python -m benchmarks.kafka_wire.artifacts, which fetches Apache Kafka. Without it ours is
-measured alone. --quick is a smoke test, stored nowhere; and with --systems (beginnings of names)
-nothing is stored either.
+measured alone. PYTHONPATH=build/compiled, after make compiled, measures what wheels have. --quick
+is a smoke test, stored nowhere; and with --systems (beginnings of names) nothing is stored either.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from benchmarks import parts
 from benchmarks.groups import failover, idle, mirror, rates, rebalance
 from benchmarks.groups.rebalance import Size
 from benchmarks.groups.systems import FSYNC, allow_many_connections, kinds
+from benchmarks.kafka_wire import ours
 from benchmarks.kafka_wire.systems import Kind
 from benchmarks.raft.result import keep, machine
 
@@ -118,7 +119,10 @@ def main() -> int:
     for name, result in parts.play(plays, options, prefix="quorumlog-groups-"):
         parts.say(result.get("compared", ()))
         if not (options.quick or options.systems):
-            keep(f"groups_{name}", {**machine(), "rounds": options.rounds, **result})
+            keep(
+                f"groups_{name}",
+                {**machine(), "build": ours.build(), "rounds": options.rounds, **result},
+            )
     return 0
 
 

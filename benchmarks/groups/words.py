@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks.pages.tables import Result, compared, head, line, machine, verdict
+from benchmarks.pages.tables import Result, compared, head, line, subject, verdict
 
 COMMAND = "python -m benchmarks.groups --only"
 REBALANCE = (
@@ -47,7 +47,7 @@ def _refusals(result: Result) -> Iterator[str]:
 def rebalance(result: Result) -> Iterator[str]:
     """A row a system, protocol and event."""
     yield (
-        f"{machine(result)}; medians of {result['rounds']} rounds; {result['members']} members,"
+        f"{subject(result)}; medians of {result['rounds']} rounds; {result['members']} members,"
         f" {result['partitions']:,} partitions."
     )
     yield ""
@@ -66,7 +66,7 @@ def rebalance(result: Result) -> Iterator[str]:
 
 def rates(result: Result) -> Iterator[str]:
     """A row a system and request."""
-    yield f"{machine(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
+    yield f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
     yield ""
     yield from head("system", "", "a second", "broker CPU µs each", "broker cores", "client cores")
     for row in sorted(result["rows"], key=lambda row: row["what"]):
@@ -86,7 +86,7 @@ def rates(result: Result) -> Iterator[str]:
 def idle(result: Result) -> Iterator[str]:
     """A row a system and protocol."""
     yield (
-        f"{machine(result)}; means of {result['seconds']:g} s; {result['members']:,} members,"
+        f"{subject(result)}; means of {result['seconds']:g} s; {result['members']:,} members,"
         f" {result['partitions']:,} partitions."
     )
     yield ""
@@ -106,7 +106,7 @@ def idle(result: Result) -> Iterator[str]:
 
 def failover(result: Result) -> Iterator[str]:
     """The distributions of seconds."""
-    yield f"{machine(result)}."
+    yield f"{subject(result)}."
     yield ""
     yield from head("seconds", "kills", "min", "median", "p90", "max", "goal of the median")
     for row in result["rows"]:
@@ -120,7 +120,7 @@ def failover(result: Result) -> Iterator[str]:
 
 def mirror(result: Result) -> Iterator[str]:
     """A row a way and size."""
-    yield f"{machine(result)}; medians of {result['rounds']} rounds."
+    yield f"{subject(result)}; medians of {result['rounds']} rounds."
     yield ""
     yield from head("", "bytes", "records/s", "MB/s", "its CPU s/GB", "nodes' CPU s/GB")
     for row in result["rows"]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from benchmarks.pages.tables import Result, compared, head, line, machine
+from benchmarks.pages.tables import Result, compared, head, line, subject
 
 COMMAND = "python -m benchmarks.kafka_wire --only"
 THROUGHPUT = (
@@ -36,10 +36,6 @@ STARTS = (
 )
 
 
-def _machine(result: Result) -> str:
-    return f"{machine(result)}, quorumlog with {result['build']}"
-
-
 def _refusals(result: Result) -> Iterator[str]:
     for each in result["refusals"]:
         words = [str(value) for name, value in each.items() if name != "why" and value != ""]
@@ -50,7 +46,7 @@ def _refusals(result: Result) -> Iterator[str]:
 def throughput(result: Result) -> Iterator[str]:
     """A row a system and direction, a table a workload."""
     yield (
-        f"{_machine(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s,"
+        f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s,"
         f" {result['partitions']} partitions, `acks={result['acks']}`."
     )
     for workload in dict.fromkeys(row["workload"] for row in result["rows"]):
@@ -76,7 +72,7 @@ def throughput(result: Result) -> Iterator[str]:
 
 def latency(result: Result) -> Iterator[str]:
     """A row a system and rate."""
-    yield f"{_machine(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
+    yield f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
     yield ""
     shares = ("p50", "p99", "p99.9")
     clocks = ("acknowledged", "delivered")
@@ -104,7 +100,7 @@ def latency(result: Result) -> Iterator[str]:
 
 def clients(result: Result) -> Iterator[str]:
     """A row a system, client, direction and size."""
-    yield f"{_machine(result)}; medians of {result['rounds']} rounds."
+    yield f"{subject(result)}; medians of {result['rounds']} rounds."
     yield ""
     yield from head(
         "system", "client", "", "bytes", "records/s", "MB/s", "broker CPU s/GB", "client's CPU s/GB"
@@ -128,7 +124,7 @@ def clients(result: Result) -> Iterator[str]:
 
 def starts(result: Result) -> Iterator[str]:
     """A row a system."""
-    yield f"{_machine(result)}; medians of {result['rounds']} starts."
+    yield f"{subject(result)}; medians of {result['rounds']} starts."
     yield ""
     yield from head("system", "first answer s", "first record s", "idle MB", "idle, of a core")
     for row in result["rows"]:

@@ -38,3 +38,8 @@ def compared(result: Result) -> Iterator[str]:
 def machine(result: Result) -> str:
     """Return the machine and Python as words."""
     return f"{result['cores']} cores of {result['cpu']}, Python {result['python']}"
+
+
+def subject(result: Result) -> str:
+    """The same, and whether the hot modules of ours were compiled."""
+    return f"{machine(result)}, quorumlog with {result['build']}"

@@ -14,7 +14,7 @@ from benchmarks.page import page
 
 from quorumlog.broker.groups.consumer_protocol import decode_assignment, decode_subscription
 
-MACHINE = {"cores": 2, "cpu": "a processor", "python": "3.11", "rounds": 3}
+MACHINE = {"cores": 2, "cpu": "a processor", "python": "3.11", "build": "plain Python", "rounds": 3}
 SIZE = Size(members=2, partitions=5)
 
 
