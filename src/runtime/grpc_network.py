@@ -360,7 +360,7 @@ class _GrpcChannel:
         return _parse_response(method, raw)
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
-        """Open a stream; returns when the connection is up, raises Lost or NotSent."""
+        """Open a stream; returns when the connection is up, raises Lost or NotSent only."""
         path = method.path
         invoke = self._streams.get(path)
         if invoke is None:
@@ -369,7 +369,10 @@ class _GrpcChannel:
         try:
             await call.wait_for_connection()
         except aio.AioRpcError as error:
-            raise _decode_failure(error, path, self._address, Lost) from error
+            failure = _decode_failure(error, path, self._address, Lost)
+            if isinstance(failure, Lost):
+                raise failure from error
+            # A peer that has answered before this loop looked: `receive` tells what it said.
         except asyncio.CancelledError:
             call.cancel()
             if is_cancelled_from_outside():

@@ -1,7 +1,9 @@
 """Our channels against what is no broker: each says what to check, none is harmed by nonsense."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -282,6 +284,33 @@ def test_a_server_that_closes_streams_breaks_them_with_its_reason() -> None:
             await stream.receive()
 
     with_foreign(close, client)
+
+
+def test_what_a_server_says_before_the_stream_is_looked_at_comes_with_receive() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))  # of its own threads: it answers while we stand
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+
+    async def main(runtime: Runtime) -> None:
+        loop = asyncio.get_running_loop()
+
+        def stand() -> None:  # every turn of the loop takes long
+            time.sleep(0.002)
+            nonlocal turn
+            turn = loop.call_soon(stand)
+
+        turn = loop.call_soon(stand)
+        channel = runtime.network.channel(f"127.0.0.1:{port}")
+        for _ in range(20):
+            stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+            with pytest.raises(NotImplementedHere):
+                await stream.receive()
+        turn.cancel()
+
+    try:
+        run_patiently(main)
+    finally:
+        server.stop(None).wait()
 
 
 def test_a_slow_server_costs_the_deadline_and_no_more() -> None:
