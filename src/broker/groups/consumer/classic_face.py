@@ -120,7 +120,8 @@ def heartbeat(
 
 
 def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: int) -> Left:
-    """Let members of the classic protocol go; each has an error of its own."""
+    """Let members go, of either protocol: an administrator sends all away by this. Each has an
+    error of its own."""
     errors: list[QuorumlogError | None] = []
     going: dict[str, None] = {}
     for leaver in request.leavers:
@@ -129,7 +130,7 @@ def leave(core: GroupCore, request: LeaveGroup, image: MetadataImage, now_ms: in
             if leaver.instance_id is not None and not member_id:
                 static = core.state.static_member(leaver.instance_id)
                 member_id = "" if static is None else static.member_id
-            member, _ = _find(core, member_id, leaver.instance_id)
+            member = find_member(core.state, member_id, leaver.instance_id)
             if member.member_id in going:
                 raise UnknownMember(f"member {member.member_id!r} has left already")
             going[member.member_id] = None

@@ -125,8 +125,11 @@ class ConsumerGroupMachine:
     def leave(
         self, ticket: Ticket, request: LeaveGroup, image: MetadataImage, now_ms: int
     ) -> Decision:
-        """Members of the classic protocol go; each has an error of its own."""
-        return self._answer(ticket, lambda: classic_face.leave(self._core, request, image, now_ms))
+        """Members go, or are sent away, of either protocol; each has an error of its own."""
+        decision = self._answer(
+            ticket, lambda: classic_face.leave(self._core, request, image, now_ms)
+        )
+        return decision + self._maybe_downgrade(decision, image, now_ms)
 
     def check_commit(self, request: CommitOffsets) -> None:
         """Raises what speaks against a commit: UnknownMember, FencedInstance, StaleMemberEpoch (of

@@ -1,4 +1,4 @@
-"""LeaveGroup: members leave a classic group, or are sent away by an administrator.
+"""LeaveGroup: members leave a classic group, or an administrator sends them away from any group.
 
 Since version 3 many leave at once (KIP-345), each with a result of its own; before, the one's error
 is that of the request.

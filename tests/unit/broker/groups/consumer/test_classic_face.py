@@ -199,7 +199,7 @@ def test_classic_members_leave_each_with_an_error_of_its_own() -> None:
     left = play.classic_leave(
         Leaver(member_id="k"),
         Leaver(member_id="k"),
-        Leaver(member_id="a"),
+        Leaver(member_id="nobody"),
         Leaver(member_id="x", instance_id="s"),
         Leaver(member_id="", instance_id="s"),
     )
@@ -207,6 +207,23 @@ def test_classic_members_leave_each_with_an_error_of_its_own() -> None:
     kinds = [type(error) for error in left.errors]
     assert kinds == [type(None), UnknownMember, UnknownMember, FencedInstance, type(None)]
     assert list(play.machine.state.members) == ["a"]
+
+
+def test_an_administrator_sends_members_of_the_new_protocol_away_by_id_and_by_name() -> None:
+    """As since Apache Kafka 4.0 (KAFKA-18188): Admin.removeMembersFromConsumerGroup names all."""
+    play = Play()
+    play.join("a")
+    play.join("b", instance_id="s")
+    play.join("c")
+    play.settle("a", "b", "c")
+    left = play.classic_leave(
+        Leaver(member_id="a"), Leaver(member_id="", instance_id="s"), Leaver(member_id="a")
+    )
+    assert [type(error) for error in left.errors] == [type(None), type(None), UnknownMember]
+    assert list(play.machine.state.members) == ["c"]
+    play.settle("c")
+    assert play.owned("c") == of(t={0, 1, 2, 3})
+    play.refused(play.ask("a", 3), UnknownMember)
 
 
 def test_a_static_member_changes_its_protocol_and_keeps_what_it_has() -> None:
@@ -392,6 +409,15 @@ def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_leaves
     described = classic.describe()
     assert described.state == "PreparingRebalance"
     assert [member.member_id for member in described.members] == ["k"]
+
+
+def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_is_sent_away() -> None:
+    play = Play()
+    play.join("a")
+    play.classic_join("k")
+    play.synced("k")
+    play.classic_leave(Leaver(member_id="a"))
+    assert play.machine.downgraded is not None
 
 
 def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_dies() -> None:
