@@ -17,6 +17,7 @@ class GroupConfig:
     waits_max: int = 10_000  # requests that wait in one partition
     note_bytes_max: int = 4_096  # offset.metadata.max.bytes
     size_max: int = 10_000  # group.max.size, and group.consumer.max.size
+    group_bytes_max: int = 48 << 20  # what its members bring, and what they are assigned
     # Classic groups.
     session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
     session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms

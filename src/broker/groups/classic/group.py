@@ -19,6 +19,7 @@ from ....errors import (
     IllegalGeneration,
     InconsistentGroupProtocol,
     InvalidSessionTimeout,
+    MessageTooLarge,
     QuorumlogError,
     RebalanceInProgress,
     UnknownMember,
@@ -86,6 +87,7 @@ class ClassicGroupMachine:
         roster = self._course.roster
         names = [name for name, _ in request.protocols]
         roster.check_protocols(self.group, request.protocol_type, names)
+        self._check_bytes(request)
         if not request.member_id:
             self._join_anew(ticket, request, turn)
         elif request.member_id in roster.pending and request.instance_id is None:
@@ -122,6 +124,20 @@ class ClassicGroupMachine:
             f"group {self.group!r} has {size_max} members (group.max.size); take another group, or"
             " raise it"
         )
+
+    def _check_bytes(self, request: JoinGroup) -> None:
+        """Raises GroupFull where all that the members want could not be stored together."""
+        roster = self._course.roster
+        old = roster.members.get(request.member_id) or roster.by_instance(request.instance_id)
+        more = joining(request.member_id, request).brought_bytes
+        more -= 0 if old is None else old.brought_bytes
+        limit = self._config.group_bytes_max
+        if more > 0 and roster.brought_bytes + more > limit:
+            raise GroupFull(
+                f"the members of group {self.group!r} would have subscriptions of"
+                f" {roster.brought_bytes + more} bytes, at most {limit} are stored; subscribe to"
+                " fewer topics, or take several groups"
+            )
 
     def _join_anew(self, ticket: Ticket, request: JoinGroup, turn: Turn) -> None:
         """Without member id: it is new, or its program was started again."""
@@ -200,7 +216,7 @@ class ClassicGroupMachine:
         """A member asks for its part: answered when the leader has brought it.
 
         Refused with: UnknownMember, FencedInstance, IllegalGeneration, InconsistentGroupProtocol
-        (KIP-559), RebalanceInProgress, CoordinatorNotAvailable (dropped).
+        (KIP-559), MessageTooLarge, RebalanceInProgress, CoordinatorNotAvailable (dropped).
         """
         turn = Turn(now_ms)
         try:
@@ -219,9 +235,22 @@ class ClassicGroupMachine:
         if course.state is State.STABLE:
             course.synced_late(member, ticket, turn)
             return
+        if member.member_id == course.leader:
+            self._check_assigned(request)
         course.await_assignment(member, ticket, turn)
         if member.member_id == course.leader:
             course.assign(request.assignments, turn)
+
+    def _check_assigned(self, request: SyncGroup) -> None:
+        """Raises MessageTooLarge for what could not be stored: the leader may say less, or goes
+        when its time is up, as if it had said nothing."""
+        roster, limit = self._course.roster, self._config.group_bytes_max
+        size = sum(len(request.assignments.get(member_id, b"")) for member_id in roster.members)
+        if size > limit:
+            raise MessageTooLarge(
+                f"the assignments of group {self.group!r} have {size} bytes, at most {limit} are"
+                " stored; assign in fewer words, or take several groups"
+            )
 
     def _check_names(self, request: SyncGroup) -> None:
         """Raises InconsistentGroupProtocol where the member thinks of another protocol."""

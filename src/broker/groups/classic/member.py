@@ -45,6 +45,12 @@ class Member:
     syncing: Ticket | None = None  # its sync that is not answered yet
     is_new: bool = False  # it has not been in a generation yet
 
+    @property
+    def brought_bytes(self) -> int:
+        """What it is called and wants, about as it is stored."""
+        names = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
+        return sum(map(len, names)) + sum(len(content) for _, content in self.protocols)
+
     def subscription(self, protocol: str | None) -> bytes:
         """What it sent for a protocol; nothing where it has not got that."""
         return next((content for name, content in self.protocols if name == protocol), b"")

@@ -22,7 +22,8 @@ class Roster:
     """
 
     __slots__ = (
-        "_instances", "_offers", "_topics", "members", "pending", "protocol_type", "waiting_count",
+        "_instances", "_offers", "_topics", "brought_bytes", "members", "pending", "protocol_type",
+        "waiting_count",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -30,6 +31,7 @@ class Roster:
         self.pending: dict[str, None] = {}
         self.protocol_type = ""  # stays when the last member has gone
         self.waiting_count = 0  # members whose join is not answered
+        self.brought_bytes = 0  # what all of them want and are called, about as it is stored
         self._instances: dict[str, str] = {}  # static name: member id
         self._offers: dict[str, int] = {}  # protocol: how many members have it
         self._topics: tuple[str | None, frozenset[str] | None] | None = None  # as last found
@@ -128,6 +130,7 @@ class Roster:
 
     def _count(self, member: Member, step: int) -> None:
         self._topics = None
+        self.brought_bytes += step * member.brought_bytes
         for name, _ in member.protocols:
             count = self._offers.get(name, 0) + step
             if count:
@@ -202,6 +205,8 @@ class Roster:
         assert offers == self._offers, f"{offers} counted, {self._offers} kept"
         instances = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
         assert instances == self._instances, f"{instances} found, {self._instances} kept"
+        brought = sum(member.brought_bytes for member in self)
+        assert brought == self.brought_bytes, f"{brought} bytes, {self.brought_bytes} counted"
         waiting = sum(1 for member in self if member.joining is not None)
         assert waiting == self.waiting_count, f"{waiting} wait, {self.waiting_count} counted"
         assert not self.pending.keys() & self.members.keys(), "pending and a member"

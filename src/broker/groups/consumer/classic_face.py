@@ -38,7 +38,7 @@ from ..requests import (
     SyncGroup,
 )
 from .core import JOIN, SYNC, GroupCore
-from .heartbeating import check_size, find_member
+from .heartbeating import check_bytes, check_size, find_member
 from .state import GroupState
 
 
@@ -54,6 +54,7 @@ def join(
     if not request.member_id and request.instance_id is None and request.takes_member_id_first:
         check_size(core, is_known=False)
         return Joined(member_id=_draw_id(draw, request), is_member_id_required=True)
+    _check_said(core, request, subscription)
     member = _as_joined(_admit(core, draw, request), request, subscription)
     member_id = member.member_id
     has_changed = core.put_member(member)
@@ -200,9 +201,23 @@ def _admit(core: GroupCore, draw: Callable[[], str], request: JoinGroup) -> Cons
     known = state.members.get(member_id)
     if known is not None:
         return known
+    return _new_member(core, request, member_id or _draw_id(draw, request))
+
+
+def _check_said(core: GroupCore, request: JoinGroup, subscription: Subscription) -> None:
+    """Raises GroupFull where too much would be stored."""
+    state = core.state
+    before = state.members.get(request.member_id)
+    if before is None and request.instance_id is not None:
+        before = state.static_member(request.instance_id)
+    member = before or _new_member(core, request, request.member_id)
+    check_bytes(core, before, _as_joined(member, request, subscription))
+
+
+def _new_member(core: GroupCore, request: JoinGroup, member_id: str) -> ConsumerMember:
     return ConsumerMember(
         group=core.group,
-        member_id=member_id or _draw_id(draw, request),
+        member_id=member_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
     )
 

@@ -25,7 +25,7 @@ from ..requests import (
 from .core import JOIN, REVOKE, SYNC, GroupCore
 from .patterns import check_pattern
 from .reconciling import is_within
-from .state import GroupState
+from .state import GroupState, brought_bytes
 
 
 def check_heartbeat(request: ConsumerHeartbeat, config: GroupConfig) -> None:
@@ -67,6 +67,8 @@ def heartbeat(
 ) -> ConsumerBeat:
     """Let a member join or stay; raises what is refused, and then nothing has been done."""
     check_heartbeat(request, core.config)
+    if request.topics is not None or request.pattern is not None:
+        _check_said(core, request)
     if request.member_epoch == JOIN_EPOCH:
         member = _admit(core, draw, request)
     else:
@@ -170,6 +172,28 @@ def check_size(core: GroupCore, *, is_known: bool) -> None:
         raise GroupFull(
             f"group {core.group!r} has {core.config.size_max} members, as many as it may have: "
             "raise group.max.size, or use another group"
+        )
+
+
+def _check_said(core: GroupCore, request: ConsumerHeartbeat) -> None:
+    state = core.state
+    before = state.members.get(request.member_id)
+    if before is None and request.instance_id is not None:
+        before = state.static_member(request.instance_id)
+    member = before or _new_member(core.group, request, request.member_id)
+    check_bytes(core, before, _as_said(member, request))
+
+
+def check_bytes(core: GroupCore, before: ConsumerMember | None, member: ConsumerMember) -> None:
+    """Raises GroupFull where all that the members want could not be stored together."""
+    if member is before:
+        return
+    more = brought_bytes(member) - (0 if before is None else brought_bytes(before))
+    size, limit = core.state.brought_bytes + more, core.config.group_bytes_max
+    if more > 0 and size > limit:
+        raise GroupFull(
+            f"the members of group {core.group!r} would have subscriptions of {size} bytes, at most"
+            f" {limit} are stored: subscribe by a pattern, or use several groups"
         )
 
 

@@ -51,6 +51,7 @@ class GroupState:
     pattern_counts: dict[str, int] = field(default_factory=dict)  # members of a pattern
     assignor_counts: dict[str, int] = field(default_factory=dict)  # members that chose one
     classic_count: int = 0  # members of the classic protocol
+    brought_bytes: int = 0  # what all members want and are called, about as it is stored
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -117,6 +118,7 @@ class GroupState:
         self._count(member, -1)
 
     def _count(self, member: ConsumerMember, change: int) -> None:
+        self.brought_bytes += change * brought_bytes(member)
         for topic in member.topics:
             _add(self.topic_counts, topic, change)
         if member.pattern:
@@ -238,6 +240,21 @@ class GroupState:
         assert self.target_epoch <= self.epoch, f"{self.target_epoch} > {self.epoch} of the group"
         for member_id in self.targets:
             assert member_id in self.members, f"{member_id} has a target and is no member"
+
+
+def brought_bytes(member: ConsumerMember) -> int:
+    """What a member is called and wants, about as it is stored. O(its topics)."""
+    face = member.classic
+    names = (
+        member.member_id,
+        member.instance_id or "",
+        member.rack or "",
+        member.client_id,
+        member.client_host,
+        member.pattern or "",
+    )
+    size = sum(map(len, names)) + sum(map(len, member.topics))
+    return size if face is None else size + sum(len(content) for _, content in face.protocols)
 
 
 def _add(counts: dict[str, int], key: str, change: int) -> None:

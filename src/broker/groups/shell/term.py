@@ -48,6 +48,7 @@ from ..shard import GroupShard
 from .figures import GroupFigures
 from .loading import StoredRecords
 from .naming import check_texts
+from .room import BATCH_BYTES, RECORD_BYTES, Room
 
 R = TypeVar("R")
 Tell: TypeAlias = Callable[[Any], None]
@@ -57,8 +58,6 @@ _LOG = logging.getLogger("quorumlog.groups")
 
 AGAIN_S: Final = 0.2
 """After so long what failed is tried again: opening, loading."""
-BATCH_BYTES: Final = 512 << 10
-"""No decision more goes into a batch that is as large, and no more offsets of one decision."""
 FORGOTTEN_MAX: Final = 100
 """So many answers that nobody waits for any longer are kept at most, or as many as are waited for:
 they would stay until the replicas have what they rest on."""
@@ -111,6 +110,7 @@ class Term:
         self._waiting: dict[Ticket, Tell] = {}
         self._forgotten = 0  # answers that nobody waits for, and that may still be kept
         self._next_ticket = 0
+        self._room = Room(BATCH_BYTES)  # as the log says, once it is read
         # The wall clock may jump, and members' sessions must not: one look at it a load.
         self._wall_ahead_ms = 0
 
@@ -247,22 +247,24 @@ class Term:
                 self._answer(decision.replies)
             self._wake_earlier()
             return
-        if not self._turns or self._turns[-1].size >= BATCH_BYTES:
+        batch_bytes = self._room.batch_bytes
+        if not self._turns or self._turns[-1].size >= batch_bytes:
             self._turns.append(_Turn())
         turn, now_ms = self._turns[-1], self._now_ms()
-        commits = generations = 0
+        commits, generations, before = 0, 0, turn.size
         for record in decision.records:
             kind = type(record)
             if kind is OffsetCommitted:
                 commits += 1
             elif kind is ClassicGroup or kind is ConsumerGroup:
                 generations += 1
-            if turn.size >= BATCH_BYTES and (kind is OffsetCommitted or kind is OffsetForgotten):
-                turn = _Turn()
+            if turn.size >= batch_bytes and (kind is OffsetCommitted or kind is OffsetForgotten):
+                turn, before = _Turn(), 0
                 self._turns.append(turn)
             key, value = encode(record)
             turn.records.append(Record(0, now_ms, key, value))
-            turn.size += len(key) + (0 if value is None else len(value))
+            turn.size += RECORD_BYTES + len(key) + (0 if value is None else len(value))
+        self._room.check(turn.size - before)
         turn.replies += decision.replies
         self._around.figures.decided(commits=commits, generations=generations)
         self._write_soon()
@@ -358,7 +360,8 @@ class Term:
         while self._replica.partition.high_watermark < end_offset:
             await self._woken(AGAIN_S)
             self._check_leading()
-        shard = GroupShard(self._around.config, self._draw)
+        self._room = Room(log.config.segment_bytes)
+        shard = GroupShard(self._room.bounded(self._around.config), self._draw)
         async with self._around.loading:
             stored = StoredRecords(
                 self._around.directory, log, end_offset=end_offset, partition=self.partition

@@ -18,7 +18,8 @@ from quorumlog.broker.groups.requests import (
     OffsetToCommit,
 )
 from quorumlog.broker.groups.shell.loading import RECORDS_A_STEP, StoredRecords
-from quorumlog.broker.groups.shell.term import BATCH_BYTES, FORGOTTEN_MAX, Term, _Turn
+from quorumlog.broker.groups.shell.room import BATCH_BYTES
+from quorumlog.broker.groups.shell.term import FORGOTTEN_MAX, Term, _Turn
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
