@@ -27,6 +27,7 @@ _HTTP1: Final = "Trying to connect an http1.x server"
 _NOT_HTTP2: Final = "Failed parsing HTTP/2"
 _HUNG_UP: Final = ("Socket closed", "Connection reset", "Broken pipe", "recvmsg:")
 _SILENT: Final = "before receiving SETTINGS frame"
+_NO_HANDSHAKE: Final = "tcp handshaker shutdown"  # of TCP itself, in time
 _HTTP_STATUS: Final = "http2 header with status"
 
 
@@ -66,6 +67,12 @@ def explain_status(
     return unknown(f"{where}: {code}: {text}")
 
 
+def is_unanswered(text: str) -> bool:
+    """Whether a status' text says that an attempt to connect got no answer in its time, which a
+    longer one may get."""
+    return text.startswith(_NO_CONNECTION) and (_SILENT in text or _NO_HANDSHAKE in text)
+
+
 _PROXY: Final = (
     "what answered is a web server or a proxy, no broker; check the address, and that whatever is "
     "in between passes gRPC (HTTP/2) on"
@@ -91,6 +98,11 @@ def _no_connection(text: str, address: str) -> QuorumlogError | None:
         return NotSent(
             f"{address} took the connection and says nothing; check that it is a broker's gRPC "
             "port, and whether the broker hangs"
+        )
+    if _NO_HANDSHAKE in text:
+        return Lost(
+            f"{address} does not answer attempts to connect; check the address, that the machine "
+            "is up, and that no firewall is in between"
         )
     if any(words in text for words in _HUNG_UP):
         return NotSent(

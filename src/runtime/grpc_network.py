@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
-from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from ..errors import (
     AddressInUse,
@@ -30,10 +29,15 @@ from ..errors import (
     TimedOut,
     UnknownServerError,
 )
-from ..proto import errors_pb2
-from .error_detail import decode_error, encode_error
-from .foreign_status import explain_status
-from .grpc_options import CALLER_KEEPALIVE_MS, CONNECT_MS, channel_options, server_options
+from .foreign_status import is_unanswered
+from .grpc_options import (
+    CALLER_KEEPALIVE_MS,
+    CONNECT_MS,
+    channel_options,
+    longer_connect_ms,
+    server_options,
+)
+from .grpc_status import ERROR_TEXT_MAX, decode_failure, encode_status
 from .ports import (
     NO_DEADLINE_MS,
     CallContext,
@@ -57,15 +61,10 @@ R = TypeVar("R", bound=Message)
 # Server's context and caller's call, which move raw bytes: parsing is ours, so are its errors.
 _Context: TypeAlias = aio.ServicerContext[Any, Any]
 _Call: TypeAlias = aio.StreamStreamCall[bytes, bytes]
-_Code: Final = grpc.StatusCode
 
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: a largest batch and its envelope
-# What an error may add to the trailing metadata, which peers bound at 8 KiB: UTF-8 bytes of its
-# text, which travels three times and once percent-encoded, and of each name in its detail.
-ERROR_TEXT_MAX: Final = 1000
-ERROR_NAME_MAX: Final = 400
+CLOSE_S: Final = 1.0  # for calls on a connection that could not be made: they are about to fail
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
-STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 _log = logging.getLogger(__name__)
 
@@ -250,7 +249,7 @@ class _GrpcListener:
             del self._running[task]
         if context.done():  # the handler broke its stream: the caller has its status
             return None
-        code, text, metadata = _encode_status(failure)
+        code, text, metadata = encode_status(failure)
         await context.abort(code, text, metadata)
 
     def _call_context(self, context: _Context) -> CallContext:
@@ -301,7 +300,7 @@ class _ServedStream:
 
     async def _send_abort(self, reason: str) -> None:
         try:
-            await self._context.abort(_Code.UNAVAILABLE, reason[:ERROR_TEXT_MAX])
+            await self._context.abort(grpc.StatusCode.UNAVAILABLE, reason[:ERROR_TEXT_MAX])
         except aio.BaseError:
             return  # how abort() always ends
 
@@ -320,7 +319,8 @@ class _MethodTable(grpc.GenericRpcHandler):
 
 
 class _GrpcChannel:
-    """One connection, made at the first call and made again with back-off."""
+    """One connection, made at the first call and made again with back-off; the attempts to make it
+    take longer and longer while they get no answer."""
 
     def __init__(
         self,
@@ -333,10 +333,11 @@ class _GrpcChannel:
     ) -> None:
         self._address = address
         self._keepalive_ms = keepalive_ms
-        self._connect_ms = connect_ms
+        self._connect_ms = connect_ms  # grows
         self._message_size_max = message_size_max
         self._siblings = siblings  # the network's open channels, which this one leaves when closed
         self._channel: aio.Channel | None = None
+        self._closings: dict[asyncio.Task[None], None] = {}  # of those whose attempts were short
         self._unary: dict[str, aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}  # by path
         self._streams: dict[str, aio.StreamStreamMultiCallable[bytes, bytes]] = {}
         self._closed = False
@@ -348,11 +349,12 @@ class _GrpcChannel:
         invoke = self._unary.get(path)
         if invoke is None:
             invoke = self._unary[path] = self._open().unary_unary(path)
-        sent = encode_message(request, self._message_size_max)
+        sent, used = encode_message(request, self._message_size_max), self._channel
         try:
             raw = await invoke(sent, timeout=timeout_ms / 1000)
         except aio.AioRpcError as error:
-            raise _decode_failure(error, path, self._address, Lost) from error
+            self._maybe_allow_longer(used, error)
+            raise decode_failure(error, path, self._address, Lost) from error
         except asyncio.CancelledError:
             if is_cancelled_from_outside():
                 raise
@@ -365,11 +367,12 @@ class _GrpcChannel:
         invoke = self._streams.get(path)
         if invoke is None:
             invoke = self._streams[path] = self._open().stream_stream(path)
-        call = invoke(timeout=_seconds(timeout_ms))
+        call, used = invoke(timeout=_seconds(timeout_ms)), self._channel
         try:
             await call.wait_for_connection()
         except aio.AioRpcError as error:
-            failure = _decode_failure(error, path, self._address, Lost)
+            self._maybe_allow_longer(used, error)
+            failure = decode_failure(error, path, self._address, Lost)
             if isinstance(failure, Lost):
                 raise failure from error
             # A peer that has answered before this loop looked: `receive` tells what it said.
@@ -387,9 +390,29 @@ class _GrpcChannel:
         self._closed = True
         self._unary.clear()
         self._streams.clear()
+        for task in self._closings:
+            task.cancel()  # closes at once then
+        await asyncio.gather(*self._closings, return_exceptions=True)
         if self._channel is not None:
             await self._channel.close()
         self._siblings.pop(self, None)
+
+    def _maybe_allow_longer(self, used: aio.Channel | None, error: aio.AioRpcError) -> None:
+        """Give the next attempts to connect more time, by another channel, where this one got no
+        answer in its time; the peer may be far away."""
+        longer_ms = longer_connect_ms(self._connect_ms)
+        if self._closed or used is None or used is not self._channel:
+            return  # another call has seen to it
+        if longer_ms == self._connect_ms or not is_unanswered(error.details() or ""):
+            return
+        if used.get_state() is grpc.ChannelConnectivity.READY:
+            return  # it was, just now
+        self._connect_ms, self._channel = longer_ms, None
+        self._unary.clear()
+        self._streams.clear()
+        task = asyncio.get_running_loop().create_task(used.close(CLOSE_S))
+        self._closings[task] = None
+        task.add_done_callback(self._closings.pop)
 
     def _open(self) -> aio.Channel:
         if self._closed:
@@ -412,7 +435,7 @@ class _CallingStream:
         try:
             raw: Any = await self._call.read()
         except aio.AioRpcError as error:
-            raise _decode_failure(error, self._path, self._address, StreamBroken) from error
+            raise decode_failure(error, self._path, self._address, StreamBroken) from error
         return None if raw is aio.EOF else raw
 
     async def write(self, raw: bytes) -> None:
@@ -449,8 +472,24 @@ class SyncChannel:
         connect_ms: int = CONNECT_MS,
     ) -> None:
         self._address = address
-        options = channel_options(message_size_max, CALLER_KEEPALIVE_MS, connect_ms)
-        self._channel = grpc.insecure_channel(address, options=options)
+        self._message_size_max = message_size_max
+        self._connect_ms = connect_ms  # grows, as that of `_GrpcChannel`
+        self._channel = self._connecting()
+
+    def _connecting(self) -> grpc.Channel:
+        options = channel_options(self._message_size_max, CALLER_KEEPALIVE_MS, self._connect_ms)
+        return grpc.insecure_channel(self._address, options=options)
+
+    def _maybe_allow_longer(self, used: grpc.Channel, error: Any) -> None:
+        """See `_GrpcChannel`. Of two threads one may have made a channel that nobody uses, and that
+        so connects to nothing."""
+        longer_ms = longer_connect_ms(self._connect_ms)
+        if used is not self._channel or longer_ms == self._connect_ms:
+            return
+        if is_unanswered(error.details() or ""):
+            self._connect_ms = longer_ms
+            self._channel = self._connecting()
+            used.close()
 
     def __enter__(self) -> "SyncChannel":
         return self
@@ -461,20 +500,23 @@ class SyncChannel:
     def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
         """Call and wait; raises what `Channel.call` raises."""
         _check_time_left(method.path, self._address, timeout_ms)
-        invoke: Any = self._channel.unary_unary(method.path, method.request.SerializeToString)
+        used = self._channel
+        invoke: Any = used.unary_unary(method.path, method.request.SerializeToString)
         try:
             raw = invoke(request, timeout=timeout_ms / 1000)
         except grpc.RpcError as error:
-            raise _decode_failure(error, method.path, self._address, Lost) from error
+            self._maybe_allow_longer(used, error)
+            raise decode_failure(error, method.path, self._address, Lost) from error
         return _parse_response(method, raw)
 
     def stream(
         self, method: Method[Q, R], requests: Iterable[Q], *, timeout_ms: int = 0
     ) -> "SyncStream[R]":
         """Send the requests, whose end finishes our side, and iterate over the responses."""
-        invoke: Any = self._channel.stream_stream(method.path, method.request.SerializeToString)
+        used = self._channel
+        invoke: Any = used.stream_stream(method.path, method.request.SerializeToString)
         call = invoke(iter(requests), timeout=_seconds(timeout_ms))
-        return SyncStream(method, self._address, call)
+        return SyncStream(method, self._address, call, partial(self._maybe_allow_longer, used))
 
     def close(self) -> None:
         """Break what is under way and free the connection."""
@@ -485,16 +527,24 @@ class SyncStream(Iterator[R]):
     """The responses of a stream; raises what `Stream.receive` raises. Close it when leaving
     early."""
 
-    def __init__(self, method: Method[Any, R], address: str, call: Any) -> None:
+    def __init__(
+        self,
+        method: Method[Any, R],
+        address: str,
+        call: Any,
+        on_failure: Callable[[Any], None],
+    ) -> None:
         self._method = method
         self._address = address
         self._call = call
+        self._on_failure = on_failure
 
     def __next__(self) -> R:
         try:
             raw = next(self._call)
         except grpc.RpcError as error:
-            raise _decode_failure(error, self._method.path, self._address, StreamBroken) from error
+            self._on_failure(error)
+            raise decode_failure(error, self._method.path, self._address, StreamBroken) from error
         return _parse_response(self._method, raw)
 
     def close(self) -> None:
@@ -509,62 +559,7 @@ def _parse_response(method: Method[Any, R], raw: bytes) -> R:
         raise CorruptionError(f"{method.path}: the response does not parse: {error}") from error
 
 
-# --- statuses and errors -------------------------------------------------------------------------
-
-
-def _encode_status(
-    error: QuorumlogError,
-) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
-    """Return the status, its text, and the trailing metadata with the typed detail."""
-    code = _Code[error.status]
-    text = _clipped(str(error), ERROR_TEXT_MAX)
-    detail = encode_error(error)
-    detail.message = _clipped(detail.message, ERROR_TEXT_MAX)
-    detail.topic = _clipped(detail.topic, ERROR_NAME_MAX)
-    detail.path = _clipped(detail.path, ERROR_NAME_MAX)
-    detail.leader_address = _clipped(detail.leader_address, ERROR_NAME_MAX)
-    status = status_pb2.Status(code=code.value[0], message=text)
-    status.details.add().Pack(detail)
-    return code, text, ((STATUS_DETAILS, status.SerializeToString()),)
-
-
-def _clipped(text: str, size_max: int) -> str:
-    """Return as much of a text as has `size_max` bytes."""
-    return text.encode(errors="replace")[:size_max].decode(errors="ignore")
-
-
-def _decode_failure(
-    failure: Any, path: str, address: str, unknown: type[QuorumlogError]
-) -> QuorumlogError:
-    """Return the error for a failed call: the handler's, or what the status alone tells.
-
-    `unknown` is for all that leaves the outcome open. `failure` is an RpcError with a code.
-    """
-    typed = _find_detail(failure)
-    if typed is not None:
-        return typed
-    code: grpc.StatusCode = failure.code()
-    return explain_status(
-        code=code.name,
-        text=failure.details() or "",
-        path=path,
-        address=address,
-        unknown=unknown,
-    )
-
-
-def _find_detail(failure: Any) -> QuorumlogError | None:
-    """Return the error of the typed detail, None where there is none that can be read."""
-    try:
-        for key, value in failure.trailing_metadata() or ():
-            if key == STATUS_DETAILS:
-                for detail in status_pb2.Status.FromString(value).details:
-                    message = errors_pb2.Error()
-                    if detail.Unpack(message):
-                        return decode_error(message)
-    except DecodeError:  # a foreign server's: the status itself tells what it can
-        return None
-    return None
+# --- calls' time and place ------------------------------------------------------------------------
 
 
 def _check_time_left(path: str, address: str, timeout_ms: int) -> None:

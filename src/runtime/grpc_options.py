@@ -10,6 +10,9 @@ KEEPALIVE_TIMEOUT_MS: Final = 30_000  # ... when no answer comes for this long
 CALLER_KEEPALIVE_MS: Final = 10_000  # a silent server that owes an answer is asked after this time
 CALLER_KEEPALIVE_TIMEOUT_MS: Final = 5_000  # and its connection is made anew after so long
 CONNECT_MS: Final = 500  # one attempt to connect; the next begins at once or after a back-off
+CONNECT_MS_MAX: Final = 2_000
+"""An attempt takes two round trips. Whoever does not answer in time may be far away: each attempt
+may take twice as long as the one before, up to this, behind which what hangs is found too late."""
 
 
 def _options(message_size_max: int) -> list[tuple[str, Any]]:
@@ -59,3 +62,8 @@ def channel_options(
         ("grpc.http2.ping_timeout_ms", timeout_ms),  # of a probe, behind which pings wait
         ("grpc.http2.max_pings_without_data", 0),  # any number
     ]
+
+
+def longer_connect_ms(connect_ms: int) -> int:
+    """Return what an attempt to connect may take behind one that got no answer."""
+    return max(connect_ms, min(2 * connect_ms, CONNECT_MS_MAX))

@@ -323,7 +323,8 @@ class CallListener(Listener, Protocol):
 
 
 class Channel(Protocol):
-    """A way to one address. Connects lazily, reconnects with back-off (50..500 ms)."""
+    """A way to one address. Connects lazily, reconnects with back-off (50..500 ms);
+    attempts that get no answer take longer and longer."""
 
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
         """Call and wait; raises the handler's typed QuorumlogError, TimedOut, or Lost (outcome

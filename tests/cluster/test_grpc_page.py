@@ -14,7 +14,7 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from quorumlog.errors import ERROR_BY_NAME
-from quorumlog.runtime import grpc_network, grpc_options
+from quorumlog.runtime import grpc_options, grpc_status
 from quorumlog.server.config import NodeConfig
 from quorumlog.wire.grpc import validation
 
@@ -180,6 +180,6 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     assert f"every {config.subscribe_heartbeat_ms // 1000} seconds" in PAGE
     assert f"`subscribe.streams.max`, {config.subscribe_streams_max:,} by default" in limits
     assert f"| streams of one connection at once | {grpc_options.STREAMS_MAX:,};" in limits
-    assert f"| the text of an error | {grpc_network.ERROR_TEXT_MAX:,} bytes;" in limits
+    assert f"| the text of an error | {grpc_status.ERROR_TEXT_MAX:,} bytes;" in limits
     assert f"the wait {validation.ANSWER_MS} ms before" in PAGE
     assert f"for {grpc_options.KEEPALIVE_MS // 1000} seconds is pinged" in PAGE

@@ -24,8 +24,9 @@ from quorumlog.errors import (
 from quorumlog.proto.log_pb2 import ProduceRequest, PublishRequest
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.foreign_status import explain_status
-from quorumlog.runtime.grpc_network import STATUS_DETAILS, SyncChannel
+from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.runtime.grpc_options import CONNECT_MS
+from quorumlog.runtime.grpc_status import STATUS_DETAILS
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 
 from ..patience import AMPLE_MS, run_patiently
