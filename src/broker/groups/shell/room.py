@@ -10,8 +10,10 @@ BATCH_BYTES: Final = 512 << 10
 """No decision more goes into a batch that is as large, and no more offsets of one decision."""
 DECISION_BYTES_MAX: Final = 99 << 20
 """More is not stored at once, however large segments are: a follower takes 128 MiB at most."""
-RECORD_BYTES: Final = 32
-"""What a record takes in a batch beside its key and value, at most."""
+RECORD_BYTES: Final = 16
+"""What a record takes in a batch beside its key and value, or a bit less."""
+HEAD_BYTES: Final = 128
+"""What a batch takes beside its records, or a bit less."""
 
 
 class Room:
@@ -21,8 +23,7 @@ class Room:
 
     def __init__(self, segment_bytes: int) -> None:
         self.batch_bytes = min(BATCH_BYTES, segment_bytes // 4)
-        # A decision may come behind another one, and a batch has to fit a segment.
-        self.decision_bytes_max = min(DECISION_BYTES_MAX, segment_bytes // 2)
+        self.decision_bytes_max = min(DECISION_BYTES_MAX, segment_bytes - HEAD_BYTES)
 
     def bounded(self, config: GroupConfig) -> GroupConfig:
         """Return the bounds of groups whose subscriptions are stored at once with as large

@@ -87,6 +87,14 @@ class _Turn:
     replies: list[Reply] = field(default_factory=list)
     size: int = 0
 
+    def split(self, first: int, size: int) -> "_Turn":
+        """Give the records from `first` on away, and keep so much; no reply is of those."""
+        other = _Turn()
+        other.records, other.size = self.records[first:], self.size - size
+        del self.records[first:]
+        self.size = size
+        return other
+
 
 class Term:
     """See the module. A `Watcher` of the replica."""
@@ -251,7 +259,7 @@ class Term:
         if not self._turns or self._turns[-1].size >= batch_bytes:
             self._turns.append(_Turn())
         turn, now_ms = self._turns[-1], self._now_ms()
-        commits, generations, before = 0, 0, turn.size
+        commits, generations, first, before = 0, 0, len(turn.records), turn.size
         for record in decision.records:
             kind = type(record)
             if kind is OffsetCommitted:
@@ -259,12 +267,15 @@ class Term:
             elif kind is ClassicGroup or kind is ConsumerGroup:
                 generations += 1
             if turn.size >= batch_bytes and (kind is OffsetCommitted or kind is OffsetForgotten):
-                turn, before = _Turn(), 0
+                turn, first, before = _Turn(), 0, 0
                 self._turns.append(turn)
             key, value = encode(record)
             turn.records.append(Record(0, now_ms, key, value))
             turn.size += RECORD_BYTES + len(key) + (0 if value is None else len(value))
         self._room.check(turn.size - before)
+        if before and turn.size > self._room.decision_bytes_max:
+            turn = turn.split(first, before)  # each fits, and both do not
+            self._turns.append(turn)
         turn.replies += decision.replies
         self._around.figures.decided(commits=commits, generations=generations)
         self._write_soon()

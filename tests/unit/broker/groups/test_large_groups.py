@@ -26,8 +26,8 @@ from .coordinated import (
     tried,
 )
 
-SEGMENT_BYTES = 80_000
-LARGE = SEGMENT_BYTES * 15 // 64  # what members bring together
+SEGMENT_BYTES = 40_000
+LARGE = (SEGMENT_BYTES - 128) * 15 // 32  # what members bring together
 
 
 def started(nodes: Cluster, partitions: int = 1) -> None:
@@ -100,7 +100,7 @@ def test_members_whose_subscriptions_are_too_much_together_are_not_taken() -> No
     with cluster(1) as nodes:
         started(nodes)
         first = begun(nodes, 1, joining(LARGE // 2))
-        with pytest.raises(GroupFull, match="at most 18750 are stored"):
+        with pytest.raises(GroupFull, match="at most 18690 are stored"):
             asked(nodes, 1, joining(LARGE // 2))
         nodes.world.run_until(first, virtual_ms=10_000)
         joined = first.result()
@@ -149,6 +149,18 @@ def test_who_asks_for_more_than_the_log_takes_is_told_not_to_repeat_it() -> None
             asked(nodes, 1, beating("t"))
         assert tried(nodes, 1, commit(3, group="other")) == TAKEN
         assert coordinator(nodes, 1).figures.thrown_away == 1
+
+
+def test_a_decision_that_fits_the_log_alone_is_stored_behind_the_others_of_its_turn() -> None:
+    with cluster(1) as nodes:
+        started(nodes)
+        joined = asked(nodes, 1, joining(LARGE - 200))
+        waiting = [begun(nodes, 1, commit(5, group=f"{each:0200}")) for each in range(25)]
+        synced = begun(nodes, 1, assigning(joined, LARGE))
+        nodes.until(lambda: synced.done() and all(each.done() for each in waiting))
+        assert synced.result().assignment == bytes(LARGE)
+        assert {each.result() for each in waiting} == {TAKEN}
+        undisturbed(nodes)
 
 
 def test_what_many_commit_at_once_is_stored_in_batches_that_fit() -> None:
