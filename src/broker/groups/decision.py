@@ -11,12 +11,16 @@ Ticket = NewType("Ticket", int)
 answer, maybe much later (a join waits for the other members)."""
 
 
-@dataclass(unsafe_hash=True, slots=True)  # as `Decision`
+@dataclass(init=False, unsafe_hash=True, slots=True)  # as `Decision`
 class Answered:
     """The answer of a request, an instance of its `GroupRequest`'s type argument."""
 
     ticket: Ticket
     outcome: Any
+
+    def __init__(self, ticket: Ticket, outcome: Any) -> None:
+        self.ticket = ticket
+        self.outcome = outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Failed:
 Reply: TypeAlias = Answered | Failed
 
 
-@dataclass(unsafe_hash=True, slots=True)  # not frozen: every request makes one, and an answer
+@dataclass(init=False, unsafe_hash=True, slots=True)  # as `OffsetCommitted`
 class Decision:
     """Records to append in this order, all or none, and what to answer then. Of very many offsets
     in front of the others a beginning may be stored alone: each is a fact by itself.
@@ -40,8 +44,14 @@ class Decision:
     decision without records wait until all that was decided before is committed.
     """
 
-    records: tuple[GroupRecord, ...] = ()
-    replies: tuple[Reply, ...] = ()
+    records: tuple[GroupRecord, ...]
+    replies: tuple[Reply, ...]
+
+    def __init__(
+        self, records: tuple[GroupRecord, ...] = (), replies: tuple[Reply, ...] = ()
+    ) -> None:
+        self.records = records
+        self.replies = replies
 
     def __add__(self, other: "Decision") -> "Decision":
         """Both, this one first."""

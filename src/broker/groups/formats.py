@@ -77,8 +77,8 @@ NO_TOPIC: Final = bytes(16)
 
 KNOWN_LENGTH_MAX: Final = 256
 """The beginning of keys with shorter names is kept: a group commits the same topics for long."""
-_PLAIN_OFFSET: Final = Struct(">hqibq")
-"""An offset without a note, in version 4, up to its tagged fields."""
+_PLAIN_OFFSET: Final = Struct(">hqibq3s16s")
+"""An offset without a note, in version 4, with its only tagged field."""
 _TOPIC_ID_FOLLOWS: Final = bytes((1, TOPIC_ID_TAG, len(NO_TOPIC)))
 
 
@@ -178,8 +178,9 @@ def _encode_offset(record: OffsetCommitted) -> Encoded:
     key = _offset_key(record.group, record.topic, record.partition)
     topic_id = record.topic_id
     if topic_id is not None and record.expire_ms == NO_TIME_MS and not record.note:
-        fields = _PLAIN_OFFSET.pack(4, record.offset, record.leader_epoch, 1, record.commit_ms)
-        return key, fields + _TOPIC_ID_FOLLOWS + topic_id
+        return key, _PLAIN_OFFSET.pack(
+            4, record.offset, record.leader_epoch, 1, record.commit_ms, _TOPIC_ID_FOLLOWS, topic_id
+        )
     return key, _any_offset(record)
 
 

@@ -6,7 +6,8 @@ old offsets are looked for (`expired`), where the deletion was missed.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from ...errors import (
     InvalidRequest,
@@ -22,8 +23,9 @@ from .records import NO_TIME_MS, OffsetCommitted, OffsetForgotten
 from .requests import CommitOffsets, FetchOffsets, OffsetToCommit, StoredOffset
 
 
-class Kept(NamedTuple):
-    """A committed offset; a tuple, since there may be hundreds of thousands."""
+@dataclass(init=False, slots=True)  # as `OffsetCommitted`
+class Kept:
+    """A committed offset, as small as a tuple of these: there may be hundreds of thousands."""
 
     offset: int
     leader_epoch: int
@@ -31,6 +33,22 @@ class Kept(NamedTuple):
     commit_ms: int
     expire_ms: int  # -1: by the retention of all
     topic_id: TopicId | None
+
+    def __init__(
+        self,
+        offset: int,
+        leader_epoch: int,
+        note: str,
+        commit_ms: int,
+        expire_ms: int,
+        topic_id: TopicId | None,
+    ) -> None:
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.note = note
+        self.commit_ms = commit_ms
+        self.expire_ms = expire_ms
+        self.topic_id = topic_id
 
 
 KeptSince: TypeAlias = Callable[[Kept], int]
@@ -95,7 +113,7 @@ class Offsets:
 
     def _check(self, each: OffsetToCommit, topic: TopicImage | None) -> TopicId:
         """Raise why this is not taken; returns the id of its topic as it is now."""
-        note_bytes = len(each.note.encode())
+        note_bytes = len(each.note.encode()) if each.note else 0
         if note_bytes > self._config.note_bytes_max:
             raise OffsetNoteTooLarge(
                 f"the note beside the offset has {note_bytes} bytes, offset.metadata.max.bytes is"

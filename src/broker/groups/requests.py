@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from ...errors import QuorumlogError
-from ...ids import TopicId
+from .offset_to_commit import OffsetToCommit as OffsetToCommit
 from .records import Partitions
 
 R = TypeVar("R")
@@ -159,18 +159,6 @@ class ConsumerHeartbeat(GroupRequest[ConsumerBeat]):
 
 
 # --- offsets --------------------------------------------------------------------------------------
-
-
-@dataclass(unsafe_hash=True, slots=True, kw_only=True)
-class OffsetToCommit:
-    """How far a partition was read."""
-
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    note: str = ""
-    topic_id: TopicId | None = None
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)

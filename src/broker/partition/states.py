@@ -63,12 +63,17 @@ class FollowerFetch:
     log_start_offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, unsafe_hash=True, slots=True)
 class Progress:
-    """What an event brought about."""
+    """What an event brought about. Changed by nobody; each append makes one, and an `__init__` of
+    its own is compiled."""
 
     released: tuple[Wait, ...]
     high_watermark_moved: bool
+
+    def __init__(self, released: tuple[Wait, ...], high_watermark_moved: bool) -> None:
+        self.released = released
+        self.high_watermark_moved = high_watermark_moved
 
 
 NO_PROGRESS: Final = Progress((), False)

@@ -38,9 +38,10 @@ BUFFERS_MAX: Final = 512
 """Buffers a write call takes; the kernel's bound (IOV_MAX) is 1024."""
 
 
-@dataclass(slots=True)  # not frozen: one is made for each append, and freezing costs 1 us
+@dataclass(init=False, slots=True)
 class Placed:
-    """One batch where it lies in its segment."""
+    """One batch where it lies in its segment. Changed by nobody; each append makes one, and an
+    `__init__` of its own is compiled."""
 
     position: int
     size: int
@@ -48,6 +49,22 @@ class Placed:
     last_offset: int
     max_timestamp: int
     leader_epoch: int
+
+    def __init__(
+        self,
+        position: int,
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        leader_epoch: int,
+    ) -> None:
+        self.position = position
+        self.size = size
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+        self.leader_epoch = leader_epoch
 
 
 class Write:

@@ -20,14 +20,27 @@ from ..segments.flushes import Flush
 NO_APPEND_TIME: Final = -1
 
 
-@dataclass(slots=True)  # not frozen: one is made for each append, and freezing costs 1 us
+@dataclass(init=False, slots=True)
 class Appended:
-    """Where an append lies: offsets [base_offset, next_offset)."""
+    """Where an append lies: offsets [base_offset, next_offset). Changed by nobody; each append
+    makes one, and an `__init__` of its own is compiled."""
 
     base_offset: Offset
     next_offset: Offset
     log_append_time_ms: int  # -1: records keep their producer's timestamps
     log_start_offset: Offset
+
+    def __init__(
+        self,
+        base_offset: Offset,
+        next_offset: Offset,
+        log_append_time_ms: int,
+        log_start_offset: Offset,
+    ) -> None:
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
 
 
 class Waiter(Protocol):

@@ -20,6 +20,7 @@ from quorumlog.records.codec import (
     decode_columns,
     encode_batch,
     encode_columns,
+    encode_plain_batch,
     find_timestamp,
     record_size_max,
 )
@@ -60,6 +61,13 @@ def test_records_become_the_bytes_of_the_format() -> None:
     assert (header.base_offset, header.last_offset_delta, header.record_count) == (0, 1, 2)
     assert (header.base_timestamp, header.max_timestamp) == (1000, 1001)
     assert (header.leader_epoch, header.producer_id, header.attributes) == (-1, -1, 0)
+
+
+def test_a_plain_batch_is_one_of_records_alone() -> None:
+    assert encode_plain_batch(RECORDS) == encode_batch(RECORDS)
+    assert decode_batch(encode_plain_batch(RECORDS[:1])) == RECORDS[:1]
+    with pytest.raises(ValueError, match="at least one"):
+        encode_plain_batch([])
 
 
 def test_bytes_of_the_format_become_records(kernel: ModuleType) -> None:

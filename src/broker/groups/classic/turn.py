@@ -1,6 +1,5 @@
 """What one step of a group gathers to say."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from ....errors import QuorumlogError
@@ -8,13 +7,15 @@ from ..decision import Answered, Decision, Failed, Reply, Ticket
 from ..records import GroupRecord
 
 
-@dataclass(slots=True)
 class Turn:
     """Grows while a step is taken; `decision` ends it."""
 
-    now_ms: int
-    records: list[GroupRecord] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
+    __slots__ = ("now_ms", "records", "replies")
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.records: list[GroupRecord] = []
+        self.replies: list[Reply] = []
 
     def store(self, record: GroupRecord) -> None:
         """Append this."""

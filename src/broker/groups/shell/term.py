@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -27,7 +27,7 @@ from ....errors import (
 )
 from ....ids import Epoch
 from ....metadata.image import MetadataImage, TopicImage
-from ....records import Record, encode_batch
+from ....records import Record, encode_plain_batch
 from ....runtime import Clock, Entropy
 from ....storage import Origin
 from ....storage.shell.channel import Appended
@@ -79,13 +79,15 @@ class Around:
     loading: asyncio.Semaphore  # partitions that are read at once
 
 
-@dataclass(slots=True)
 class _Turn:
     """What was decided and is not in the log."""
 
-    records: list[Record] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
-    size: int = 0
+    __slots__ = ("records", "replies", "size")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.replies: list[Reply] = []
+        self.size = 0
 
     def split(self, first: int, size: int) -> "_Turn":
         """Give the records from `first` on away, and keep so much; no reply is of those."""
@@ -491,7 +493,7 @@ class Term:
         self._admit()
         appending = self._around.directory.append_nowait(
             replica.log,
-            encode_batch(turn.records),
+            encode_plain_batch(turn.records),
             leader_epoch=self.leader_epoch,
             origin=Origin.INTERNAL,
             flush=replica.flushes,

@@ -16,6 +16,7 @@ tagged fields. Of KIP-848 only those are read that bring no arrays, as nearly al
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
@@ -63,13 +64,27 @@ class Beat(NamedTuple):
     instance_id: str | None
 
 
-class CommittedPart(NamedTuple):
-    """How far a partition was read; fields are called as in the schema's message."""
+@dataclass(init=False, slots=True)
+class CommittedPart:
+    """How far a partition was read; fields are called as in the schema's message. With an
+    `__init__` of its own, which is compiled: a generated one is not, nor is a named tuple's."""
 
     partition_index: int
     committed_offset: int
     committed_leader_epoch: int
     committed_metadata: str | None
+
+    def __init__(
+        self,
+        partition_index: int,
+        committed_offset: int,
+        committed_leader_epoch: int,
+        committed_metadata: str | None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.committed_metadata = committed_metadata
 
 
 class CommittedTopic(NamedTuple):
@@ -168,17 +183,6 @@ def read_commit(version: int, body: memoryview) -> Commit | None:
     if flexible:
         skip_tags(body, at)
     return Commit(group, generation, member_id, instance_id, topics)
-
-
-def _read_part(body: memoryview, at: int, *, flexible: bool) -> tuple[CommittedPart, int]:
-    try:
-        index, offset, leader_epoch = _PART.unpack_from(body, at)
-    except StructError:
-        raise cut_short() from None
-    note, at = read_string(body, at + _PART.size, flexible=flexible)
-    if flexible:
-        at = skip_tags(body, at)
-    return CommittedPart(index, offset, leader_epoch, note), at
 
 
 def _read_parts(

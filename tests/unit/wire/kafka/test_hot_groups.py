@@ -1,5 +1,7 @@
 """Heartbeats and commits as bytes: their own readers and writers do what the schemas say."""
 
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -172,7 +174,7 @@ def commit_bytes(version: int, commit: Commit) -> bytes:
     fields: dict[str, object] = {
         **commit._asdict(),
         "topics": [
-            {"name": topic.name, "partitions": [part._asdict() for part in topic.partitions]}
+            {"name": topic.name, "partitions": [asdict(part) for part in topic.partitions]}
             for topic in commit.topics
         ],
     }

@@ -82,22 +82,29 @@ def begin(door: Door, call: Call, done: Done) -> bool:
         if topic is None:
             return False
         known, topic_id = topic.partitions, topic.id
-        for index, offset, leader_epoch, note in parts:
-            if index not in known:
+        for part in parts:
+            if part.partition_index not in known:
                 return False
             wanted.append(
                 OffsetToCommit(
                     topic=name,
-                    partition=index,
-                    offset=offset,
-                    leader_epoch=leader_epoch,
-                    note=note or "",
+                    partition=part.partition_index,
+                    offset=part.committed_offset,
+                    leader_epoch=part.committed_leader_epoch,
+                    note=part.committed_metadata or "",
                     topic_id=topic_id,
                 )
             )
     if not wanted:
         return False
-    return begun(door, call, _request(call, wanted), _answer, done)
+    request = CommitOffsets(
+        group=body.group_id,
+        member_id=body.member_id,
+        instance_id=body.group_instance_id,
+        generation=body.generation_id_or_member_epoch,
+        offsets=tuple(wanted),
+    )
+    return begun(door, call, request, _answer, done)
 
 
 async def handle(door: Door, call: Call) -> Answer:
