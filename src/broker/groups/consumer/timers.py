@@ -5,7 +5,11 @@ heap. An entry that comes up too early goes in again at its name's deadline.
 """
 
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+STALE_MAX: Final = 64
+"""So many entries more than twice the deadlines may stand in the heap before it is made anew."""
 
 
 @dataclass(slots=True)
@@ -24,6 +28,14 @@ class Timers:
         if queued_ms is None or at_ms < queued_ms:
             self._queued[name] = at_ms
             heappush(self._heap, (at_ms, kind, member_id))
+            if len(self._heap) > 2 * len(self._deadlines) + STALE_MAX:
+                self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Forget the entries of names that have no deadline any more."""
+        self._queued = dict(self._deadlines)
+        self._heap = [(at_ms, *name) for name, at_ms in self._deadlines.items()]
+        heapify(self._heap)
 
     def stop(self, *kinds: str, member_id: str) -> None:
         """Forget deadlines of a member."""

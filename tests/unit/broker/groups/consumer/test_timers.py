@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.broker.groups.consumer.timers import Timers
+from quorumlog.broker.groups.consumer.timers import STALE_MAX, Timers
 
 
 def test_a_deadline_that_moved_back_is_not_due_at_its_old_time() -> None:
@@ -32,6 +32,18 @@ def test_a_deadline_that_was_stopped_is_never_due() -> None:
     timers.stop("session", member_id="a")
     assert timers.due(10) == [("revoke", "a")]
     assert not timers.runs("session", "a")
+
+
+def test_deadlines_of_members_that_are_gone_are_not_kept_until_they_would_have_come() -> None:
+    """A client may say to poll within 24 days, and be started anew every minute."""
+    timers = Timers()
+    timers.start("session", "stays", 5)
+    for number in range(10_000):
+        timers.start("sync", f"m{number}", 2**31 + number)
+        timers.stop("sync", member_id=f"m{number}")
+    assert len(timers._heap) <= 2 + STALE_MAX + 1
+    assert len(timers._queued) <= len(timers._heap)
+    assert timers.due(5) == [("session", "stays")]
 
 
 @given(
