@@ -52,6 +52,19 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Keep it from what a file's tests leave, too: what simulated crashes ended is kept for ever,
+    millions of objects, and whoever had the collector look at all waited for seconds."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path != item.path:
+            gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let the workers of pytest-xdist begin with the longest files, and so end together."""
     if hasattr(config, "workerinput"):
