@@ -86,6 +86,7 @@ class Log:
         self._cut_from: int | None = None  # base of the segment that a truncation is cutting
         self.replacements = 0  # of what its files' names stand for; odd: one is under way
         self.failure: StorageError | None = None
+        self.is_closed = False  # that is why, and no disk
         self._pool = pool
         self._outstanding: deque[Write] = deque()  # prepared, oldest first; all in one segment
         self._unflushed = Unflushed()
@@ -218,10 +219,9 @@ class Log:
 
     def give_up(self, error: OSError) -> StorageError:
         """Take no more appends: the disk failed in a way that cannot be undone."""
-        if self.failure is None:
-            self.failure = StorageError(
-                f"{self.folder}: {error.strerror or error}; the log takes no more appends"
-            )
+        if self.failure is None or self.is_closed:
+            why = f"{error.strerror or error}; the log takes no more appends"
+            self.failure, self.is_closed = StorageError(f"{self.folder}: {why}"), False
         return StorageError(self.failure.message)
 
     def note_high_watermark(self, offset: int) -> None:
@@ -503,11 +503,10 @@ class Log:
         self._pool.shed()
 
     def close(self, reason: str) -> None:
-        """Close its files; it takes no more appends, and what was not flushed is not made
-        durable."""
+        """Close its files; it takes no more appends. What was not flushed is not made durable."""
         assert not self._outstanding, f"{self.name}: closed during a write"
         if self.failure is None:
-            self.failure = StorageError(f"{self.folder}: {reason}")
+            self.failure, self.is_closed = StorageError(f"{self.folder}: {reason}"), True
         for segment in self._segments:
             self._segments.forget(segment)
         self._unflushed.abandon()

@@ -568,12 +568,13 @@ class Writer:
             raise StorageError(channel.log.failure.message)
 
     def _fail_channel(self, channel: Channel, failure: StorageError) -> None:
-        """The log's disk failed: answer everything that waits, and tell who asked to be told."""
+        """The log's disk failed, or it was closed: answer everything that waits, and tell who asked
+        to be told."""
         self._refuse_queued(channel, failure)
         while channel.flush_waiters:
             channel.flush_waiters.popleft()[1](failure)
         self.dirty.pop(channel, None)
-        if not channel.has_failed:
+        if not (channel.has_failed or channel.log.is_closed):
             channel.has_failed = True
             _LOG.error("storage.log_failed log=%s error=%s", channel.log.name, failure)
         callbacks, channel.on_failed = channel.on_failed, []

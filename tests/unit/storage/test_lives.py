@@ -123,6 +123,44 @@ def test_a_log_whose_deletion_failed_refuses_to_be_deleted_and_ends_nothing_else
         live(world, node, life)
 
 
+def test_what_comes_behind_a_deletion_is_refused_and_no_disk_is_said_to_have_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            deletion = scope.spawn(directory.delete_log(log), name="deletion")
+            await asyncio.sleep(0)
+            with pytest.raises(StorageError, match="deleted"):
+                await append(directory, log)
+            await deletion
+            assert directory.figures.failed_logs == 0
+            await directory.close()
+
+    simulation.run(main)
+    assert [each for each in caplog.messages if each.startswith("storage.log_failed")] == []
+
+
+def test_a_deletion_that_fails_is_said_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    async def life(runtime: Runtime) -> None:
+        async with runtime.tasks.scope("life") as scope:
+            directory = await open_directory(runtime, scope)
+            log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
+            await append(directory, log)
+            node.device.fail("rename", errno.EIO, path_part="t-0")
+            with pytest.raises(StorageError, match=os.strerror(errno.EIO)):
+                await directory.delete_log(log)
+            assert directory.figures.failed_logs == 1
+            await directory.close()
+
+    with SimWorld(0) as world:
+        node = world.node("n")
+        live(world, node, life)
+    (said,) = [each for each in caplog.messages if each.startswith("storage.log_failed")]
+    assert os.strerror(errno.EIO) in said
+
+
 def test_a_log_of_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         path = str(tmp_path / "data")
