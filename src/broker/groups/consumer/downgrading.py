@@ -47,7 +47,6 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
     for member_id, member in state.members.items():
         assert member.classic is not None, f"{member_id} does not speak the classic protocol"
         subscription = dict(member.classic.protocols)[protocol]
-        version = decode_subscription(subscription).version
         held = _held(state.current_of(member_id))
         members.append(
             StoredMember(
@@ -58,7 +57,7 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
                 rebalance_timeout_ms=member.rebalance_timeout_ms,
                 session_timeout_ms=member.classic.session_timeout_ms,
                 subscription=subscription,
-                assignment=assignment_bytes(held, version, image),
+                assignment=assignment_bytes(held, _version(subscription), image),
             )
         )
     return ClassicGroup(
@@ -70,6 +69,15 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
         state_ms=now_ms,
         members=tuple(members),
     )
+
+
+def _version(subscription: bytes) -> int:
+    """The version that a member speaks; the oldest one where nobody can read what it says: of all
+    its strategies only the first was read when it joined."""
+    try:
+        return decode_subscription(subscription).version
+    except ValueError:
+        return 0
 
 
 def _held(current: CurrentAssignment) -> Partitions:

@@ -420,6 +420,19 @@ def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_is_sen
     assert play.machine.downgraded is not None
 
 
+def test_a_group_becomes_classic_whatever_its_members_say_in_their_other_strategies() -> None:
+    """Only what stands in the first one is read when they join."""
+    play = Play()
+    play.join("a")
+    play.classic_join("k", protocols=(("range", subscription("t")), ("sticky", b"x")))
+    play.classic_join("l", protocols=(("sticky", subscription("t")),))
+    play.synced("k")
+    play.ask("a", -1)
+    classic = play.machine.downgraded
+    assert classic is not None
+    assert [each.member_id for each in classic.describe().members] == ["k", "l"]
+
+
 def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_dies() -> None:
     play = Play()
     play.join("a")
