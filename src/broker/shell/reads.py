@@ -354,8 +354,7 @@ def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Rang
     log, high_watermark = replica.log, replica.partition.high_watermark
     if not log.log_start_offset <= spec.offset <= log.log_end_offset:
         raise OffsetOutOfRange(
-            f"offset {spec.offset} is outside [{log.log_start_offset}, {log.log_end_offset}]; "
-            "ask ListOffsets for the earliest or latest",
+            f"offset {spec.offset} is outside [{log.log_start_offset}, {log.log_end_offset}]",
             topic=spec.topic,
             partition=spec.partition,
         )

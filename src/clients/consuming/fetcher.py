@@ -40,7 +40,7 @@ from ..connection import Connection
 from ..coordination import Changes, coordinate
 from ..offsets import BEYOND, LATEST, Place, ask_leader, position_code
 from ..topology import Leader, absent, leaderless
-from .partition_reader import PartitionReader, checked_chunks
+from .partition_reader import PartitionReader, checked_chunks, with_way_out
 
 READS_PER_LEADER_MAX = 2
 WATCHES_PER_LEADER_MAX = 2
@@ -497,7 +497,7 @@ class Fetcher:
         """Tell, or begin where the application asked for; what was read is handed out first."""
         policy = self._config.on_out_of_range
         if policy == "raise":
-            self._tell(reader, error)
+            self._tell(reader, with_way_out(error))
         elif reader.has_ahead:
             reader.retry_ms = now_ms + max(EARLY_ANSWER_MS, self._config.fetch_wait_ms_max)
         else:
@@ -531,8 +531,7 @@ class Fetcher:
             was_told, reader.is_gone = reader.is_gone, False
             if policy == "raise" or was_told:
                 error = OffsetOutOfRange(
-                    f"the topic was deleted and made anew: offset {reader.fetch_offset} was in the "
-                    "one before; seek to go on in this one",
+                    f"the topic was made anew: offset {reader.fetch_offset} was in the one before",
                     topic=topic,
                     partition=reader.partition,
                 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from ...errors import CorruptionError, QuorumlogError
+from ...errors import CorruptionError, OffsetOutOfRange, QuorumlogError
 from ...records.batch import iterate_batches
 from ...records.codec import decode_all, decode_as
 from ...runtime import Buffer
@@ -374,3 +374,14 @@ def as_unreadable(
     )
     told.__cause__ = error
     return told
+
+
+def with_way_out(error: QuorumlogError) -> OffsetOutOfRange:
+    """Return what tells the application that its offset is none of the log's, and what to do."""
+    what = error.message.partition(";")[0]  # behind it a broker speaks to those who write clients
+    return OffsetOutOfRange(
+        f"{what}; seek to an offset that is there, 'earliest' or 'latest', or make the consumer "
+        "with on_out_of_range",
+        topic=error.topic,
+        partition=error.partition,
+    )

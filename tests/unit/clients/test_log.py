@@ -394,8 +394,12 @@ def test_an_offset_out_of_range_is_raised_or_reset(with_log: With) -> None:
         await fill(log, 10)
         async with log.consumer("t", start=50) as consumer:
             for _ in range(2):
-                with pytest.raises(OffsetOutOfRange):
+                with pytest.raises(OffsetOutOfRange) as caught:
                     await consumer.poll(timeout_ms=AMPLE_MS)
+                assert str(caught.value) == (
+                    "t-0: offset 50 is outside [0, 10]; seek to an offset that is there, "
+                    "'earliest' or 'latest', or make the consumer with on_out_of_range"
+                )
             await consumer.seek("t", 0, 9)
             assert values(await consumer.poll(timeout_ms=AMPLE_MS)) == [9]
         async with log.consumer("t", start=50, on_out_of_range="earliest") as consumer:
