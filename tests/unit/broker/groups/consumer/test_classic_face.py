@@ -426,7 +426,6 @@ def test_a_group_becomes_classic_whatever_its_members_say_in_their_other_strateg
     play.join("a")
     play.classic_join("k", protocols=(("range", subscription("t")), ("sticky", b"x")))
     play.classic_join("l", protocols=(("sticky", subscription("t")),))
-    play.synced("k")
     play.ask("a", -1)
     classic = play.machine.downgraded
     assert classic is not None
