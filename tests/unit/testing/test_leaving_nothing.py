@@ -16,6 +16,7 @@ from quorumlog.testing.home import Home
 
 ABANDONED = Path(__file__).with_name("abandoned_program.py")
 WAIT_S = 60.0
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def eventually(look: Callable[[], bool], why: str) -> None:
@@ -100,8 +101,8 @@ def test_a_guard_is_deaf_to_what_ends_the_test(tmp_path: Path) -> None:
         assert guarded.stdin is not None
         guarded.stdin.write(b"child %d\n" % child.pid)
         guarded.stdin.flush()
-        eventually(lambda: _ignores(guarded.pid, signal.SIGTERM), "it never comes up")
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        eventually(lambda: all(_ignores(guarded.pid, each) for each in ENDS), "it never comes up")
+        for number in ENDS:
             guarded.send_signal(number)
         guarded.stdin.close()
         assert child.wait(WAIT_S) == -signal.SIGKILL
