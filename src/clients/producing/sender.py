@@ -18,6 +18,7 @@ from ...errors import (
     InvalidProducerEpoch,
     Lost,
     MessageTooLarge,
+    NotSent,
     OutOfOrderSequence,
     QuorumlogError,
     TimedOut,
@@ -29,7 +30,7 @@ from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
 from ..coordination import Changes, coordinate
-from ..topology import TopicLayout, numbered
+from ..topology import TopicLayout, leaderless, numbered
 from .accumulator import Accumulator
 from .batches import Batch, Part, PartitionQueue
 from .leader_link import LeaderLink
@@ -258,6 +259,7 @@ class Sender:
                 if self._is_gone(queue):
                     return
                 queue.failures += 1
+                queue.last_error = leaderless(queue.topic, queue.partition)
                 self._connection.doubt(queue.topic)
                 self._park(queue)
             else:
@@ -365,20 +367,26 @@ class Sender:
         task.add_done_callback(self._look_ups.pop)
 
     async def _refresh(self, topic: str) -> None:
-        failed = False
-        try:
-            layout = await self._connection.refresh(topic)
+        failure: QuorumlogError | None = None
+        wait_ms = min(
+            self._connection.config.call_timeout_ms, self._config.delivery_timeout_ms // 2
+        )
+        try:  # for so long that what prevents it is known before what waits for it is too late
+            deadline_ms = self._clock.now_ms() + wait_ms
+            layout = await self._connection.refresh(topic, deadline_ms=deadline_ms)
         except UnknownTopicOrPartition as error:
             with self._lock:
                 batches = self._accumulator.forget_topic(topic, self._looked_up[topic])
             self.fail(batches, error)
-        except QuorumlogError:
-            failed = True  # asked again after a back-off, until the batches' deadline
+        except QuorumlogError as error:
+            failure = error  # asked again after a back-off, until the batches' deadline
         else:
             self.admit(layout)
         for queue in self._looked_up.pop(topic):
-            queue.failures += failed
-            if failed:
+            if failure is not None:
+                queue.failures += 1
+                if queue.last_error is None or not isinstance(failure, NotSent | TimedOut):
+                    queue.last_error = failure  # what a broker has said says more than silence
                 self._park(queue)
             else:
                 with self._lock:

@@ -47,6 +47,7 @@ class Script:
     produce: deque[str | QuorumlogError] = field(default_factory=deque)  # a step for each request
     exists: bool = True
     lookup: asyncio.Event | None = None  # look-ups are answered when it is set
+    lookup_error: QuorumlogError | None = None  # ... and fail with this
     hold: asyncio.Event | None = None  # requests are answered when it is set
     logs: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     requests: list[log_pb2.ProduceRequest] = field(default_factory=list)
@@ -98,6 +99,8 @@ class Broker:
         script.lookups += 1
         if script.lookup is not None:
             await script.lookup.wait()
+        if script.lookup_error is not None:
+            raise script.lookup_error
         response = admin_pb2.DescribeTopicsResponse(brokers=self._brokers())
         for name in request.names:
             result = response.results.add(name=name)

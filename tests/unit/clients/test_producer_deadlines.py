@@ -10,7 +10,14 @@ import pytest
 
 from quorumlog.clients.producing.leader_link import INLINE_BYTES_MAX
 from quorumlog.clients.producing.producer import AsyncProducer
-from quorumlog.errors import NotEnoughReplicas, Overloaded, QuorumlogError, Stopping, TimedOut
+from quorumlog.errors import (
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    Overloaded,
+    QuorumlogError,
+    Stopping,
+    TimedOut,
+)
 from quorumlog.runtime import Runtime, real
 from quorumlog.simulation import SimWorld, run
 
@@ -117,6 +124,39 @@ def test_an_attempt_that_the_deadline_cuts_short_does_not_hide_why_the_one_befor
         task = world.node("node").spawn(main)
         world.run_until(task, virtual_ms=60_000, why="the end of main")
         task.result()
+
+
+def test_a_record_of_a_partition_that_nobody_leads_says_so_in_the_end() -> None:
+    async def main(runtime: Runtime) -> None:
+        script = Script()
+        async with scripted(runtime, script) as log:
+            producer = log.producer(linger_ms=0, delivery_timeout_ms=3_000)
+            await producer.know("t")
+            script.leaders[0] = -1
+            script.produce.append(NotLeaderOrFollower("it moves"))
+            with pytest.raises(TimedOut, match="the last attempt: the partition has no leader now"):
+                await (await producer.send("t", b"1"))
+            await producer.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("delivery_ms", [3_000, 600])
+def test_a_record_whose_leader_nobody_would_say_tells_why(delivery_ms: int) -> None:
+    """Also where a look-up may take longer than the record's delivery."""
+
+    async def main(runtime: Runtime) -> None:
+        script = Script()
+        async with scripted(runtime, script) as log:
+            producer = log.producer(linger_ms=0, delivery_timeout_ms=delivery_ms)
+            await producer.know("t")
+            script.produce.append(NotLeaderOrFollower("it moves"))
+            script.lookup_error = Overloaded("the broker is about to be ready")
+            with pytest.raises(TimedOut, match="the last attempt: the broker is about to be ready"):
+                await (await producer.send("t", b"1"))
+            await producer.close()
+
+    run(main)
 
 
 @pytest.mark.slow
