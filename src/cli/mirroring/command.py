@@ -160,8 +160,10 @@ def status(
     if output is Output.JSON:
         print_json(found)
         return
+    has_problems = any(each["problem"] is not None for each in found)
     print_table(
-        ("topic", "partition", "copied to", "source's end", "lag", "mirrors"),
+        ("topic", "partition", "copied to", "source's end", "lag", "mirrors")
+        + ("problem",) * has_problems,
         [
             (
                 each["topic"],
@@ -170,6 +172,7 @@ def status(
                 each["source_end"],
                 each["lag"],
                 each["source"],
+                *(each["problem"],) * has_problems,
             )
             for each in found
         ],
