@@ -312,6 +312,10 @@ class Term:
                 except QuorumlogError as error:
                     self._throw_away(error)
                     await self._rest()
+                except Exception as error:  # a bug: whoever leads next has it, and would stop too
+                    _LOG.error("groups.term_broke partition=%d", self.partition, exc_info=error)
+                    self._throw_away(CoordinatorNotAvailable(f"groups broke: {error!r}"))
+                    await self._rest()
         finally:
             self.end(_gone(self.partition))
             if self._replica is not None:

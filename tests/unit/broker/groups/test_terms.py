@@ -377,3 +377,25 @@ def test_a_state_whose_storing_broke_by_a_bug_is_thrown_away_too() -> None:
         on(nodes, 1, broken)
         assert coordinator(nodes, 1).figures.thrown_away == 1
         assert stored(nodes, 1) == {("t", 0): 1}
+
+
+def test_a_bug_in_what_time_brings_stops_no_node() -> None:
+    """Whoever coordinates next has the same groups, and would stop too."""
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        assert asked(nodes, 1, commit(1)) == TAKEN
+
+        async def broken(_: Runtime) -> None:
+            part = term(nodes, 1)
+            shard: Any = part.shard
+            shard._groups["broken"] = object()
+            shard._due["broken"] = 1
+            shard._deadlines.insert(0, (1, "broken"))
+            part._wake.set()
+
+        on(nodes, 1, broken)
+        nodes.until(lambda: coordinator(nodes, 1).figures.thrown_away == 1)
+        assert stored(nodes, 1) == {("t", 0): 1}
+        assert tried(nodes, 1, commit(2)) == TAKEN
