@@ -30,6 +30,7 @@ from ..errors import (
     UnknownServerError,
 )
 from .foreign_status import is_unanswered
+from .grpc_calling import CallingStream
 from .grpc_options import (
     CALLER_KEEPALIVE_MS,
     CONNECT_MS,
@@ -58,9 +59,8 @@ T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-# Server's context and caller's call, which move raw bytes: parsing is ours, so are its errors.
+# It moves raw bytes: parsing is ours, so are its errors.
 _Context: TypeAlias = aio.ServicerContext[Any, Any]
-_Call: TypeAlias = aio.StreamStreamCall[bytes, bytes]
 
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: a largest batch and its envelope
 CLOSE_S: Final = 1.0  # for calls on a connection that could not be made: they are about to fail
@@ -381,7 +381,7 @@ class _GrpcChannel:
             if is_cancelled_from_outside():
                 raise
             raise Lost(f"{path}: the channel to {self._address} was closed") from None
-        raw = _CallingStream(path, self._address, call)
+        raw = CallingStream(path, self._address, call)
         parse = partial(_parse_response, method)
         return MessageStream(path, parse, raw, self._message_size_max)
 
@@ -421,41 +421,6 @@ class _GrpcChannel:
             options = channel_options(self._message_size_max, self._keepalive_ms, self._connect_ms)
             self._channel = aio.insecure_channel(self._address, options=options)
         return self._channel
-
-
-class _CallingStream:
-    """The caller's side of a stream, raw."""
-
-    def __init__(self, path: str, address: str, call: _Call) -> None:
-        self._path = path
-        self._address = address
-        self._call = call
-
-    async def read(self) -> bytes | None:
-        try:
-            raw: Any = await self._call.read()
-        except aio.AioRpcError as error:
-            raise decode_failure(error, self._path, self._address, StreamBroken) from error
-        return None if raw is aio.EOF else raw
-
-    async def write(self, raw: bytes) -> None:
-        try:
-            await self._call.write(raw)
-        except _ENDED as error:
-            raise StreamBroken(f"{self._path}: {self._address} ended the stream") from error
-
-    async def finish(self) -> None:
-        try:
-            await self._call.done_writing()
-        except _ENDED as error:
-            raise StreamBroken(f"{self._path}: {self._address} ended the stream") from error
-
-    def abort(self, reason: str) -> None:
-        self._call.cancel()  # the handler is cancelled; the reason stays here
-
-
-# What grpc raises when one writes to a call that is over.
-_ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 
 
 class SyncChannel:

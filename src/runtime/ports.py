@@ -265,7 +265,8 @@ class Stream(Protocol[Q_contra, R_co]):
 
     async def send(self, message: Q_contra) -> None:
         """Return when taken into the window (back-pressure), not when received; raises
-        StreamBroken, or MessageTooLarge with the stream as good as before. Several tasks may send;
+        StreamBroken, on the caller's side also the handler's typed error, which `receive` then
+        raises too, or MessageTooLarge with the stream as good as before. Several tasks may send;
         cancelling a send that waits may break the stream."""
 
     async def receive(self) -> R_co | None:

@@ -29,10 +29,10 @@ class RawStream(Protocol):
         """Return the next message, or None at the peer's clean end; raises QuorumlogError."""
 
     async def write(self, raw: bytes) -> None:
-        """Return when the message is in the window; raises StreamBroken."""
+        """Return when the message is in the window; raises StreamBroken or the peer's error."""
 
     async def finish(self) -> None:
-        """Say that nothing more will be written; raises StreamBroken."""
+        """Say that nothing more will be written; raises as `write`."""
 
     def abort(self, reason: str) -> None:
         """Break the stream; called once."""
@@ -64,8 +64,8 @@ class MessageStream:
         self._room: asyncio.Future[None] | None = None  # the pump waits for the inbox to empty
 
     async def send(self, message: Message) -> None:
-        """Return when the message is in the peer's window; raises StreamBroken, or MessageTooLarge
-        with the stream as good as before.
+        """Return when the message is in the peer's window; raises StreamBroken, at the caller also
+        the handler's error, or MessageTooLarge with the stream as good as before.
 
         Cancelling a send that has begun breaks the stream: half of the message may be out.
         """

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -22,7 +22,7 @@ from quorumlog.errors import (
     TimedOut,
 )
 from quorumlog.proto.log_pb2 import ProduceRequest, PublishRequest
-from quorumlog.runtime import Runtime, real
+from quorumlog.runtime import Channel, Runtime, real
 from quorumlog.runtime.foreign_status import explain_status
 from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.runtime.grpc_options import CONNECT_MS
@@ -287,8 +287,13 @@ def test_a_server_that_closes_streams_breaks_them_with_its_reason() -> None:
     with_foreign(close, client)
 
 
-def test_what_a_server_says_before_the_stream_is_looked_at_comes_with_receive() -> None:
-    server = grpc.server(ThreadPoolExecutor(1))  # of its own threads: it answers while we stand
+def with_hasty(
+    client: Callable[[Channel], Awaitable[None]],
+    handlers: list[grpc.GenericRpcHandler] | None = None,
+) -> None:
+    """Run a client whose every turn of the loop takes long, against a server of its own threads,
+    which answers meanwhile; one without handlers refuses every call."""
+    server = grpc.server(ThreadPoolExecutor(1), handlers)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
 
@@ -297,23 +302,58 @@ def test_what_a_server_says_before_the_stream_is_looked_at_comes_with_receive() 
 
         standing = True
 
-        def stand() -> None:  # every turn of the loop takes long
+        def stand() -> None:
             time.sleep(0.002)
             if standing:
                 loop.call_soon(stand)
 
         loop.call_soon(stand)
-        channel = runtime.network.channel(f"127.0.0.1:{port}")
-        for _ in range(20):
-            stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
-            with pytest.raises(NotImplementedHere):
-                await stream.receive()
+        await client(runtime.network.channel(f"127.0.0.1:{port}"))
         standing = False
 
     try:
         run_patiently(main)
     finally:
         server.stop(None).wait()
+
+
+def test_what_a_server_says_before_the_stream_is_looked_at_comes_with_receive() -> None:
+    async def client(channel: Channel) -> None:
+        for _ in range(20):
+            stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+            with pytest.raises(NotImplementedHere):
+                await stream.receive()
+
+    with_hasty(client)
+
+
+def test_what_a_server_says_before_our_message_is_out_comes_with_send_and_receive() -> None:
+    """grpc puts a failure of its own, of the message, in the place of what the server said."""
+
+    async def client(channel: Channel) -> None:
+        for _ in range(20):
+            stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+            with suppress(NotImplementedHere):  # where it was too late
+                await stream.send(ProduceRequest(correlation_id=1))
+            with pytest.raises(NotImplementedHere):
+                await stream.receive()
+
+    with_hasty(client)
+
+
+def test_a_clean_end_before_our_message_is_out_is_received_as_one() -> None:
+    class Ending(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+            return grpc.stream_stream_rpc_method_handler(lambda requests, context: iter(()))
+
+    async def client(channel: Channel) -> None:
+        for _ in range(20):
+            stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
+            with suppress(StreamBroken):  # where it was too late
+                await stream.send(ProduceRequest(correlation_id=1))
+            assert await stream.receive() is None
+
+    with_hasty(client, [Ending()])
 
 
 def test_a_slow_server_costs_the_deadline_and_no_more() -> None:
