@@ -37,7 +37,7 @@ def held(report: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
 def test_a_cluster_loses_nothing_while_it_is_hurt(tmp_path: Path) -> None:
-    report = storm(tmp_path, "--minutes", "2", "--seed", "1")
+    report = storm(tmp_path, "--minutes", "1", "--seed", "1")
     held(report)
     assert len(report["faults"]) >= 4, report
 
