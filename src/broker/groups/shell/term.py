@@ -38,12 +38,7 @@ from ..config import OFFSETS_TOPIC, GroupConfig
 from ..decision import Answered, Decision, Failed, Reply, Ticket
 from ..formats import encode
 from ..records import ClassicGroup, ConsumerGroup, OffsetCommitted, OffsetForgotten
-from ..requests import (
-    DescribeGroup,
-    FetchOffsets,
-    GroupListing,
-    GroupRequest,
-)
+from ..requests import DescribeGroup, FetchOffsets, GroupListing, GroupRequest
 from ..shard import GroupShard
 from .figures import GroupFigures
 from .loading import StoredRecords
@@ -241,7 +236,10 @@ class Term:
     def image_changed(self, image: MetadataImage, deleted: Iterable[TopicImage]) -> None:
         """The cluster has changed, and these topics are gone."""
         if self._shard is not None and self._ended is None:
-            self._take(self._shard.image_changed(image, self._now_ms(), deleted=deleted))
+            try:
+                self._take(self._shard.image_changed(image, self._now_ms(), deleted=deleted))
+            except Exception as error:  # what is gone is looked for again, and the node goes on
+                self._not_written(error)
 
     # --- deciding ---------------------------------------------------------------------------------
 

@@ -9,7 +9,13 @@ from dataclasses import replace
 import pytest
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
-from quorumlog.broker.groups.requests import ConsumerHeartbeat, Joined, JoinGroup, SyncGroup
+from quorumlog.broker.groups.requests import (
+    ConsumerHeartbeat,
+    FetchOffsets,
+    Joined,
+    JoinGroup,
+    SyncGroup,
+)
 from quorumlog.errors import GroupFull, MessageTooLarge
 
 from ..whole_nodes import Cluster
@@ -161,6 +167,21 @@ def test_a_decision_that_fits_the_log_alone_is_stored_behind_the_others_of_its_t
         assert synced.result().assignment == bytes(LARGE)
         assert {each.result() for each in waiting} == {TAKEN}
         undisturbed(nodes)
+
+
+def test_a_topic_goes_whose_offsets_the_log_does_not_take_any_more_and_no_node_stops() -> None:
+    long = "g" * (SEGMENT_BYTES // 5)
+    with cluster(1) as nodes:
+        started(nodes)
+        assert asked(nodes, 1, commit(7, group=long)) == TAKEN
+        changes = {"segment.bytes": str(SEGMENT_BYTES // 10)}
+        nodes.run(lambda log: log.admin.alter_configs(OFFSETS_TOPIC, changes))
+        nodes.crash(1)
+        nodes.start(1)
+        assert tried(nodes, 1, FetchOffsets(group=long))[0].offset == 7
+        nodes.run(lambda log: log.admin.delete_topic("t"))
+        nodes.until(lambda: coordinator(nodes, 1).figures.thrown_away == 1)
+        assert tried(nodes, 1, FetchOffsets(group="nobody")) == ()
 
 
 def test_what_many_commit_at_once_is_stored_in_batches_that_fit() -> None:
