@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -117,6 +117,17 @@ class QueryGroup:
             self._store_start(found, COMPLETE)
             self._start = found
         return self._start
+
+    def starts_anew(self, topics: Collection[str], starts: Offsets) -> None:
+        """Start elsewhere in some topics, which are others now; raises what keeps that from being
+        stored."""
+        if self._start is None or not self._may_have_start:
+            return
+        kept = {place: at for place, at in self._start.items() if place.topic not in topics}
+        found = kept | starts
+        if found:
+            self._store_start(found, PLANNED if self._is_planned else COMPLETE)
+        self._start = found
 
     def plans(self) -> None:
         """A micro-batch is about to be planned. Where it is the first, that is stored beside the

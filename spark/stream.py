@@ -106,7 +106,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         leaders = self._look_up_leaders(must_exist=True)
         may_move = not self._options.fail_on_data_loss and not self._options.starts_at_end
         if self._first is not None and not may_move:  # it is asked for twice in a run
-            self._check_made_anew(self._first, self._of(leaders))
+            now = self._of(leaders)
+            if self._options.fail_on_data_loss:
+                self._check_made_anew(self._first, now)
+            self._start_anew(self._first.made_anew(now))
         if self._group is not None and self._options.starts_at_end:
             starts = self._group.start(lambda: self._resolved_start(leaders))
         else:
@@ -146,12 +149,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         at = self._decoded(start)
-        if self._group is not None and self._options.starts_at_end:
-            self._group.plans()
         latest = self._target or self._ask_latest()
         if self._options.fail_on_data_loss:
             self._check_made_anew(at, latest)
         anew = at.made_anew(latest)
+        if self._group is not None and self._options.starts_at_end:
+            if self._first is not None and at.offsets == self._first.offsets:
+                self._start_anew(anew)
+            self._group.plans()
         self._follow(at, anew)
         at = at.without(anew)
         if self._target is not None:
@@ -210,8 +215,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         a first micro-batch whose start at `latest` is not known any more.
         """
         options = self._options
-        if self._group is not None and options.starts_at_end:
-            self._group.check_planned()
         at, to = self._decoded(start), self._decoded(end)
         self._renew_lease()
         if any(place not in self._known_leaders() for place in to.offsets):
@@ -221,6 +224,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         losses = self._losses_by_name(at, to, self._of(leaders))
         gone = to.made_anew(self._of(leaders))
         at, to = at.without(gone | at.made_anew(to)), to.without(gone)
+        if (
+            self._group is not None
+            and options.starts_at_end
+            and (options.fail_on_data_loss or to.offsets)
+        ):
+            self._group.check_planned()  # where nothing is left to read, no start is needed
         planned = plan_stream(
             at.offsets,
             to.offsets,
@@ -285,6 +294,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._group is not None and not anew:
             self._group.reached(at.offsets, is_end=False)
         self._renew_lease()
+
+    def _start_anew(self, topics: Collection[str]) -> None:
+        """Topics in which the query was to start at `latest` were created anew before its first
+        micro-batch was committed: those are read from their first record, there too."""
+        if self._group is None or not topics:
+            return
+        there = {place for place in self._leaders if place.topic in topics}
+        self._group.starts_anew(topics, self._asked(self._log_starts(there)))
 
     def _renew_lease(self) -> None:
         if self._lease is not None:

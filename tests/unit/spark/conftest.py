@@ -112,7 +112,10 @@ class Script:
         self.batches.setdefault(place, []).append(marker)
 
     def make_anew(self, *counts: int) -> None:
-        """Delete all topics, and make others of the same names with batches of so many records."""
+        """Delete all topics, and what groups have committed in them, and make others of the same
+        names with batches of so many records."""
+        for kept in self.groups.values():
+            kept.clear()
         self.topic_id = bytes([self.topic_id[0] + 1]) * 16
         places = list(self.batches)
         self.batches.clear()

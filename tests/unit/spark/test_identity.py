@@ -26,6 +26,7 @@ from quorumlog.spark.offsets import IDS, StreamOffsets, TopicPartition
 
 EARLIEST = {"startingOffsets": "earliest"}
 LOSING = EARLIEST | {"failOnDataLoss": "false"}
+LOSING_AT_LATEST = {"startingOffsets": "latest", "failOnDataLoss": "false"}
 
 
 def read(run: Any, start: Any, end: Any) -> list[str]:
@@ -157,6 +158,63 @@ def test_what_a_first_batch_was_to_start_in_is_not_another_topic_meanwhile(scrip
     script.make_anew(9)
     with pytest.raises(OffsetOutOfRange, match="created anew"):
         run.initialOffset()
+
+
+@pytest.mark.parametrize("is_asked_again", [True, False])
+def test_a_topic_made_anew_before_the_first_batch_is_read_from_its_first_record_if_loss_is_allowed(
+    script: Any, is_asked_again: bool
+) -> None:
+    """Also by a run that comes after this one, which ends with its plan."""
+    script.add(A, 5)
+    run = reader(script, **LOSING_AT_LATEST)
+    start = run.initialOffset()
+    script.make_anew(3)
+    again_soon(run)
+    if is_asked_again:
+        start = run.initialOffset()
+        assert positions(start) == {"t": {"0": 0}}
+    end = run.latestOffset(start, ALL)
+    assert read(run, start, end) == ["t-0@0", "t-0@1", "t-0@2"]
+    later = reader(script, **LOSING_AT_LATEST)
+    assert read(later, later.initialOffset(), end) == ["t-0@0", "t-0@1", "t-0@2"]
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "3"}])
+@pytest.mark.parametrize("is_down", [True, False])
+@pytest.mark.parametrize("end_at", range(1, STEPS))
+def test_a_query_at_latest_goes_on_whatever_the_step_at_which_its_topic_is_made_anew(
+    script: Any, limits: dict[str, str], is_down: bool, end_at: int
+) -> None:
+    script.add(A, 5)
+    steps = itertools.count(1)
+
+    def on_step(name: str) -> None:
+        script.add(A, 2)
+        if next(steps) == end_at and not is_down:
+            script.make_anew(7)
+
+    engine = Engine(on_step)
+    options = LOSING_AT_LATEST | limits
+    with contextlib.suppress(Ended):
+        engine.run(reader(script, **options), end_at=end_at if is_down else None)
+    has_batch = bool(engine.ends)
+    if is_down:
+        script.make_anew(7)
+    engine.on_step = lambda name: None
+    if end_at > 1 or not is_down:
+        script.add(A, 4)
+    engine.run(reader(script, **options), batches=3)
+    script.add(A, 2)
+    engine.run(reader(script, **options), batches=20)
+    offsets = [int(row.removeprefix("t-0@")) for row in engine.rows()]
+    falls = [at for at in range(1, len(offsets)) if offsets[at] <= offsets[at - 1]]
+    assert len(falls) <= 1
+    again = falls[0] if falls else 0
+    for part in (offsets[:again], offsets[again:]):
+        assert part == [*range(part[0], part[0] + len(part))] if part else True
+    assert offsets[-1] == script.end(A) - 1
+    is_new = end_at == 1 or (is_down and not has_batch)  # it starts in that topic, at its end
+    assert is_new or offsets[again] == 0
 
 
 @pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "3"}])
