@@ -42,8 +42,11 @@ setup: $(VENV)/.installed ## make the virtual environment, install everything fr
 
 $(VENV)/.installed: pyproject.toml requirements.lock $(wildcard src/records/_codec.pyx src/records/_codec_*.pxi src/runtime/_sender.pyx)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@# First what compiles; then one core compiles while the other one unpacks.
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement <(grep -E '^(cython|setuptools)==' requirements.lock)
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock & unpacking=$$!; \
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; compiled=$$?; \
+	wait $$unpacking && exit $$compiled
 	@$(BIN)/python -c "import quorumlog.records as records; print(records.describe())"
 	@touch $@
 
