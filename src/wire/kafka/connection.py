@@ -39,6 +39,9 @@ FULL_READ_BYTES: Final = 4 << 10
 """What is read at once while requests hold all the memory: it may stay until there is room, and so
 may what thousands of other connections have brought."""
 
+JOINED_BYTES_MAX: Final = 1 << 10
+"""A body that is as small is copied behind its head: a buffer more takes longer."""
+
 ELEMENTS_ON_THE_LOOP_MAX: Final = 1_000
 """A request with more of them is decoded in a thread: 1,000 take some milliseconds."""
 
@@ -469,6 +472,9 @@ class KafkaConnection:
         flexible = version >= api.flexible and api.key != API_VERSIONS
         head = answer_head(request.correlation_id, size, flexible=flexible)
         server.figures.sent_bytes += len(head) + size
+        if len(parts) == 1 and size <= JOINED_BYTES_MAX and not isinstance(parts[0], FileRange):
+            self._out.append(head + parts[0])
+            return
         self._out.append(head)
         for part in parts:
             if isinstance(part, FileRange):

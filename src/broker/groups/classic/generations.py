@@ -371,12 +371,12 @@ class Generations:
 
     def deadline_ms(self) -> int | None:
         """When `expire` is due; None: never."""
-        times = (
-            None if self._gathering is None else self._gathering.end_ms,
-            self._sync_end_ms,
-            self.sessions.next_ms(),
-        )
-        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+        due_ms = self.sessions.next_ms()
+        gathered_ms = None if self._gathering is None else self._gathering.end_ms
+        for at_ms in (gathered_ms, self._sync_end_ms):
+            if at_ms is not None and (due_ms is None or at_ms < due_ms):
+                due_ms = at_ms
+        return due_ms
 
     def expire(self, turn: Turn) -> None:
         """Do what is due: first who fell silent, then joins and syncs that take too long."""

@@ -21,6 +21,8 @@ TEXTS: Final = (
     "rack",
     "assignor",
 )
+PROTOCOLS: Final = "protocols"
+"""The field that has a name in each of its parts."""
 
 
 def check_group(group: str) -> None:
@@ -38,15 +40,16 @@ def check_texts(request: object) -> None:
     """Raise InvalidRequest where a request brings a text that is too long to be stored."""
     names = _texts_of.get(type(request))
     if names is None:
-        names = tuple(name for name in TEXTS if hasattr(request, name))
+        names = tuple(name for name in (*TEXTS, PROTOCOLS) if hasattr(request, name))
         _texts_of[type(request)] = names
     for name in names:
-        text = getattr(request, name)
-        if text and len(text) > NAME_LENGTH_MAX:
-            raise _too_long(name, text)
-    for protocol, _ in getattr(request, "protocols", ()):
-        if len(protocol) > NAME_LENGTH_MAX:
-            raise _too_long("the name of a protocol", protocol)
+        found = getattr(request, name)
+        if name == PROTOCOLS:
+            for protocol, _ in found:
+                if len(protocol) > NAME_LENGTH_MAX:
+                    raise _too_long("the name of a protocol", protocol)
+        elif found and len(found) > NAME_LENGTH_MAX:
+            raise _too_long(name, found)
 
 
 _texts_of: Final[dict[type, tuple[str, ...]]] = {}
