@@ -29,6 +29,7 @@ from .member import Beat
 HEARTBEAT_MS = 10_000  # for one heartbeat, at whichever broker answers
 CLIENT_ID = "quorumlog"
 GONE = (UnknownTopicId, UnknownTopicOrPartition)
+NUMBER_MAX = 2**31 - 1  # of partitions and leader epochs
 GONE_ATTEMPTS = 4  # to commit an offset in a topic that the coordinator does not know
 
 _log = logging.getLogger(__name__)
@@ -260,13 +261,32 @@ def to_commit(offsets: Mapping[Place, "int | CommittedOffset"]) -> dict[Place, C
         number = given.offset
         if type(number) is not int or not 0 <= number <= OFFSET_MAX:
             raise InvalidRequest(f"{number!r} is no offset to commit: give 0 or more")
-        if not (isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str)):
-            raise InvalidRequest(
-                f"{place!r} is no partition: give offsets by (topic, partition), e.g. "
-                "{('flights', 0): 42}"
-            )
+        if not (isinstance(place, tuple) and len(place) == 2 and _is_text(place[0])):
+            raise _no_partition(place)
+        if not _is_number(place[1]):
+            raise _no_partition(place)
+        if not (_is_text(given.note) and isinstance(given.topic_id, bytes)):
+            raise InvalidRequest(f"{given!r} is no offset to commit: give note as str")
+        if not (given.leader_epoch in (None, -1) or _is_number(given.leader_epoch)):
+            raise InvalidRequest(f"{given.leader_epoch!r} is no leader epoch: give 0 or more")
         found[place] = given
     return found
+
+
+def _no_partition(place: Any) -> InvalidRequest:
+    return InvalidRequest(
+        f"{place!r} is no partition: give offsets by (topic, partition), e.g. "
+        "{('flights', 0): 42}"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= NUMBER_MAX
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is str that can be sent: without halves of characters."""
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _to_commit(place: Place, offset: CommittedOffset) -> groups_pb2.CommittedOffset:

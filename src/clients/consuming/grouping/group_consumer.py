@@ -268,9 +268,14 @@ class AsyncGroupConsumer(AsyncConsumer):
         """Commit what was handed out (with `auto_commit`), give the partitions back and leave the
         group; a poll that waits ends by Stopping. Repeating is fine. Raises what a callback raised
         and no poll has told."""
-        await self.membership.close(is_well=not self.is_in_error)
-        await super().close()
-        self.membership.raise_untold()
+        is_over = True
+        try:
+            is_over = await self.membership.close(is_well=not self.is_in_error)
+        finally:
+            if is_over:  # else who waits for this callback sees to it
+                await super().close()
+        if is_over:
+            self.membership.raise_untold()
 
     async def __aenter__(self) -> "AsyncGroupConsumer":
         is_entered = False

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from ....errors import (
     FencedMemberEpoch,
@@ -99,6 +99,7 @@ class Membership:
         self._fresh: dict[Place, None] = {}  # taken since the application was last given records
         self._error: BaseException | None = None  # of a callback, or of a step; not told yet
         self._is_closing = False
+        self._closer: asyncio.Task[Any] | None = None  # who closes
         self._is_over = False  # closed
         self._is_telling = False  # a callback runs
         self.commits = Commits(
@@ -479,18 +480,27 @@ class Membership:
 
     # --- leaving -----------------------------------------------------------------------------
 
-    async def close(self, *, is_well: bool) -> None:
+    async def close(self, *, is_well: bool) -> bool:
         """Commit, give everything back, leave; `is_well`: the application is done with what it
-        has. Repeating is fine: the second call leaves nothing to wait for."""
+        has. A second call waits for the first, for so long as that may take without callbacks; one
+        of a callback that the first waits for returns at once, and then False."""
         if self._is_closing:
+            if asyncio.current_task() in (self._closer, *self._tasks) and not self._is_over:
+                return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout((2 * COMMIT_MS + LEAVE_MS) / 1000):
+                    while not self._is_over:
+                        await self._changes.wait()
             self._cancel()
-            return
-        self._is_closing = True
+            return True
+        self._is_closing, self._closer = True, asyncio.current_task()
         self._changed()
         try:
             await self._leave(is_well=is_well)
         finally:
             self._cancel()
+            self._changes.announce()
+        return True
 
     async def _leave(self, *, is_well: bool) -> None:
         positions = self.handed_positions() if is_well else self.done_positions()

@@ -109,6 +109,22 @@ def test_a_callback_may_close_its_consumer(log: Log, topic: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_callback_of_the_end_may_close_too_and_the_group_is_left(log: Log, topic: str) -> None:
+    calls: list[list[Place]] = []
+
+    def on_revoked(places: list[Place]) -> None:
+        calls.append(places)
+        consumer.close()
+
+    with log.consumer(topic, group="g-closes-too", on_revoked=on_revoked) as consumer:
+        assert consumer.poll(timeout_ms=AMPLE_MS)
+    assert len(calls) == 1
+    group = log.admin.describe_group("g-closes-too")
+    assert group.members == ()
+    assert any(each.committed for each in group.offsets)
+
+
+@pytest.mark.slow
 def test_a_callback_runs_once_though_two_threads_wait(log: Log, topic: str) -> None:
     calls: list[str] = []
 

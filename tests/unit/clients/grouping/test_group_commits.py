@@ -5,10 +5,16 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import AsyncGroupConsumer, AsyncLog
+from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset
 from quorumlog.clients.consuming.grouping.calls import heartbeat
 from quorumlog.clients.consuming.grouping.member import LEAVE_EPOCH, Beat
-from quorumlog.errors import Overloaded, QuorumlogError, StaleMemberEpoch, UnknownMember
+from quorumlog.errors import (
+    InvalidRequest,
+    Overloaded,
+    QuorumlogError,
+    StaleMemberEpoch,
+    UnknownMember,
+)
 
 from .cut_off_setting import Stage, staged
 from .group_setting import Place, Told, play, read_all
@@ -189,5 +195,30 @@ def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None
                 await consumer.commit()
             await asyncio.sleep(0.2)
             assert told.events[1] == ("lost", ALL)
+
+    play(main)
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        (("t", "0"), 5),
+        (("t", -1), 5),
+        (("t", 2**31), 5),
+        (("t", 0), CommittedOffset(5, note=7)),  # type: ignore[arg-type]
+        (("t", 0), CommittedOffset(5, note="\udc80")),
+        (("t", 0), CommittedOffset(5, leader_epoch=2**31)),
+        (("t", 0), CommittedOffset(5, topic_id="t")),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_commit_is_refused_at_once_and_harms_no_other_one(place: Any, what: Any) -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g", auto_commit=False) as consumer:
+            with pytest.raises(InvalidRequest):
+                await consumer.commit({place: what})
+            with pytest.raises(InvalidRequest):
+                consumer.commit_nowait({place: what})
+            await consumer.commit({("t", 0): 1})
+            assert (await consumer.committed([("t", 0)]))["t", 0] is not None
 
     play(main)

@@ -242,6 +242,50 @@ def test_a_callback_may_close_its_consumer(asked_by: str) -> None:
     play(main)
 
 
+def test_a_callback_of_the_end_may_close_too_and_the_group_is_left() -> None:
+    async def main(log: AsyncLog) -> None:
+        async def on_revoked(places: list[Place]) -> None:
+            await consumer.close()
+
+        consumer = log.consumer("t", group="g", on_revoked=on_revoked)
+        async with consumer:
+            await produce(log, 4, 1)
+            await read_all(consumer, for_ms=1_000)
+        described = await log.admin.describe_group("g")
+        assert described.members == ()
+        assert {each.committed for each in described.offsets} == {6}
+
+    play(main)
+
+
+def test_two_that_close_at_one_time_both_leave_behind_a_group_that_was_left() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.consumer("t", group="g") as consumer:
+            await produce(log, 4, 1)
+            await read_all(consumer, for_ms=1_000)
+            await asyncio.gather(consumer.close(), consumer.close())
+            described = await log.admin.describe_group("g")
+            assert described.members == ()
+            assert {each.committed for each in described.offsets} == {6}
+
+    play(main)
+
+
+def test_who_is_cancelled_while_closing_leaves_nothing_running() -> None:
+    async def main(log: AsyncLog) -> None:
+        async def on_revoked(places: list[Place]) -> None:
+            await asyncio.sleep(5)
+
+        consumer = log.consumer("t", group="g", on_revoked=on_revoked)
+        await consumer.__aenter__()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.close(), 1)
+        with pytest.raises(Stopping):
+            await consumer.poll(timeout_ms=0)
+
+    play(main)
+
+
 def test_closing_tells_what_was_lost_just_before() -> None:
     async def main(log: AsyncLog) -> None:
         told = Told()
