@@ -1,0 +1,284 @@
+"""Groups of one partition, whatever their members say: nothing breaks, nobody waits for ever, and
+who reads the log has the same groups.
+
+Members here speak both protocols, by turns and in one another's names, in strategies that nobody
+can read, while topics come and go, groups are deleted and the coordinator moves.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.broker.groups.consumer.play import cluster, subscription
+
+from quorumlog.broker.groups.config import GroupConfig
+from quorumlog.broker.groups.consumer import ConsumerGroupMachine
+from quorumlog.broker.groups.consumer_protocol import Assignment, encode_assignment
+from quorumlog.broker.groups.decision import Answered, Decision, Ticket
+from quorumlog.broker.groups.formats import decode, encode
+from quorumlog.broker.groups.records import GroupRecord, Partitions
+from quorumlog.broker.groups.requests import (
+    ClassicHeartbeat,
+    CommitOffsets,
+    ConsumerBeat,
+    ConsumerHeartbeat,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
+    FetchOffsets,
+    GroupRequest,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Leaver,
+    OffsetToCommit,
+    SyncGroup,
+)
+from quorumlog.broker.groups.shard import GroupShard
+
+START_MS = 10**12
+TOPICS = ("t", "u", "w")
+
+
+class World:
+    """A shard, its log and those who ask it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = draw = random.Random(seed)
+        self.config = GroupConfig(
+            initial_delay_ms=draw.choice([0, 3_000]),
+            size_max=draw.choice([3, 100]),
+            migration=draw.choice(["bidirectional", "bidirectional", "upgrade", "off"]),
+            offsets_retention_ms=60_000,
+            offsets_check_ms=20_000,
+        )
+        self.now_ms = START_MS
+        self.log: list[GroupRecord] = []
+        self.counts = {"t": 3, "u": 2}
+        self.lives = dict.fromkeys(TOPICS, 0)
+        self.image = cluster(self.counts, lives=self.lives)
+        self.waiting: dict[Ticket, GroupRequest[Any]] = {}
+        self.told: list[tuple[str, int, str | None]] = []  # member, epoch, static name
+        self.owned: dict[str, Partitions] = {}
+        self._drawn = 0
+        self.shard = self.read()
+
+    def read(self) -> GroupShard:
+        """Have another coordinator read the log."""
+        shard = GroupShard(self.config, self.draw)
+        for record in self.log:
+            shard.replay(record)
+        self.waiting.clear()
+        self.shard = shard
+        self.take(shard.loaded(self.now_ms))
+        return shard
+
+    def draw(self) -> str:
+        self._drawn += 1
+        return f"drawn-{self._drawn}"
+
+    # --- what comes of it -------------------------------------------------------------------------
+
+    def take(self, decision: Decision) -> None:
+        for record in decision.records:
+            stored = decode(*encode(record))
+            assert stored == record
+            self.log.append(record)
+        for reply in decision.replies:
+            request: Any = self.waiting.pop(reply.ticket)  # it waits, and is answered once
+            outcome = reply.outcome if isinstance(reply, Answered) else None
+            if isinstance(outcome, Joined):
+                self.told.append((outcome.member_id, outcome.generation, request.instance_id))
+            elif isinstance(outcome, ConsumerBeat):
+                self.told.append((outcome.member_id, outcome.member_epoch, request.instance_id))
+                self.owned[outcome.member_id] = outcome.assignment or {}
+        for machine in self.shard._groups.values():
+            machine.check_invariants()
+
+    def expect_the_log_to_say_so(self) -> None:
+        """What is stored is what a coordinator has that reads it; joins under way are not."""
+        other = GroupShard(self.config, self.draw)
+        for record in self.log:
+            other.replay(record)
+        other.loaded(self.now_ms)
+        assert other._offsets._groups == self.shard._offsets._groups
+        assert other.offset_count == self.shard.offset_count
+        assert other._groups.keys() <= self.shard._groups.keys()
+        for group, machine in self.shard._groups.items():
+            found = other._groups.get(group)
+            if isinstance(machine, ConsumerGroupMachine):
+                assert isinstance(found, ConsumerGroupMachine)
+                assert found.state == machine.state
+            elif machine.is_stable:
+                assert found is not None
+                assert not isinstance(found, ConsumerGroupMachine)
+                assert found.snapshot() == machine.snapshot()
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def ask(self, request: GroupRequest[Any]) -> None:
+        self._drawn += 1
+        ticket = Ticket(self._drawn)
+        self.waiting[ticket] = request
+        self.take(self.shard.handle(ticket, request, self.image, self.now_ms))
+
+    def somebody(self) -> tuple[str, int, str | None]:
+        """One who was told something lately, or who makes it up."""
+        if self.told and self.random.random() < 0.8:
+            return self.random.choice(self.told[-15:])
+        statics = (None, None, None, "s1", "s2")
+        member = self.random.choice(["m1", "m2", "m3", ""])
+        return member, self.random.randint(-2, 6), self.random.choice(statics)
+
+    def join(self, group: str) -> None:
+        draw, (member_id, _, instance_id) = self.random, self.somebody()
+        owned = {"t": tuple(draw.sample(range(3), draw.randint(0, 2)))}
+        wants = subscription(
+            *draw.sample(TOPICS, draw.randint(1, 2)), version=draw.randint(0, 3), owned=owned
+        )
+        names = draw.sample(["range", "sticky"], draw.randint(1, 2))
+        request = JoinGroup(
+            group=group,
+            member_id=draw.choice([member_id, member_id, ""]),
+            instance_id=instance_id,
+            client_id="c",
+            client_host="h",
+            session_timeout_ms=draw.choice([10_000, 6_000, 30_000, 1]),
+            rebalance_timeout_ms=draw.choice([5_000, 60_000, -1]),
+            protocol_type=draw.choice(["consumer"] * 9 + ["connect"]),
+            protocols=tuple((name, draw.choice([wants] * 9 + [b"x"])) for name in names),
+            takes_member_id_first=draw.random() < 0.5,
+            can_skip_assignment=draw.random() < 0.5,
+        )
+        self.ask(request)
+
+    def sync(self, group: str) -> None:
+        draw, (member_id, generation, instance_id) = self.random, self.somebody()
+        assignments = {}
+        for other, _, _ in self.told[-10:]:
+            parts = {"t": tuple(draw.sample(range(3), draw.randint(0, 3)))}
+            encoded = encode_assignment(Assignment(version=1, partitions=parts))
+            assignments[other] = draw.choice([encoded] * 9 + [b"zz"])
+        self.ask(
+            SyncGroup(
+                group=group,
+                member_id=member_id,
+                instance_id=instance_id,
+                generation=generation,
+                assignments=assignments,
+            )
+        )
+
+    def classic_beat(self, group: str) -> None:
+        member_id, epoch, instance_id = self.somebody()
+        self.ask(
+            ClassicHeartbeat(
+                group=group, member_id=member_id, instance_id=instance_id, generation=epoch
+            )
+        )
+
+    def leave(self, group: str) -> None:
+        several = [self.somebody() for _ in range(self.random.randint(0, 3))]
+        leavers = tuple(Leaver(member_id=each[0], instance_id=each[2]) for each in several)
+        self.ask(LeaveGroup(group=group, leavers=leavers))
+
+    def beat(self, group: str) -> None:
+        draw, (member_id, known, instance_id) = self.random, self.somebody()
+        epoch = draw.choice([0, 0, known, known, known, -1, -2])
+        says = epoch == 0 or draw.random() < 0.2
+        topics = frozenset(draw.sample(TOPICS, draw.randint(0, 2))) if says else None
+        owned = draw.choice([None, self.owned.get(member_id), self.owned.get(member_id), {}])
+        request = ConsumerHeartbeat(
+            group=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=instance_id,
+            client_id="c",
+            client_host="h",
+            rebalance_timeout_ms=5_000 if epoch == 0 else -1,
+            topics=topics,
+            pattern=draw.choice([None] * 6 + ["t.*", ".*", "", "["]),
+            assignor=draw.choice([None, None, "uniform", "range", "none"]),
+            owned={} if epoch == 0 else owned,
+        )
+        self.ask(request)
+
+    def commit(self, group: str) -> None:
+        draw, (member_id, epoch, instance_id) = self.random, self.somebody()
+        offsets = tuple(
+            OffsetToCommit(
+                topic=draw.choice(TOPICS), partition=draw.randint(0, 3), offset=draw.randint(0, 9)
+            )
+            for _ in range(draw.randint(0, 3))
+        )
+        request = CommitOffsets(
+            group=group,
+            member_id=draw.choice([member_id, ""]),
+            instance_id=instance_id,
+            generation=draw.choice([epoch, -1]),
+            offsets=offsets,
+        )
+        self.ask(request)
+
+    def look(self, group: str) -> None:
+        self.ask(FetchOffsets(group=group))
+        self.ask(DescribeGroup(group=group))
+
+    def delete(self, group: str) -> None:
+        several = DeleteOffsets(group=group, partitions=(("t", 0), ("u", 1)))
+        self.ask(self.random.choice([several, DeleteGroup(group=group)]))
+
+    def change_topics(self, group: str) -> None:
+        name, deleted = self.random.choice(TOPICS), []
+        if self.random.random() < 0.7 and (topic := self.image.topic(name)) is not None:
+            deleted = [topic]
+            del self.counts[name]
+            self.lives[name] += 1
+        if not deleted or self.random.random() < 0.5:
+            self.counts[name] = self.random.randint(1, 5)
+        self.image = cluster(self.counts, lives=self.lives)
+        self.take(self.shard.image_changed(self.image, self.now_ms, deleted=deleted))
+
+    def move(self, group: str) -> None:
+        self.read()
+
+    def wait(self, group: str) -> None:
+        self.pass_time(self.random.choice([100, 1_000, 5_000, 20_000, 70_000]))
+
+    def pass_time(self, ms: int) -> None:
+        until_ms = self.now_ms + ms
+        while (due_ms := self.shard.deadline_ms()) is not None and due_ms <= until_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self.take(self.shard.expire(self.now_ms, self.image))
+        self.now_ms = until_ms
+
+
+HAPPENS: dict[Callable[[World, str], None], int] = {
+    World.join: 20,
+    World.sync: 20,
+    World.classic_beat: 10,
+    World.leave: 5,
+    World.beat: 20,
+    World.commit: 10,
+    World.look: 2,
+    World.delete: 3,
+    World.change_topics: 3,
+    World.move: 1,
+    World.wait: 6,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [*range(20), 60, 363])
+def test_nothing_that_members_say_breaks_their_groups(seed: int) -> None:
+    world = World(seed)
+    steps = world.random.choices([*HAPPENS], weights=[*HAPPENS.values()], k=300)
+    for number, step in enumerate(steps):
+        step(world, world.random.choice("gh"))
+        if number % 10 == 0:
+            world.expect_the_log_to_say_so()
+    world.pass_time(4_000_000)
+    assert not world.waiting
+    assert not world.shard._groups
+    world.expect_the_log_to_say_so()
