@@ -22,11 +22,18 @@ from tests.unit.spark.queries import (
 )
 
 from quorumlog.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
+from quorumlog.spark import admission
 from quorumlog.spark.offsets import IDS, StreamOffsets, TopicPartition
 
 EARLIEST = {"startingOffsets": "earliest"}
 LOSING = EARLIEST | {"failOnDataLoss": "false"}
 LOSING_AT_LATEST = {"startingOffsets": "latest", "failOnDataLoss": "false"}
+
+
+@pytest.fixture(autouse=True)
+def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query looks at once after a look in vain; how long it rests is held by test_admission."""
+    monkeypatch.setattr(admission, "PAUSE_MS_MAX", 0)
 
 
 def read(run: Any, start: Any, end: Any) -> list[str]:
