@@ -451,10 +451,11 @@ class Membership:
     # --- commits -----------------------------------------------------------------------------
 
     async def _commit_on(self) -> None:
-        """Commit every so often what the application is done with."""
-        while True:
+        """Commit every so often what the application is done with, until it closes: `close` commits
+        what it has besides, and nothing may come behind that."""
+        while not self._is_closing:
             await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
-            if self.member.phase is Phase.JOINED:
+            if self.member.phase is Phase.JOINED and not self._is_closing:
                 await self.commits.store_news(self.done_positions())
 
     def handed_positions(self) -> dict[Place, CommittedOffset]:

@@ -150,6 +150,25 @@ def test_joining_waits_for_a_callback_that_takes_longer_than_a_call_may() -> Non
     play(main)
 
 
+def test_what_closing_has_committed_is_not_taken_back_by_the_commits_that_come_by_and_by() -> None:
+    """Of the records that were handed out last these know only that nobody has come back."""
+
+    async def main(log: AsyncLog) -> None:
+        async def on_revoked(places: list[Place]) -> None:
+            await asyncio.sleep(1)
+
+        async with log.consumer(
+            "t", group="g", auto_commit_interval_ms=100, on_revoked=on_revoked
+        ) as consumer:
+            count = 0
+            while count < 20:
+                count += len(await consumer.poll())
+        offsets = (await log.admin.describe_group("g")).offsets
+        assert [each.committed for each in offsets] == [5, 5, 5, 5]
+
+    play(main)
+
+
 def test_what_a_callback_raises_at_the_end_is_raised_by_close_and_the_group_is_left() -> None:
     async def main(log: AsyncLog) -> None:
         def on_revoked(places: list[Place]) -> None:
