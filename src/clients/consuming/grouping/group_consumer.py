@@ -243,9 +243,13 @@ class AsyncGroupConsumer(AsyncConsumer):
         self.membership.commits.store_soon(self._to_commit(offsets), on_done)
 
     def _to_commit(self, offsets: Offsets | None) -> dict[Place, CommittedOffset]:
+        membership = self.membership
         if offsets is None:
-            return self.membership.handed_positions()
-        return self.membership.commits.in_topics(to_commit(offsets))
+            due = membership.handed_positions()
+        else:
+            due = membership.commits.in_topics(to_commit(offsets))
+        membership.done_by_hand(due)
+        return due
 
     async def committed(
         self, partitions: Iterable[Place] | None = None, *, timeout_ms: int | None = None

@@ -97,6 +97,8 @@ class Membership:
         self._work = asyncio.Event()
         self._mark: object = None  # of what the application had at the last look
         self._fresh: dict[Place, None] = {}  # taken since the application was last given records
+        self._by_hand: dict[Place, int] = {}  # what the application committed of what it has
+        self._by_hand_mark: object = None  # and when it had that
         self._error: BaseException | None = None  # of a callback, or of a step; not told yet
         self._is_closing = False
         self._closer: asyncio.Task[Any] | None = None  # who closes
@@ -465,7 +467,18 @@ class Membership:
     def done_positions(self) -> dict[Place, CommittedOffset]:
         """Return the offsets behind what the application is done with, by partition."""
         pending = self._pending()  # before the positions: those only grow
+        if self._by_hand_mark == self.handed.mark():
+            pending = {
+                place: max(offset, self._by_hand.get(place, 0)) for place, offset in pending.items()
+            }
         return positions_of(self._fetcher.readers.values(), pending)
+
+    def done_by_hand(self, offsets: Mapping[Place, CommittedOffset]) -> None:
+        """The application commits these itself: it is done with so much of what it has."""
+        mark = self.handed.mark()
+        if self._by_hand_mark != mark:
+            self._by_hand, self._by_hand_mark = {}, mark
+        self._by_hand |= {place: each.offset for place, each in offsets.items()}
 
     def _pending(self) -> dict[Place, int]:
         pending = self.handed.pending()

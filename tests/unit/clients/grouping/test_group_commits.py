@@ -139,6 +139,38 @@ def test_closing_waits_for_commits_that_nobody_waits_for_no_longer_than_for_its_
         assert member.took_ms <= 15_000
 
 
+def test_what_the_application_commits_is_not_taken_back_by_the_commits_that_come_by_and_by() -> (
+    None
+):
+    """Nor where it ends by an error then."""
+
+    async def main(log: AsyncLog) -> None:
+        async def committed() -> list[int]:
+            found = await consumer.committed(ALL)
+            return [-1 if each is None else each.offset for each in found.values()]
+
+        async def work() -> None:
+            async with consumer:
+                count = 0
+                while count < 20:
+                    count += len(await consumer.poll(max_records=20 - count))
+                await consumer.commit({ALL[-1]: CommittedOffset(3)})
+                await asyncio.sleep(1)
+                assert (await committed())[-1] == 3
+                await consumer.commit()
+                await asyncio.sleep(1)
+                assert await committed() == [5, 5, 5, 5]
+                raise ZeroDivisionError
+
+        consumer = log.consumer("t", group="g", auto_commit_interval_ms=100)
+        with pytest.raises(ZeroDivisionError):
+            await work()
+        offsets = (await log.admin.describe_group("g")).offsets
+        assert [each.committed for each in offsets] == [5, 5, 5, 5]
+
+    play(main)
+
+
 def test_commits_that_nobody_waits_for_are_bounded() -> None:
     class Floods(Cut):
         taken = 0
