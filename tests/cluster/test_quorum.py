@@ -80,10 +80,19 @@ class Cluster:
     def controllers(self) -> list[str]:
         return [node["controller"] for node in self.state()["nodes"]]
 
+    def status(self) -> dict[str, Any]:
+        """What is told of the nodes once each that runs has answered: one that stands still for a
+        moment is silent."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            found: dict[str, Any] = json.loads(self.run("cluster", "status", "-o", "json"))
+            if all(node["state"] != "silent" for node in found["nodes"]):
+                return found
+            assert time.monotonic() < end, found
+
     def nodes(self) -> dict[int, str]:
         """State by node."""
-        found = json.loads(self.run("cluster", "status", "-o", "json"))
-        return {node["id"]: node["state"] for node in found["nodes"]}
+        return {node["id"]: node["state"] for node in self.status()["nodes"]}
 
     def quorum(self, *, observed: Collection[int | None] = ()) -> Quorum:
         """Ask until the leader answers, and has heard from those `observed`: a node that knows of
@@ -224,7 +233,7 @@ def test_nodes_are_killed_started_paused_and_resumed(cluster: Cluster) -> None:
     assert "`quorumlog cluster down` stops them" in said
     started = [node["process"]["pid"] for node in cluster.state()["nodes"]]
     told = cluster.up()
-    assert [node["state"] for node in told["nodes"]] == ["running"] * 3
+    assert cluster.nodes() == {1: "running", 2: "running", 3: "running"}
     assert [node["pid"] for node in told["nodes"]] == started, "they ran all the time"
     assert all(node["roles"] == ["controller", "broker"] for node in told["nodes"])
     cluster.run("cluster", "kill", "1")
