@@ -13,6 +13,8 @@ from quorumlog.wire.kafka.connection import KafkaConnection
 from quorumlog.wire.kafka.frames import FrameReader
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+HUNTED = range(1, 9)
+"""Seeds, until one finds what is planted: what a seed meets shifts with each message of a node."""
 
 
 @pytest.mark.slow
@@ -61,4 +63,5 @@ def test_a_planted_bug_of_the_listener_is_found(
     plant: Plant, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    assert re.search(found, play_seed("kafka", 22, play).failure)
+    failures = (play_seed("kafka", seed, play).failure for seed in HUNTED)
+    assert any(re.search(found, failure) for failure in failures)

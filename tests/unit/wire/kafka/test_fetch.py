@@ -237,9 +237,9 @@ def test_who_reads_what_is_committed_is_told_what_was_aborted_and_no_more_than_i
             marker(5, MarkerType.ABORT),
             marker(6, MarkerType.COMMIT),
             transactional(b"open", 7),
-            batch(b"behind"),
         ):
             await append(kafka, records)
+        await produce(kafka.client, batch(b"behind"))  # acknowledged, and so is what is before it
         for version in (4, 11, 12, 18):
             topic_id = kafka.node.parts.replicas.topic_id("t")  # type: ignore[union-attr]
             where: dict[str, Any] = {"version": version, "topic_id": topic_id}
