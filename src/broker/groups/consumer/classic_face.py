@@ -54,6 +54,7 @@ def join(
     if not request.member_id and request.instance_id is None and request.takes_member_id_first:
         check_size(core, is_known=False)
         return Joined(member_id=_draw_id(draw, request), is_member_id_required=True)
+    _check_owning(core, request, subscription)
     _check_said(core, request, subscription)
     member = _as_joined(_admit(core, draw, request), request, subscription)
     member_id = member.member_id
@@ -202,6 +203,19 @@ def _admit(core: GroupCore, draw: Callable[[], str], request: JoinGroup) -> Cons
     if known is not None:
         return known
     return _new_member(core, request, member_id or _draw_id(draw, request))
+
+
+def _check_owning(core: GroupCore, request: JoinGroup, subscription: Subscription) -> None:
+    """Raises UnknownMember for one that was removed and has not heard of it: let in as a new one
+    it would go on with what it had until it syncs, and another one may have that by now."""
+    member_id = request.member_id
+    if not member_id or request.instance_id is not None or member_id in core.state.members:
+        return
+    if any(subscription.owned.values()):
+        raise UnknownMember(
+            f"{member_id!r} is no member of group {core.group!r} any more, and says that it still "
+            "has partitions: let go of them, and join anew"
+        )
 
 
 def _check_said(core: GroupCore, request: JoinGroup, subscription: Subscription) -> None:

@@ -148,6 +148,20 @@ def test_a_classic_member_that_does_not_join_again_in_time_is_removed() -> None:
     play.refused(play.classic_beat("k", 1), UnknownMember)
 
 
+def test_who_was_removed_and_has_not_heard_of_it_keeps_nothing() -> None:
+    """It would take what it had for its own until it syncs, and another one has it."""
+    play = Play()
+    play.classic_join("k", rebalance_timeout_ms=15_000)
+    assert play.synced("k") == {"t": (0, 1, 2, 3)}
+    play.join("a")
+    for _ in range(4):
+        play.classic_beat("k")
+        play.wait(4_000)
+    holding = (("range", subscription("t", owned={"t": (0, 1, 2, 3)})),)
+    play.refused(play.classic_join("k", protocols=holding), UnknownMember)
+    assert play.classic_join("k").member_id == "k"  # with nothing it may have its id again
+
+
 def test_a_classic_member_that_does_not_sync_in_time_is_removed() -> None:
     play = Play()
     play.classic_join("k", rebalance_timeout_ms=5_000)
