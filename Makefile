@@ -33,7 +33,7 @@ WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # What is written against the consensus core alone.
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup demo test test-plain test-compiled test-all compiled lint format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak conformance bench dist lock clean
+.PHONY: help setup demo test test-plain test-compiled test-all compiled lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -111,6 +111,9 @@ lint: setup ## ruff (rules and format) and the import contracts
 format: setup ## rewrite the files in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+smells: setup ## count the language and structure smells; NAME=pass_throughs lists the findings of one
+	@$(BIN)/python -m tests.tidy.smells $(NAME)
 
 types: setup ## mypy, strict
 	$(BIN)/mypy
