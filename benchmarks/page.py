@@ -1,8 +1,8 @@
-"""Writes docs/benchmarks.md from what the benchmarks stored in benchmarks/results.
+"""Writes docs/benchmarks.md, and the chart of the README, from the results in benchmarks/results.
 
-Run: python -m benchmarks.page (after the others; `make bench` does). A benchmark that has not run
-on this machine keeps what the page says of it, each part of which names its machine; where that is
-nothing, its place has the command that fills it.
+Run: python -m benchmarks.page (after the others; `make bench` does). A benchmark without a result
+on this machine keeps its section of the page, and each section names its machine. A benchmark
+without a section gets the command that measures it. The section "Summary" is written by hand.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.groups import words as groups
 from benchmarks.kafka_wire import words as wire
 from benchmarks.metadata.words import COSTS, ROLLING
+from benchmarks.pages.kafka_chart import chart
 from benchmarks.pages.spark import spark_read, spark_stream
 from benchmarks.pages.starts import startup
 from benchmarks.pages.tables import Result, compared, head, line, machine, ratio, verdict
@@ -22,6 +23,8 @@ from benchmarks.pages.tables import Result, compared, head, line, machine, ratio
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
+CHART = HERE.parent / "docs" / "pictures" / "beside_kafka.svg"
+SUMMARY = "## Summary"
 STORAGE = "storage_"  # what the results of benchmarks/storage begin with
 RAFT = "raft"  # and those of benchmarks/raft
 CLUSTER = "cluster_"  # and those of benchmarks/cluster
@@ -36,10 +39,10 @@ METADATA = {
 HEAD = """\
 # Benchmarks
 
-Generated from what the benchmarks stored (`make bench`); nothing here is edited by hand. A figure
-stands beside a ceiling or a peer of the same run on the same machine, since a rate alone says more
-about the machine than about the program. Medians of repeated rounds, client and server on one
-machine.
+`make bench` writes this page from the results of the benchmarks; only the summary is written by
+hand. Each figure is compared with a ceiling or a peer of the same run on the same machine, because
+a rate alone says more about the machine than about the program. Figures are medians of repeated
+rounds, with client and server on one machine.
 """
 
 
@@ -562,6 +565,8 @@ def page(results: dict[str, Result], before: str = "") -> str:
     """Return the page for the results that there are, by benchmark; of others as it was before."""
     kept = {text.partition("\n")[0]: text for text in re.split(r"^(?=## )", before, flags=re.M)}
     parts = [HEAD]
+    if SUMMARY in kept:
+        parts.append(kept[SUMMARY].rstrip("\n") + "\n")
     for section in SECTIONS:
         title = f"## {section.title}"
         result = results.get(section.name)
@@ -580,6 +585,7 @@ def main() -> None:
     """Write the page."""
     results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
     PAGE.write_text(page(results, PAGE.read_text()))
+    CHART.write_text(chart(PAGE.read_text()))
     print(f"wrote {PAGE.name} from {len(results)} results")
 
 

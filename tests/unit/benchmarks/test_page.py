@@ -1,6 +1,7 @@
 """The page of benchmarks is made of results, and keeps what was measured elsewhere."""
 
-from benchmarks.page import page
+from benchmarks.page import CHART, PAGE, page
+from benchmarks.pages.kafka_chart import chart
 
 
 def test_a_benchmark_that_did_not_run_here_keeps_its_part_of_the_page() -> None:
@@ -22,3 +23,13 @@ def test_a_result_takes_the_place_of_what_the_page_said() -> None:
     assert "*Old:" not in made
     assert "2 cores of a processor, Python 3.11.7." in made
     assert made.count("Not measured here yet") == told.count("Not measured here yet")
+
+
+def test_the_summary_is_kept() -> None:
+    before, rest = page({}).split("## Python clients\n")
+    edited = f"{before}## Summary\n\nBy hand.\n\n## Python clients\n{rest}"
+    assert page({}, edited) == edited
+
+
+def test_the_chart_of_the_readme_has_the_ratios_of_the_page() -> None:
+    assert chart(PAGE.read_text()) == CHART.read_text()

@@ -1,0 +1,64 @@
+"""The chart of the README: rates relative to Apache Kafka's, from docs/benchmarks.md."""
+
+import re
+from collections.abc import Iterator
+from html import escape
+from typing import Final
+
+GROUPS: Final = (
+    ("three replicas, acks=all", "Kafka protocol: three replicas"),
+    ("one broker, acks=1", "Kafka protocol: one broker"),
+)
+BARS: Final = (
+    ("produce, batches of 16 KB", "produce, 100 B, 16 KB: rate, of Kafka's"),
+    ("produce, batches of 1 MiB", "produce, 100 B, 1 MiB: rate, of Kafka's"),
+    ("fetch, batches of 16 KB", "fetch, 100 B, 16 KB: rate, of Kafka's"),
+    ("fetch, batches of 1 MiB", "fetch, 100 B, 1 MiB: rate, of Kafka's"),
+)
+LEFT, UNIT, ROW, BAR, TOP, WIDTH = 190, 210, 22, 14, 40, 640  # UNIT: pixels of Kafka's rate
+TITLE: Final = "Rate relative to Apache Kafka 4.3.0 (= 1.0), records of 100 bytes; higher is better"
+STYLE: Final = """
+text { font: 12px system-ui, sans-serif; fill: #333; }
+.title, .group { font-weight: 600; }
+.kafka { stroke: #888; stroke-dasharray: 4 3; }
+"""
+
+
+def chart(page: str) -> str:
+    """Return the SVG document for the ratios of a page of benchmarks."""
+    height = TOP + ROW * len(GROUPS) * (len(BARS) + 1) + 12
+    end = height - 12
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" role="img">',
+        f"<title>{escape(TITLE)}</title>",
+        f"<style>{STYLE}</style>",
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
+        f'<text class="title" x="12" y="22">{escape(TITLE)}</text>',
+        *_bars(page),
+        f'<line class="kafka" x1="{LEFT + UNIT}" y1="{TOP}" x2="{LEFT + UNIT}" y2="{end}"/>',
+    ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _bars(page: str) -> Iterator[str]:
+    y = TOP
+    for group, section in GROUPS:
+        yield f'<text class="group" x="12" y="{y + 14}">{escape(group)}</text>'
+        y += ROW
+        for name, row in BARS:
+            ratio = _ratio(page, section, row)
+            color = "#2f6fdb" if ratio >= 1 else "#9aa5b5"
+            width = ratio * UNIT
+            yield f'<text x="24" y="{y + 12}">{escape(name)}</text>'
+            yield f'<rect x="{LEFT}" y="{y}" width="{width:.0f}" height="{BAR}" fill="{color}"/>'
+            yield f'<text x="{LEFT + width + 6:.0f}" y="{y + 12}">{ratio:.2f}</text>'
+            y += ROW
+
+
+def _ratio(page: str, section: str, row: str) -> float:
+    """Return a ratio of a section of the page."""
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    found = re.search(rf"^\| {re.escape(row)} \| ([\d.]+) \|", text, re.MULTILINE)
+    assert found, f"{section}: no row {row!r}"
+    return float(found[1])
